@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 from torch.optim import lr_scheduler
 from torch.utils.data import DistributedSampler, RandomSampler
 
+from pv.suites.bench import NotDriven
 from pv.suites.distillation_loss.bench import Bench as LossBench
-from pv.suites.driving import NotDriven
 from pv.suites.lr_schedule.bench import PEAK
 from pv.suites.lr_schedule.bench import Bench as ScheduleBench
 from pv.suites.mean_metric.bench import Bench as MetricBench

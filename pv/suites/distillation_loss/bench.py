@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pv.suites.bench import CallableBench, parameters_of
 from pv.suites.distillation_loss.oracle import Case, Convention
-from pv.suites.driving import Driven, NotDriven, name_of, parameters_of
 
 B, L, V = 2, 5, 7
 NAMES = {
@@ -33,27 +33,29 @@ These are the defaults. Of each parameter, other names are known, too:
 {names}"""
 
 
-class Bench(Driven):
+class Bench(CallableBench):
     """A function of logits. divergence, reduction and factor are its attributes, as in the text `WRITE`."""
 
+    write, names = WRITE, NAMES
+
     def __init__(self, make: Any) -> None:
-        self.make, self.used = make, []
+        super().__init__(make)
         parameters = list(parameters_of(make).values()) if callable(make) else []
         logits = [each.name for each in parameters[:2]]
         if len(logits) < 2:
-            raise self._not_driven("it is not a function of two logits")
+            raise self.not_driven("it is not a function of two logits")
         self.teacher_first = "teacher" in logits[0] and "teacher" not in logits[1]
         free = [each for each in parameters[2:] if each.name not in getattr(make, "keywords", {})]
         plain = {re.sub("_[A-Z]+$", "", each.name): each.name for each in free}  # labels_BL are labels
         self.arguments = {role: next((plain[n] for n in known if n in plain), "") for role, known in NAMES.items()}
         needed = [each.name for each in free if each.default is each.empty and each.kind not in (2, 4)]
         if unknown := [name for name in needed if name not in self.arguments.values()]:
-            raise self._not_driven(f"unknown parameter {unknown[0]!r}")
+            raise self.not_driven(f"unknown parameter {unknown[0]!r}")
         self.convention = self._convention()
         self.alpha, self.flat = 1.0, False
         self._try()
         counts = self.arguments["labels"] or self.arguments["mask"]
-        self.lack({"mask": "" if counts else "it takes no labels and no mask"})
+        self.set_features({"mask": "" if counts else "it takes no labels and no mask", "detach": ""})
         self.temperatures = (3.0, 1.0, 0.5) if self.arguments["temperature"] else (1.0,)
 
     def case(self, seed: int, temperature: float = 1.0, *, masked: bool = False, scale: float = 2.0) -> Case:
@@ -84,7 +86,7 @@ class Bench(Driven):
         if self.flat:
             parts = [each.flatten(0, 1) for each in parts]
             values |= {name: values[name].flatten() for name in ("labels", "mask")}
-        found = self.make(*parts, **{name: values[role] for role, name in self.arguments.items() if name})
+        found = self.subject(*parts, **{name: values[role] for role, name in self.arguments.items() if name})
         found = found[0] if isinstance(found, tuple) else found
         if not isinstance(found, Tensor) or found.numel() != 1:
             raise TypeError(f"it returned {type(found).__name__}, not a scalar tensor")
@@ -99,13 +101,13 @@ class Bench(Driven):
                 break
             except Exception as error:
                 if self.flat:
-                    raise self._not_driven(f"{type(error).__name__}: {error}") from error
+                    raise self.not_driven(f"{type(error).__name__}: {error}") from error
         other = replace(case, teacher=draw_case(1, 1.0).teacher)
         if self.arguments["alpha"] and torch.equal(self._call(case), self._call(other)):
             self.alpha = 0.0
 
     def _convention(self) -> Convention:
-        given = {name: getattr(self.make, name, value) for name, value in vars(Convention()).items()}
+        given = {name: getattr(self.subject, name, value) for name, value in vars(Convention()).items()}
         known = {
             "divergence": ("forward", "reverse"),
             "reduction": ("mean", "batchmean", "sum"),
@@ -113,12 +115,8 @@ class Bench(Driven):
         }
         for name, choices in known.items():
             if given[name] not in choices:
-                raise self._not_driven(f"unknown {name} {given[name]!r} (choose from {', '.join(choices)})")
+                raise self.not_driven(f"unknown {name} {given[name]!r} (choose from {', '.join(choices)})")
         return Convention(**given)
-
-    def _not_driven(self, why: str) -> NotDriven:
-        names = "\n".join(f"{role}: {', '.join(known)}" for role, known in NAMES.items())
-        return NotDriven(WRITE.format(name=name_of(self.make), why=why, names=names))
 
 
 def bench(subject: Any, directory: Path | None) -> Bench:

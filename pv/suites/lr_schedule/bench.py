@@ -5,13 +5,13 @@ import functools
 import inspect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from pv.suites.driving import Driven, NotDriven, name_of
+from pv.suites.bench import CallableBench
 
 PEAK, LEAST = 0.1, 0.02
 BASES = (PEAK, 0.3 * PEAK)
@@ -57,18 +57,20 @@ class Scheduled:
             getattr(self, name).load_state_dict(copy.deepcopy(getattr(other, name).state_dict()))
 
 
-class Bench(Driven):
+class Bench(CallableBench):
     """A function of a step, or one that makes a scheduler of an optimizer.
 
-    Its attributes are optional. first: the number of the first step. lacks: features, with the reason. not_claimed:
-    claims, with the reason.
+    Its attribute `first`, the number of the first step, is optional, and so are `features` and `not_claimed`.
     """
 
+    write = WRITE
+    names: ClassVar = {"minimum" if role == "least" else role: usual for role, usual in NAMES.items()}
+
     def __init__(self, make: Any) -> None:
-        self.make, self.used = make, []
+        super().__init__(make)
         parameters = list(inspect.signature(make).parameters.values()) if callable(make) else []
         if not parameters:
-            raise self._not_driven("it is not a function of a step or of an optimizer")
+            raise self.not_driven("it is not a function of a step or of an optimizer")
         names = [each.name for each in parameters[1:]]
         self.arguments = {key: next((n for n in known if n in names), "") for key, known in NAMES.items()}
         if self.arguments["warmup"] and self.arguments["total"] == "T_max":  # it may leave out the warm-up
@@ -78,18 +80,18 @@ class Bench(Driven):
         if parameters[0].name in (*NAMES["warmup"], *NAMES["total"]):
             unknown = [parameters[0].name]
         if unknown:
-            raise self._not_driven(f"unknown parameter {unknown[0]!r}")
+            raise self.not_driven(f"unknown parameter {unknown[0]!r}")
         self.schedules = parameters[0].name in OPTIMIZERS
         try:
             self.rates(3, 20, 21)
         except Exception as error:
-            raise self._not_driven(f"{type(error).__name__}: {error}") from error
-        self.lack(self._reasons(parameters))
+            raise self.not_driven(f"{type(error).__name__}: {error}") from error
+        self.set_features(self._reasons(parameters))
 
     def bind(self, warmup: int, total: int) -> Any:
         """Return the subject with its arguments but the first."""
         values = {"warmup": warmup, "total": total, "peak": PEAK, "least": LEAST}
-        return functools.partial(self.make, **{name: values[key] for key, name in self.arguments.items() if name})
+        return functools.partial(self.subject, **{name: values[key] for key, name in self.arguments.items() if name})
 
     def scheduled(self, warmup: int, total: int, bases: Sequence[float] = BASES) -> Scheduled:
         run = Scheduled(self.bind(warmup, total), bases)
@@ -116,7 +118,7 @@ class Bench(Driven):
             while True:
                 yield run.step()[0]
         self.used.append(object())
-        for step in range(getattr(self.make, "first", 0), 10**9):
+        for step in range(getattr(self.subject, "first", 0), 10**9):
             yield float(self.bind(warmup, total)(step))
 
     def _reasons(self, parameters: list[inspect.Parameter]) -> dict[str, str]:
@@ -128,16 +130,12 @@ class Bench(Driven):
         periodic = self.schedules and _periodic(self.scheduled(3, 20).scheduler)
         return {
             **{key: "" if self.arguments[key] else why for key, why in missing.items()},
-            "decay": "it restarts" if _restarts(getattr(self.make, "__name__", ""), parameters) else "",
+            "decay": "it restarts" if _restarts(getattr(self.subject, "__name__", ""), parameters) else "",
             "stay": PERIODIC if periodic else "it refuses steps after the planned ones" if stops else "",
             "scheduler": stateless or ("" if stateful else "it has no load_state_dict"),
             "groups": stateless
             or (f"{self.arguments['peak']} is that of all groups" if self.arguments["peak"] else ""),
         }
-
-    def _not_driven(self, why: str) -> NotDriven:
-        names = "\n".join(f"{'minimum' if key == 'least' else key}: {', '.join(known)}" for key, known in NAMES.items())
-        return NotDriven(WRITE.format(name=name_of(self.make), why=why, names=names))
 
 
 def bench(subject: Any, directory: Path | None) -> Bench:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from pv.suites.driving import Driven, NotDriven, name_of, parameters_of
+from pv.suites.bench import CallableBench, parameters_of
 from pv.suites.optimizer.formulas import FORMULAS, Formula
 
 RATE = 0.01
@@ -55,21 +55,25 @@ class Run:
         return next(each for each in self.optimizer.param_groups if any(own is weight for own in each["params"]))
 
 
-class Bench(Driven):
+class Bench(CallableBench):
     """A class or function that makes an optimizer of parameters and a rate.
 
     Its attributes are optional. formula: its name, or a function. decoupled, independent: True where the formula does
-    not say so. lacks: features, with the reason. not_claimed: claims, with the reason.
+    not say so. features, not_claimed: as of all subjects.
     """
 
+    write = WRITE
+
     def __init__(self, make: Any) -> None:
-        self.make, self.used = make, []
-        self.arguments = _arguments(make)
+        super().__init__(make)
+        if not callable(make):
+            raise self.not_driven("it is not callable")
+        self.arguments = {*parameters_of(make)}
         self.rate = next((name for name in NAMES if name in self.arguments), "")
         if not self.rate:
-            raise _not_driven(make, f"none of its parameters is named {', '.join(NAMES)}")
+            raise self.not_driven(f"none of its parameters is named {', '.join(NAMES)}")
         self.shapes, run = self._tried()
-        self.name, self.formula = _formula(make, run)
+        self.name, self.formula = self._formula(run)
         declared = getattr(make, "formula", None) is not None
         self.flags = [flag for flag in ("foreach", "fused") if flag in self.arguments and self._works(flag)]
         unknown = self.name if self.formula is None and not declared else ""
@@ -77,7 +81,7 @@ class Bench(Driven):
         decays = "weight_decay" in self.arguments or any(
             each.get("weight_decay") for each in run.optimizer.param_groups
         )
-        self.lack(
+        self.set_features(
             {
                 "formula": unknown,
                 "independence": "" if getattr(make, "independent", False) else unknown,
@@ -100,14 +104,14 @@ class Bench(Driven):
         try:
             return self._call(rows or parameters, settings)
         except Exception:
-            if not rows or inspect.isclass(self.make):
+            if not rows or inspect.isclass(self.subject):
                 raise
         run = Run(self._call(parameters, settings), parameters)  # the function makes the groups, so they are split
         run.optimizer.param_groups[:] = [{**run.group(row["params"][0]), **row} for row in rows]
         return run.optimizer
 
     def _call(self, parameters: Any, settings: Mapping[str, Any]) -> Optimizer:
-        made = self.make(parameters, **{self.rate: RATE}, **settings)
+        made = self.subject(parameters, **{self.rate: RATE}, **settings)
         if not isinstance(made, Optimizer):
             raise TypeError(f"it returned {type(made).__name__}, not a torch.optim.Optimizer")
         return made
@@ -121,7 +125,7 @@ class Bench(Driven):
                 return shapes, run
             except Exception as error:
                 problem = error
-        raise _not_driven(self.make, f"{type(problem).__name__}: {problem}") from problem
+        raise self.not_driven(f"{type(problem).__name__}: {problem}") from problem
 
     def _works(self, flag: str) -> bool:
         ones = [torch.ones(shape) for shape in self.shapes]
@@ -131,37 +135,32 @@ class Bench(Driven):
             return False
         return True
 
+    def _formula(self, run: Run) -> tuple[str, Formula | None]:
+        """Return the name of the formula and the formula; instead of a name, why there is none."""
+        given, group = getattr(self.subject, "formula", None), run.group(run.weights[0])
+        if callable(given):
+            return "own", given
+        step = inspect.unwrap(type(run.optimizer).step)  # of a base class, where a subclass has none
+        if given is None and step is inspect.unwrap(SGD.step):
+            given = "sgd"
+        if given is None and step in (inspect.unwrap(Adam.step), inspect.unwrap(AdamW.step)):
+            given = "adamw" if isinstance(run.optimizer, AdamW) or group.get("decoupled_weight_decay") else "adam"
+        if given is None:
+            return OWN, None
+        if given not in FORMULAS:
+            known = ", ".join(FORMULAS)
+            raise self.not_driven(f"unknown formula {given!r} (choose from {known}, or pass a function)")
+        unread = [name for name in ("betas", "eps") if given != "sgd" and name not in group]
+        why = (
+            f"its groups have no {' and no '.join(unread)}"
+            if unread
+            else "amsgrad is on"
+            if group.get("amsgrad")
+            else ""
+        )
+        return (f"the formula {given!r} cannot be computed: {why}", None) if why else (given, FORMULAS[given])
+
 
 def bench(subject: Any, directory: Path | None) -> Bench:
     """Return a bench of a class or a function; raise `NotDriven` with what to write for everything else."""
     return Bench(subject)
-
-
-def _arguments(make: Any) -> set[str]:
-    if not callable(make):
-        raise _not_driven(make, "it is not callable")
-    return {*parameters_of(make)}
-
-
-def _formula(make: Any, run: Run) -> tuple[str, Formula | None]:
-    """Return the name of the formula and the formula; instead of a name, why there is none."""
-    given, group = getattr(make, "formula", None), run.group(run.weights[0])
-    if callable(given):
-        return "own", given
-    step = inspect.unwrap(type(run.optimizer).step)  # of a base class, where a subclass has none
-    if given is None and step is inspect.unwrap(SGD.step):
-        given = "sgd"
-    if given is None and step in (inspect.unwrap(Adam.step), inspect.unwrap(AdamW.step)):
-        given = "adamw" if isinstance(run.optimizer, AdamW) or group.get("decoupled_weight_decay") else "adam"
-    if given is None:
-        return OWN, None
-    if given not in FORMULAS:
-        known = ", ".join(FORMULAS)
-        raise _not_driven(make, f"unknown formula {given!r} (choose from {known}, or pass a function)")
-    unread = [name for name in ("betas", "eps") if given != "sgd" and name not in group]
-    why = f"its groups have no {' and no '.join(unread)}" if unread else "amsgrad is on" if group.get("amsgrad") else ""
-    return (f"the formula {given!r} cannot be computed: {why}", None) if why else (given, FORMULAS[given])
-
-
-def _not_driven(make: Any, why: str) -> NotDriven:
-    return NotDriven(WRITE.format(name=name_of(make), why=why))

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
-from pv.suites.driving import Driven, NotDriven, name_of, parameters_of
+from pv.suites.bench import CallableBench, parameters_of
 
 NAMES = {
     "lengths": ("lengths", "sizes", "sequence_lengths", "weights"),
@@ -104,13 +104,16 @@ class Run:
         return self.take(iterator, 4 * self.case.size + 50)
 
 
-class Bench(Driven):
+class Bench(CallableBench):
     """A class or function that makes a sampler."""
 
+    write = WRITE
+    names: ClassVar = {role: usual for role, usual in NAMES.items() if len(usual) > 1}
+
     def __init__(self, make: Any) -> None:
-        self.make, self.used = make, []
+        super().__init__(make)
         if not callable(make):
-            raise self._not_driven("it is not callable")
+            raise self.not_driven("it is not callable")
         given, parameters = getattr(make, "keywords", {}), parameters_of(make)
         free = {name: each for name, each in parameters.items() if name not in given}
         self.arguments = {role: next((n for n in known if n in free), "") for role, known in NAMES.items()}
@@ -119,15 +122,15 @@ class Bench(Driven):
         for role in of_examples[1:]:  # the others are passed only if they have to be
             self.arguments[role] = self.arguments[role] if self.arguments[role] in needed else ""
         if unknown := needed - {*self.arguments.values()}:
-            raise self._not_driven(f"unknown parameter {min(unknown)!r}")
+            raise self.not_driven(f"unknown parameter {min(unknown)!r}")
         if not of_examples:
-            raise self._not_driven("no parameter is the dataset, its lengths or its size")
-        self.lack(self._reasons({**{n: p.default for n, p in parameters.items()}, **given}, *self._tried()))
+            raise self.not_driven("no parameter is the dataset, its lengths or its size")
+        self.set_features(self._reasons({**{n: p.default for n, p in parameters.items()}, **given}, *self._tried()))
 
     def build(self, case: Case, epoch: int) -> Any:
         values = vars(case) | {"data": Examples(case.size), "lengths": Examples(case.size).lengths}
         values |= {"generator": torch.Generator().manual_seed(case.seed), "epoch": epoch, "shuffle": True}
-        return self.make(**{name: values[role] for role, name in self.arguments.items() if name})
+        return self.subject(**{name: values[role] for role, name in self.arguments.items() if name})
 
     def start(self, **case: Any) -> Run:
         run = Run(self, Case(**case))
@@ -144,9 +147,9 @@ class Bench(Driven):
             iterator = run.begin(0)
             first = plain(next(iterator))
         except Exception as error:
-            raise self._not_driven(f"{type(error).__name__}: {error}") from error
+            raise self.not_driven(f"{type(error).__name__}: {error}") from error
         if iterator is run.sampler and not self.arguments["epoch"]:
-            raise self._not_driven("it returns an iterator, which has one epoch, and takes no `epoch`")
+            raise self.not_driven("it returns an iterator, which has one epoch, and takes no `epoch`")
         return run.sampler, iterator, first
 
     def _reasons(self, defaults: dict[str, Any], sampler: Any, iterator: Any, first: Any) -> dict[str, str]:
@@ -167,10 +170,6 @@ class Bench(Driven):
             "state": "" if saved else "it has no state_dict and load_state_dict",
             "batches": "" if batched and names["batch"] else "it yields indices" if not batched else "no batch_size",
         }
-
-    def _not_driven(self, why: str) -> NotDriven:
-        names = "\n".join(f"{role}: {', '.join(known)}" for role, known in NAMES.items() if len(known) > 1)
-        return NotDriven(WRITE.format(name=name_of(self.make), why=why, names=names))
 
 
 def bench(subject: Any, directory: Path | None) -> Bench:

@@ -186,9 +186,9 @@ RARE = frozenset(
         "tokens",
     }
 )
-"""Features that a trainer has only if its adapter names them in `has`."""
+"""Features that a trainer has only if `features` of its adapter says True."""
 ATTRIBUTES = frozenset({"end", "newest"})
-"""Those that it also has if it has an attribute of this name: the id of the end token, the search for a checkpoint."""
+"""Features of `RARE` that an attribute of the same name declares: the id of the end token, or `newest(folder)`."""
 FEATURES = RARE | {
     "accumulate",
     "best",
@@ -224,21 +224,22 @@ FEATURES = RARE | {
     "warmup",
     "workers",
 }
-"""What a trainer may lack."""
+"""All features that an adapter may name in `features`."""
 
 
 class Trainer(Protocol):
-    """An adapter. It translates a job into the trainer's documented settings and repairs nothing.
+    """An adapter. It translates a job into the documented settings of a trainer and repairs nothing.
 
-    lacks: features that the trainer does not have, with the reason. not_claimed: ids of claims that it does not make,
-    with the reason and a reference to its documentation. tolerance: of gradients, relative, where it casts. has: not
-    required; the features of `RARE` that it has.
+    Attributes:
+        features: By feature, True if the trainer has it, else the reason why not; False stands for no reason. Features
+            of `RARE` that are not named are missing, all others are there. It adds to that of the base classes.
+        tolerance: Relative tolerance of gradients; larger where the trainer casts.
+        not_claimed: Optional. Ids of claims that the trainer does not make, with the reason and a reference to its
+            documentation.
     """
 
     @property
-    def lacks(self) -> Mapping[str, str]: ...
-    @property
-    def not_claimed(self) -> Mapping[str, str]: ...
+    def features(self) -> Mapping[str, bool | str]: ...
     @property
     def tolerance(self) -> float: ...
 

@@ -14,7 +14,7 @@ WIDTH = 8
 
 
 class WithNetwork(Protocol):
-    """A trainer whose own network is tried, too, by the methods of the features that its adapter names in `has`.
+    """A trainer whose own network is tried, too, by the methods of the features that its adapter sets to True.
 
     tokens: of its vocabulary, none of which is padding. frozen: patterns of the names of parameters that are not to be
     trained. tied: not required; pairs of names that are to be one parameter, where that cannot be seen in the network.

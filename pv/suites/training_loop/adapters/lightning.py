@@ -14,6 +14,7 @@ from torch import Tensor
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from pv.suites.training_loop.adapters.parts import optimizer_of, scheduler_of
+from pv.suites.training_loop.features import OldLacks
 from pv.suites.training_loop.job import IGNORED, Example, Job, Report
 from pv.suites.training_loop.probe import token_loss
 
@@ -57,7 +58,7 @@ class Lightning:
     Override `module` to attack a LightningModule of your own.
     """
 
-    lacks: Mapping[str, str] = {
+    features: Mapping[str, bool | str] = {
         "rate": "what is logged is left to the code of the user",
         "norm": "what is logged is left to the code of the user",
         "history": "a logger keeps no history over runs",
@@ -67,6 +68,7 @@ class Lightning:
         "best_step": "a callback names a file",
         "finite": "a loss that is not finite is refused by settings that are off by default, as `detect_anomaly`",
     }
+    lacks = OldLacks()
     not_claimed: Mapping[str, str] = {
         **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002", "TL-RANKS-001"), MEANS),
         **dict.fromkeys(("TL-LOG-002", "TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), VALUE),

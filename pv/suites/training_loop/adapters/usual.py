@@ -56,8 +56,8 @@ def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     given as 10**9, and no clipping as an infinite limit where a number is taken. As `max_steps` alone ends a run
     that has it, there are then enough epochs for a loop that takes both. A directory is given as text where the
     annotation says `str`, and the device is the CPU. Where the module of `kind` divides by the warm-up, which is 0
-    in most jobs, it is 1, and the schedule of a job is not used: name `schedule` in `without`. Raise TypeError if an
-    argument that the command line requires is neither in the job nor in `own`.
+    in most jobs, it is 1, and the schedule of a job is not used: name `schedule` as missing in `features`. Raise
+    TypeError if an argument that the command line requires is neither in the job nor in `own`.
     """
     parameters = dict(inspect.signature(kind).parameters)
     given = _given(kind, parameters, job, own)
@@ -229,7 +229,7 @@ def classified(examples: Sequence[Example], shape: Sequence[int] = (1,)) -> list
     The input is a float tensor of the shape, such as an image, each element of which is the name of the example.
     """
     if any(len(each.tokens) > 2 for each in examples):
-        raise SkipTest("the examples have several labels: name `sequences` in `without`")
+        raise SkipTest("the examples have several labels: name `sequences` as missing in `features`")
     return [(torch.full(tuple(shape), float(each.name)), each.tokens[1]) for each in examples]
 
 

@@ -85,7 +85,7 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
     allowed = max(bench.trainer.tolerance, CLOSE)
     for accumulate in (1, 2):
         run = bench.run(saved_job(accumulate=accumulate, dropout=0.0, average=DECAY))
-        require(run.average, "`average`", "`has` names it")
+        require(run.average, "`average`", "`features` has it")
         require_steps(run)
         decay = decays(bench, run.job)
         off = difference(run.average, averaged(START, [step.weights for step in run.steps], decay))
@@ -99,7 +99,7 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
 
 def falsify_average_after_a_cut(bench: Bench) -> None:
     def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        require(straight.average, "`average`", "`has` names it")
+        require(straight.average, "`average`", "`features` has it")
         differing = different_end(again, straight, k, "average")
         later = [step.weights for step in straight.steps[k:]]
         known = {

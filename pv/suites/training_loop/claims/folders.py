@@ -62,7 +62,7 @@ def _newest_cell(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) 
     path = newest(place)
     if path is None:
         return Cell(run, "no checkpoint is found")
-    again = bench.go_on(run, place, path, save_every=0)
+    again = bench.resume_run(run, place, path, save_every=0)
     differing = different_end(again, run, len(run.steps))
     fault = f"the newest checkpoint is {path.name}: a run that goes on from it ends with other weights, {differing}"
     causes = ("a checkpoint of the earlier run, whose step is larger",) if not again.steps else ()

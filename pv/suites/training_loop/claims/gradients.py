@@ -28,7 +28,7 @@ from pv.suites.training_loop.oracle import START, norm
 from pv.suites.training_loop.run import Run
 
 HOLDS_FROZEN = (
-    "a frozen parameter in the optimizer ({}); if the loop freezes none, the adapter names `freeze` in `without`"
+    "a frozen parameter in the optimizer ({}); if the loop freezes none, its adapter names `freeze` as missing"
 )
 
 OTHER_LOSS = (
@@ -104,7 +104,7 @@ def falsify_padding_changes_nothing(bench: Bench) -> None:
         if counts[0] != counts[1]:
             cells[name] = Cell(padded, f"padded to 16, {counts[1]} steps are taken, not {counts[0]}")
         elif padded.width <= plain.width:
-            hint = "pad to `job.pad_multiple`, or name `padding` in `without`"
+            hint = "pad to `job.pad_multiple`, or name `padding` as missing in `features`"
             untried = f"with `job.pad_multiple` 16, no row is longer than the {plain.width} tokens without it: {hint}"
             cells[name] = Cell(padded, untried=untried)
         for k, (a, b) in enumerate(zip(plain.steps, padded.steps, strict=False), 1):

@@ -49,7 +49,7 @@ def falsify_kill_during_a_save(bench: Bench) -> None:
 def _require_older(bench: Bench, straight: Run, place: Path, saved: dict[int, Path]) -> None:
     """Raise SkipTest if the oldest checkpoint that a killed run has left, which is complete, is refused, too."""
     try:
-        bench.go_on(straight, place, saved[min(saved)])
+        bench.resume_run(straight, place, saved[min(saved)])
     except Exception as error:  # whatever a trainer raises for a directory, or a checkpoint, that it does not take
         why = f"{type(error).__name__}: {error}"[:200]
         raise SkipTest(f"every checkpoint of a killed run is refused, also the oldest: {why}") from error
@@ -61,7 +61,7 @@ def _after_kill(bench: Bench, straight: Run, place: Path, k: int, saved: Path, r
     refused: gets what is raised then.
     """
     try:
-        again = bench.go_on(straight, place, saved)
+        again = bench.resume_run(straight, place, saved)
     except Exception as error:  # whatever a trainer raises for a checkpoint that is not complete
         refused.append(f"{type(error).__name__}: {error}")
         return Cell(straight)
@@ -84,7 +84,7 @@ def falsify_killed_run_goes_on(bench: Bench) -> None:
 def _from_newest(bench: Bench, straight: Run, place: Path, path: Path) -> Cell:
     """Return how the run ends that goes on from the checkpoint that the trainer calls the newest."""
     try:
-        again = bench.go_on(straight, place, path, save_every=0)
+        again = bench.resume_run(straight, place, path, save_every=0)
     except Exception as error:  # whatever a trainer raises for a checkpoint that is not complete
         why = f"the newest checkpoint is {path.name}, which cannot be loaded: {type(error).__name__}: {error}"
         return Cell(straight, why[:300], (PARTLY,))

@@ -270,7 +270,7 @@ def _differing_logs(steps: Sequence[int], found: Mapping[int, float], wanted: Ma
 def history_fault(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
     """Return which logged losses of a resumed run differ, and why."""
     wanted, found = logged(straight.logs, "loss"), logged(again.logs, "loss")
-    require(wanted, "loss in its `logs`", "where the loop logs none, name `loss` in `without`")
+    require(wanted, "loss in its `logs`", "where the loop logs none, name `loss` as missing in `features`")
     differing = other_numbers(found, wanted, PRINTED)
     seen = _differing_logs(differing, found, wanted)
     causes = (
@@ -287,7 +287,11 @@ def history_fault(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ..
 def falsify_other_logged_numbers(bench: Bench) -> None:
     def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         names = dict.fromkeys(name for row in straight.logs for name in row if name not in ("step", "loss"))
-        require(names, "number in its `logs` besides the loss", "where the loop logs none, name `rate` in `without`")
+        require(
+            names,
+            "number in its `logs` besides the loss",
+            "where the loop logs none, name `rate` as missing in `features`",
+        )
         compared.extend(row for row in again.logs if row["step"] > k)
         found = [number_fault(straight, again, k, name) for name in names]
         return "; ".join(fault for fault, _ in found if fault), tuple(cause for _, causes in found for cause in causes)

@@ -46,7 +46,7 @@ def _scales(plain: Run, scaled: Run) -> list[float]:
     pairs = zip(scaled.steps, plain.steps, strict=False)
     scales = [a.scaled[-1] / b.scaled[-1] for a, b in pairs if a.scaled and b.scaled and b.scaled[-1]]
     if all(close(each, 1.0) for each in scales):
-        raise SkipTest("`has` names `scaler`, and no gradient is scaled where `job.scaler` is set")
+        raise SkipTest("`features` has `scaler`, and no gradient is scaled where `job.scaler` is set")
     return scales
 
 
