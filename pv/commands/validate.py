@@ -3,7 +3,7 @@
 import platform
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pv import __version__
 from pv.commands import code_places, replays
+from pv.commands.declarations import old_names_note, read_declarations
 from pv.commands.request import DEVICES, Chosen, Request, choose, project_of
 from pv.commands.validation.attempt import Options
 from pv.commands.validation.trials import Trials
@@ -28,7 +29,8 @@ from pv.results.reuse.cache import Reuse
 from pv.results.shard import parse
 from pv.results.trial import PROOFS, Evidence, Recorded
 from pv.results.verdict import ContractVerdict, Report, Status, decide
-from pv.source.project import Project
+from pv.source.project import Project, is_shipped
+from pv.source.resolve import Unbound, source, target_file
 from pv.workers import tasks
 from pv.workers.device import Probe
 from pv.workers.pool import default_jobs, refuse_optimized
@@ -170,7 +172,7 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         version=__version__,
         python=platform.python_version(),
         hypothesis=version("hypothesis"),
-        notes=(*chosen.notes, *trials.notes),
+        notes=(*chosen.notes, *trials.notes, *_old_names(chosen)),
         unmatched=chosen.unmatched,
         shards=(request.shard,) if request.shard is not None else (),
         commit=store.commit_of(chosen.project.root),
@@ -178,6 +180,19 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         files=worktree.digests(chosen.project, files),
         project=_project(chosen),
     )
+
+
+def _old_names(chosen: Chosen) -> Iterator[str]:
+    """Yield a note for each subject of a suite that declares its features by names of version 0.2."""
+    for contract in chosen.contracts:
+        subject = chosen.subjects.get(contract.id) or contract.subject
+        if subject is None or not any("needs" in claim.options for claim in contract.falsifiers):
+            continue
+        with suppress(Unbound, SyntaxError, ValueError):  # lint says what cannot be resolved
+            file = target_file(chosen.project, subject)
+            if not is_shipped(file):
+                note = old_names_note(str(subject), read_declarations(source(file), subject.attribute))
+                yield from [note] if note else []
 
 
 def _project(chosen: Chosen) -> dict[str, str]:

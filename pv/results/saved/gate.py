@@ -1,6 +1,6 @@
 """Decides whether a comparison with a base fails: what became weaker, but for what a waiver in the contract accepts."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import Enum
@@ -44,16 +44,22 @@ class Compared:
 
 
 def compare(
-    base: Report, now: Report, *, fail_on: FailOn, today: date, is_gone: Callable[[Target], bool] = lambda _: False
+    base: Report,
+    now: Report,
+    *,
+    fail_on: FailOn,
+    today: date,
+    is_gone: Callable[[Target], bool] = lambda _: False,
+    further: Iterable[Change] = (),
 ) -> Compared:
     """Return the differences of a report from its base. A waiver that has expired by `today` is one of them.
 
     A waiver of a contract accepts what became weaker in it; `removed` also names a whole contract that is gone.
     is_gone: returns whether the project does not define a function any more. A clause that names it by its new name,
-    and is judged alike, is not weaker.
+    and is judged alike, is not weaker. further: changes that the reports do not show.
     """
     waivers = [(v.contract.id, waiver) for v in now.contracts for waiver in v.contract.waivers]
-    renamed = (_renamed(change, is_gone) for change in changes(base, now))
+    renamed = (_renamed(change, is_gone) for change in (*changes(base, now), *further))
     found = [_waived(change, waivers, today) for change in renamed]
     found += [_expired(contract, waiver) for contract, waiver in waivers if not _counts(waiver, today)]
     found.sort(key=lambda change: list(ChangeKind).index(change.kind))
