@@ -16,11 +16,19 @@ from pv.suites.training_loop.probe import Probe
 
 
 class Placeholder(SkipTest):
-    """A part of the loop that its adapter does not name yet: claims that need it are undecided."""
+    """A part of an adapter that is still to be written: claims that need it are undecided."""
 
 
 def fill_in(what: str, *found: Any) -> Any:
-    """Stand for what only the author of a loop knows. Raise `Placeholder` with the place to fill in."""
+    """Mark a part of an adapter that only the author of the loop knows.
+
+    Args:
+        what: What to write in its place.
+        found: Values that help to write it; the text shows them.
+
+    Raises:
+        Placeholder: Always, with the file and line to fill in.
+    """
     frame = sys._getframe(1)
     place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
     raise Placeholder(f"{place}: fill in {what}{', '.join(map(repr, found))}")

@@ -52,10 +52,11 @@ class ProbeModule(lightning.LightningModule):
 
 
 class Lightning:
-    """Runs jobs with `lightning.Trainer`.
+    """Runs jobs with `lightning.Trainer`. Override `module` to attack a LightningModule of your own.
 
-    settings: of `lightning.Trainer`, beside those of the job. callbacks: each makes a callback, anew for each run.
-    Override `module` to attack a LightningModule of your own.
+    Args:
+        settings: Arguments of `lightning.Trainer` that differ from the settings of the job.
+        callbacks: Functions or classes without arguments; a run calls them for new callbacks.
     """
 
     features: Mapping[str, bool | str] = {
@@ -78,7 +79,7 @@ class Lightning:
     }
     tolerance = 1e-9
     names: Mapping[str, str] = {"loss": "loss", "eval_loss": "eval_loss"}
-    """Under which names the module logs its loss in training and in validation."""
+    """Names under which the module logs its loss in training and in validation."""
 
     def __init__(
         self, *, settings: Mapping[str, Any] | None = None, callbacks: Iterable[Callable[[], Callback]] = ()

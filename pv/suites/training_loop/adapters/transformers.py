@@ -89,10 +89,17 @@ def tied_names(probe: Probe, path: str) -> dict[str, str]:
 class Transformers:
     """Runs jobs with a subclass of `transformers.Trainer`.
 
-    trainer: called with the arguments of Trainer. settings: of its TrainingArguments, beside those of the job.
-    callbacks: each makes a callback, anew for each run. collator: of rows with `input_ids`, `attention_mask`, `labels`.
-    features: what differs from Trainer; without `sequences`, the model is a classifier of rows of one token, whose
-    `labels` is one number. without: the name of version 0.2, a sequence of features that are missing.
+    Args:
+        trainer: Class or function that is called with the arguments of Trainer.
+        settings: TrainingArguments that differ from the settings of the job.
+        callbacks: Functions or classes without arguments; a run calls them for new callbacks.
+        collator: Of rows with `input_ids`, `attention_mask` and `labels`; None for the collator of the job.
+        features: What differs from Trainer, as in the attribute `features`. Without `sequences`, the model is a
+            classifier of rows of one token, whose `labels` is one number.
+        without: The name of version 0.2 for missing features, a sequence; it goes in version 0.4.
+
+    Warns:
+        FutureWarning: `without` is used. The text says what to write.
     """
 
     features: Mapping[str, bool | str] = {**LEFT, "best_step": True, "ties": True}
