@@ -7,9 +7,9 @@ suite. It asks `missing` whether a claim applies, and passes the bench to the te
 import inspect
 import warnings
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
-from pv.contract.spelling import did_you_mean
 from pv.errors import PvError
 
 
@@ -81,7 +81,8 @@ class CallableBench(SuiteBench):
         declared = {**getattr(self.subject, "lacks", {}), **getattr(self.subject, "features", {})}
         for feature, value in declared.items():
             if feature not in reasons:
-                hint = did_you_mean(feature, reasons)
+                near = get_close_matches(feature, reasons, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(reasons))}"
                 raise NotDriven(f"`features` of {name_of(self.subject)} names an unknown feature {feature!r}; {hint}")
             if value is True and feature in detected:
                 raise NotDriven(f"`features` of {name_of(self.subject)} has {feature!r}, but {detected[feature]}")

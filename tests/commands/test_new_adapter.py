@@ -380,7 +380,7 @@ AT_LEAST_1 = WARM.replace(":\n", ":\n    warmup = max(1, warmup_steps)\n")
     [
         (OF_A_PACKAGE, "fit", (f"fit(model=model, run={CREATED})",)),
         (TYPED, "fit", ("from loops import fit\nfrom settings import RunConfig as Conf", "run=settings(Conf, job)")),
-        (MADE, "Trainer", ("settings(Trainer.get_default_config, job)", '"schedule", "epochs", "accumulate")')),
+        (MADE, "Trainer", ("settings(Trainer.get_default_config, job)", '"schedule": "it takes no warm-up"')),
         (MADE.replace("C.", "D."), "Trainer", ('config=fill_in("config")',)),
         (WARM.format("step / warmup_steps"), "fit", ("warmup_steps=1", '"schedule"')),
         (WARM.format("step / max(warmup_steps, 1)"), "fit", ("warmup_steps=job.warmup",)),
