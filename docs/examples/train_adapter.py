@@ -9,7 +9,7 @@ from pv.suites.training_loop.probe import Probe
 
 
 class Adapter(HandWritten):
-    logged = ("loss", "rate", "norm")
+    features = dict.fromkeys(("loss", "rate", "norm"), True)
     not_claimed = dict.fromkeys(("TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), "the loop logs the loss of the last step")
 
     def build(self, job: Job, model: Probe) -> None:

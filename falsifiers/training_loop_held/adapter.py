@@ -104,7 +104,9 @@ class Run(Distillation):
 class Adapter:
     """Runs a job as a distillation."""
 
-    lacks: Mapping[str, str] = {
+    features: Mapping[str, bool | str] = {
+        "best_step": True,
+        "ties": True,
         "groups": "all parameters have one rate",
         "workers": "batches are computed where they are used",
         "finite": "NaN logits end the run, and an infinite loss is counted, as `kd-domain` states",
@@ -113,7 +115,6 @@ class Adapter:
         "TL-RATE-001": "the rate falls by half a cosine, which contract `schedule` states",
         **dict.fromkeys(("TL-KEEP-003", "TL-BEST-002"), NAN_ENDS),
     }
-    has = ("best_step", "ties")
     tolerance = 1e-9
 
     def run(self, job: Job) -> Report:

@@ -14,14 +14,15 @@ from pathlib import Path
 
 from pv import __version__
 from pv.commands import report
+from pv.commands.declarations import find_less, read_declarations
 from pv.contract.finding import Finding
 from pv.contract.load import is_folder, load_as, shown_path
 from pv.contract.model import Contract
 from pv.contract.names import Target
-from pv.contract.wording import FEW, listed
+from pv.contract.wording import FEW, count, listed
 from pv.errors import UsageError
 from pv.results.definitions import definitions
-from pv.results.saved.changes import Compared, FailOn, compare
+from pv.results.saved.changes import Change, ChangeKind, Compared, FailOn, compare
 from pv.results.saved.hunks import Hunk, parse
 from pv.results.verdict import ContractVerdict, Report, Status
 from pv.source import resolve
@@ -43,11 +44,18 @@ def compared(base: Report, now: Report, fail_on: str, start: Path | None = None)
         start: A folder in the project (default: the working directory).
     """
     project = find_project(start or Path.cwd())
-    comparison = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=partial(_is_gone, project))
     hunks = _hunks(project, base.commit.rstrip("+")) if base.commit else {}
-    unmeasured = "nothing of the base was run: its contracts are compared, and no results"
-    static = [] if base.devices else [unmeasured, *_changed_adapters(project, now, hunks)]
-    return replace(comparison, hunks=hunks, notes=(*comparison.notes, *static, *_changed_tests(project, now, hunks)))
+    static, declared = list[str](), list[Change]()
+    if not base.devices:  # results of a saved report show which claims an adapter leaves out, a commit has none
+        static.append("nothing of the base was run: its contracts are compared, and no results")
+        for verdict, file in _changed_adapters(project, now, hunks):
+            found = _less_declared(project, base, verdict, file)
+            declared += found if found is not None else ()
+            what = "whether it leaves out more claims is seen only against a saved report"
+            static += [f"{file} changed, the adapter of {verdict.contract.id}: {what}"] if found is None else []
+    is_gone = partial(_is_gone, project)
+    result = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=is_gone, further=declared)
+    return replace(result, hunks=hunks, notes=(*result.notes, *static, *_changed_tests(project, now, hunks)))
 
 
 def _is_gone(project: Project, target: Target) -> bool:
@@ -59,16 +67,57 @@ def _is_gone(project: Project, target: Target) -> bool:
     return False
 
 
-def _changed_adapters(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
-    """Yield a note for every changed adapter: without a saved report, claims that it newly leaves out are not seen."""
+def _changed_adapters(project: Project, now: Report, hunks: Collection[str]) -> Iterator[tuple[ContractVerdict, str]]:
+    """Yield the verdicts on contracts of a suite whose adapter was changed, with the file of the adapter."""
     for verdict in now.contracts:
         defined = verdict.definitions or {"subject": None, "claims": {}}
         if defined["subject"] and any("needs" in options for options in defined["claims"].values()):
             with suppress(Unbound):
                 file = str(shown_path(resolve.target_file(project, Target.parse(defined["subject"]))))
                 if file in hunks:
-                    caveat = "whether it leaves out more claims is seen only against a saved report"
-                    yield f"{file} changed, the adapter of {verdict.contract.id}: {caveat}"
+                    yield verdict, file
+
+
+def _less_declared(project: Project, base: Report, verdict: ContractVerdict, file: str) -> list[Change] | None:
+    """Return what an adapter leaves out that it did not leave out in a commit.
+
+    Args:
+        project: The project.
+        base: The contracts of the commit.
+        verdict: A contract of a suite.
+        file: The file of its subject.
+
+    Returns:
+        The weakenings; None if they cannot be read from the source, which is not run.
+    """
+    subject = Target.parse((verdict.definitions or {})["subject"])
+    # git names files from the root of the project, reports from the working directory.
+    path = Path(file).resolve().relative_to(project.root).as_posix()
+    before = _git(project, "show", f"{base.commit}:./{path}")
+    if before is None:
+        return None
+    try:
+        sources = before.decode(), Path(file).read_text(encoding="utf-8")
+        was, now = (read_declarations(source, subject.attribute) for source in sources)
+    except (SyntaxError, ValueError):
+        return None
+    if not (was.is_whole and now.is_whole):
+        return None
+    contract = verdict.contract
+    found = []
+    for feature, text in find_less(was, now):
+        count_of = sum(feature in claim.options.get("needs", ()) for claim in contract.falsifiers)
+        claims = f": {count(count_of, 'claim')} not tried" if count_of else ""
+        found.append(
+            Change(
+                kind=ChangeKind.WEAKER,
+                contract=contract.id,
+                name="subject",
+                text=f"less measured{claims}; {file}: {text}",
+                location=contract.places.get("subject", contract.location),
+            )
+        )
+    return found
 
 
 def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:

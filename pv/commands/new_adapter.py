@@ -27,8 +27,8 @@ from pv.suites.training_loop.probe import Probe
 
 
 class Adapter(HandWritten):
-    logged = {logged}
-{not_claimed}{without}
+    features = {features}
+{not_claimed}
     def build(self, job: Job, model: Probe) -> None:
         # model(tokens) maps token ids [B, T] to logits [B, T, V]. Wrap it if the loop calls its model otherwise.
         self.loop = {build}
@@ -37,12 +37,23 @@ _LAST_LOSS = """    not_claimed = dict.fromkeys(  # delete it if the loss is the
         ("TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), "the loss is that of the last step"
     )
 """
-_WITHOUT = """\
-    # without = ("masks", "lengths")  # every token is scored; all rows have one length. "gaps": prompts come first
-    # without = ("sequences",)  # an example has one label, as in a classifier: see `Classifier` and `classified`
-    # without = ("epochs",)  # it counts steps alone. "short_windows": windows go on over the end of an epoch
-"""
-_ENDS = """    without = {}  # add "masks" if every token is scored, "lengths" if all rows have one length
+_REASONS = {
+    "evaluate": "it has no method that evaluates",
+    "save": "it has no method that saves",
+    "clip": "it takes no limit of the norm",
+    "schedule": "it takes no warm-up",
+    "epochs": "it takes no number of epochs",
+    "max_steps": "it takes no number of steps",
+    "accumulate": "it takes no number of micro-batches",
+}
+"""Why a loop does not have a feature, as its source tells."""
+_DIVIDES = "it divides by its warm-up, which is 0 in most jobs"
+_TO_ADD = """\
+        # Uncomment what holds for the loop; for "sequences", see `Classifier` and `classified` of
+        # pv.suites.training_loop.adapters.usual.
+        # "masks": "every token is scored", "gaps": "tokens that are not scored come first, as a prompt",
+        # "lengths": "all rows have one length", "sequences": "an example has one label, as in a classifier",
+        # "epochs": "it counts steps alone", "short_windows": "windows go on over the end of an epoch",
 """
 _METHODS = {
     "windows": "windows(self) -> Iterable[Any]:\n        return {}",
@@ -62,10 +73,8 @@ from pv.suites.training_loop.job import Job, Report
 
 class Adapter(HandWritten):
     # pv.suites.training_loop.adapters.usual: `logged(rows)` returns logs and evaluations for the report, and
-    # `copies(loop)` checkpoints. If the loop logs, set `logged` to what it logs, such as ("loss", "rate", "norm").
-    # Add "masks" if every token is scored, "lengths" if all rows have one length, "epochs" if it counts steps alone,
-    # "sequences" if an example has one label, as in a classifier: see `Classifier` and `classified` of that module.
-    without = {without}
+    # `copies(loop)` checkpoints. If the loop logs, name what it logs, such as "loss": True, "rate": True, "norm": True.
+    features = {features}
 
     def run(self, job: Job) -> Report:
         # model(tokens) maps token ids [B, T] to logits [B, T, V]. Wrap it if the loop calls its model otherwise.
@@ -167,7 +176,7 @@ def _whole(target: Target, loop: Loop) -> str:
         target=target,
         imports="{imports}",
         call_imports=_imports_of_call(target, loop, call),
-        without=_tuple(without),
+        features=_features({name: _REASONS[name] for name in without}),
         train=call.text,
         ends=_report(loop, reported),
     )
@@ -204,7 +213,9 @@ def _final_step(loop: Loop) -> str:
 
 def _in_parts(target: Target, loop: Loop) -> str:
     build = _with_its_end(called(loop, loop.node.name, {"job": "job", "model": "model"}))
-    expressions, without = attributes(loop), [*_ends(build), *(["schedule"] if loop.is_warm else [])]
+    expressions = attributes(loop)
+    features: dict[str, bool | str] = {name: True for name in SEEN if name in expressions}
+    features |= {name: _REASONS[name] for name in _ends(build)} | ({"schedule": _DIVIDES} if loop.is_warm else {})
     methods = "".join(
         f"\n    def {_METHODS[name].format(body)}\n" for name, body in _overridden(loop, expressions).items()
     )
@@ -213,9 +224,8 @@ def _in_parts(target: Target, loop: Loop) -> str:
         imports="{imports}",
         call_imports=_imports_of_call(target, loop, build),
         build=build.text,
-        logged=_tuple([name for name in SEEN if name in expressions]),
+        features=_features(features),
         not_claimed=_LAST_LOSS if "loss" in expressions else "",
-        without=_ENDS.format(_tuple(without)) if without else _WITHOUT,
     )
     return text.replace("{imports}", _imports(text + methods)) + methods
 
@@ -302,6 +312,11 @@ def _evaluate(call: Call) -> str:
     return f'found = {call.text}\n        return fill_in("{description}", found)'
 
 
-def _tuple(names: list[str]) -> str:
-    quoted = ", ".join(f'"{name}"' for name in names)
-    return f"({quoted},)" if len(names) == 1 else f"({quoted})"
+def _features(features: Mapping[str, bool | str]) -> str:
+    """Return the mapping of an adapter as code, with comments about features that the source does not tell."""
+    lines = (f'        "{name}": {value if value is True else _quoted(value)},\n' for name, value in features.items())
+    return f"{{\n{''.join(lines)}{_TO_ADD}    }}"
+
+
+def _quoted(value: bool | str) -> str:
+    return f'"{value}"'

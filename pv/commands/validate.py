@@ -3,7 +3,7 @@
 import platform
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pv import __version__
 from pv.commands import counterexamples
+from pv.commands.declarations import old_names_note, read_declarations
 from pv.commands.plan import DEVICES, Plan, Request, plan_validation, project_of
 from pv.commands.validation.attempts import Options
 from pv.commands.validation.trials import Trials
@@ -28,7 +29,8 @@ from pv.results.reuse.cache import ResultCache
 from pv.results.shard import parse
 from pv.results.trial import PROOFS, Evidence, Recorded
 from pv.results.verdict import ContractVerdict, Report, Status, decide
-from pv.source.project import Project
+from pv.source.project import Project, is_shipped
+from pv.source.resolve import Unbound, source, target_file
 from pv.workers import tasks
 from pv.workers.device import Probe
 from pv.workers.pool import PoolCache, default_jobs, refuse_optimized
@@ -199,7 +201,7 @@ def _report(plan: Plan, trials: Trials, started: float, request: Request) -> Rep
         version=__version__,
         python=platform.python_version(),
         hypothesis=version("hypothesis"),
-        notes=(*plan.notes, *trials.notes),
+        notes=(*plan.notes, *trials.notes, *_old_names(plan)),
         unmatched=plan.unmatched,
         shards=(request.shard,) if request.shard is not None else (),
         commit=store.commit_of(plan.project.root),
@@ -207,6 +209,19 @@ def _report(plan: Plan, trials: Trials, started: float, request: Request) -> Rep
         files=worktree.digests(plan.project, files),
         project=_project(plan),
     )
+
+
+def _old_names(plan: Plan) -> Iterator[str]:
+    """Yield a note for each subject of a suite that declares its features by names of version 0.2."""
+    for contract in plan.contracts:
+        subject = plan.subjects.get(contract.id) or contract.subject
+        if subject is None or not any("needs" in claim.options for claim in contract.falsifiers):
+            continue
+        with suppress(Unbound, SyntaxError, ValueError):  # lint says what cannot be resolved
+            file = target_file(plan.project, subject)
+            if not is_shipped(file):
+                note = old_names_note(str(subject), read_declarations(source(file), subject.attribute))
+                yield from [note] if note else []
 
 
 def _project(plan: Plan) -> dict[str, str]:

@@ -226,13 +226,26 @@ def test_reused_results_of_a_contract_with_a_suite_are_not_weaker(small: Path) -
         assert (reused.returncode, "WEAKER" in reused.stdout) == (0, False), reused.stdout
 
 
-def test_a_changed_adapter_is_noted_where_no_results_are_compared(small: Path) -> None:
+def test_what_a_changed_adapter_leaves_out_is_weaker_than_a_commit(small: Path) -> None:
     git("checkout", "-q", "main")
     write(Path(), {"contracts/mean.yaml": MEAN, "mean.py": MEAN_CODE})
     commit()
     git("checkout", "-qB", "work")
+    assert not weaker() and not [note for note in difference().notes if "adapter" in note]
+    Path("mean.py").write_text(f"{MEAN_CODE}    features = {{'merge': 'none', 'reset': computed()}}\n")
+    assert [text for _, text in weaker()] == [
+        "less measured: 1 claim not tried; mean.py: `merge` is missing by `features` now ('none')",
+        "less measured: 1 claim not tried; mean.py: `reset` is missing by `features` now (computed())",
+    ]
     assert not [note for note in difference().notes if "adapter" in note]
-    Path("mean.py").write_text(f"{MEAN_CODE}    without = ('merge',)\n")
+
+
+def test_a_changed_adapter_whose_declarations_are_computed_is_noted(small: Path) -> None:
+    git("checkout", "-q", "main")
+    write(Path(), {"contracts/mean.yaml": MEAN, "mean.py": MEAN_CODE})
+    commit()
+    git("checkout", "-qB", "work")
+    Path("mean.py").write_text(f"{MEAN_CODE}    features = computed()\n")
     (note,) = [note for note in difference().notes if "adapter" in note]
     assert note.startswith("mean.py changed, the adapter of mean: whether it leaves out more claims is seen only")
 

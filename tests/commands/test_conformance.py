@@ -105,6 +105,16 @@ def test_claims_that_a_trainer_does_not_make_are_not_required(project: Project) 
     assert "its claims detect 1 fault planted in the suite's own subject" in pv.render(report, verbose=True)
 
 
+def test_report_says_what_to_write_for_a_name_of_version_0_2(project: Project) -> None:
+    edit(project("trainers") / "trainers.py", 'features = {"norm"', 'lacks = {"norm"')
+    report = pv.check("trainers:Reserved", only=["TL-CLIP-002"])
+    assert result(report, "TL-CLIP-002").reason == "no norm: it logs no norm"
+    (note,) = report.notes
+    assert note.endswith(
+        """`lacks` will not be read from version 0.4 on; write `features = {"norm": 'it logs no norm'}`"""
+    )
+
+
 SIMPLEST = "every claim: the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2): "
 
 

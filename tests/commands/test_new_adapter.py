@@ -3,6 +3,7 @@
 import ast
 import importlib
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -168,7 +169,9 @@ def test_arguments_of_the_command_line_are_settings(empty: Path) -> None:
     assert run("new", "--trainer", "script:train").returncode == 0
     text = (empty / "script_adapter.py").read_text()
     assert "train(args=settings(parse_args, job), diffusion_model=model)" in text
-    assert "from script import parse_args, train" in text and '"epochs"' in text.partition("without = ")[2]
+    assert (
+        "from script import parse_args, train" in text and '"epochs": "it takes no' in text.partition("features = ")[2]
+    )
 
 
 GPT = """
@@ -204,7 +207,7 @@ def test_settings_are_not_those_of_the_model_and_parts_of_a_class_are_not_missin
     write(folder, {"gpt.py": GPT, "model.py": model})
     assert run("new", "--trainer", "gpt:Trainer").returncode == 0
     adapter = importlib.import_module("gpt_adapter").Adapter()
-    assert not {"evaluate", "save", "clip", "schedule"}.intersection(adapter.without)
+    assert not {"evaluate", "save", "clip", "schedule"}.intersection(adapter.features)
     job = Job(directory=folder, train=(), max_steps=5)
     assert adapter.run(job).final_step == 0
     for each in (replace(job, eval_every=1), replace(job, save_every=1)):
@@ -274,7 +277,8 @@ def test_claims_that_say_the_same_exist_and_are_shown_from_both_sides(folder: Pa
 def test_what_settings_that_are_not_read_may_have_is_not_missing(empty: Path) -> None:
     write(empty, {"loops.py": "class Trainer:\n    def __init__(self, model, config): ...\n    def fit(self): ...\n"})
     assert run("new", "--trainer", "loops:Trainer").returncode == 0
-    assert '    without = ("evaluate", "save")\n' in (empty / "loops_adapter.py").read_text()
+    text = (empty / "loops_adapter.py").read_text()
+    assert re.findall(r'^        "(\w+)": "it', text, re.MULTILINE) == ["evaluate", "save"]
 
 
 def test_required_arguments_of_the_command_line_are_to_be_filled_in_unless_a_job_has_them(empty: Path) -> None:
@@ -376,7 +380,7 @@ AT_LEAST_1 = WARM.replace(":\n", ":\n    warmup = max(1, warmup_steps)\n")
     [
         (OF_A_PACKAGE, "fit", (f"fit(model=model, run={CREATED})",)),
         (TYPED, "fit", ("from loops import fit\nfrom settings import RunConfig as Conf", "run=settings(Conf, job)")),
-        (MADE, "Trainer", ("settings(Trainer.get_default_config, job)", '"schedule", "epochs", "accumulate")')),
+        (MADE, "Trainer", ("settings(Trainer.get_default_config, job)", '"schedule": "it takes no warm-up"')),
         (MADE.replace("C.", "D."), "Trainer", ('config=fill_in("config")',)),
         (WARM.format("step / warmup_steps"), "fit", ("warmup_steps=1", '"schedule"')),
         (WARM.format("step / max(warmup_steps, 1)"), "fit", ("warmup_steps=job.warmup",)),
@@ -417,5 +421,6 @@ def test_adapter_declares_what_a_loop_has(folder: Path, parts: Any, logged: Any,
     for name in ("loops", "loops_adapter"):
         sys.modules.pop(name, None)
     adapter = importlib.import_module("loops_adapter").Adapter
-    assert (adapter.logged, adapter.without) == (logged, without)
+    there = {name for name, value in adapter.features.items() if value is True}
+    assert (there, adapter.features.keys() - there) == ({*logged}, {*without})
     assert set(adapter.not_claimed) == ({"TL-LOG-003", "TL-LOG-004", "TL-LOG-005"} if own_loss else set())

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import lr_scheduler
 from torch.utils.data import DistributedSampler, RandomSampler
 
-from pv.suites.callable_subject import CannotCall
+from pv.suites.bench import CannotCall
 from pv.suites.distillation_loss.bench import Bench as LossBench
 from pv.suites.lr_schedule.bench import PEAK
 from pv.suites.lr_schedule.bench import Bench as ScheduleBench
@@ -110,3 +110,29 @@ def test_an_optimizer_has_the_parameters_of_its_bases_and_its_own_groups() -> No
 def test_what_a_partial_gives_to_a_sampler_is_left() -> None:
     assert "shuffle" in SamplerBench(functools.partial(DistributedSampler, shuffle=False)).lacks
     assert "once" in SamplerBench(functools.partial(RandomSampler, replacement=True)).lacks
+
+
+def metric_with(**attributes: object) -> type:
+    return type("Metric", (TokenMean,), attributes)
+
+
+def test_features_of_a_subject_correct_what_its_signature_shows() -> None:
+    bench = MetricBench(metric_with(features={"merge": "it may not be merged", "reset": False, "state": True}))
+    assert bench.lacks == {"merge": "it may not be merged", "reset": "`features` of the subject says False"}
+
+
+@pytest.mark.parametrize(
+    ("features", "text"),
+    [
+        ({"merged": "none"}, "`features` of Metric names an unknown feature 'merged'; did you mean 'merge'?"),
+        ({"weight": True}, "`features` of Metric has 'weight', but update takes none of weight, weights"),
+    ],
+)
+def test_features_that_are_unknown_or_not_there_are_refused(features: dict[str, object], text: str) -> None:
+    with pytest.raises(CannotCall, match=text):
+        MetricBench(metric_with(features=features, update=lambda self, value: None, compute=lambda self: 0.0))
+
+
+def test_lacks_of_version_0_2_is_read_with_a_notice() -> None:
+    with pytest.warns(FutureWarning, match="Metric: `lacks` will not be read from version 0.4 on"):
+        assert MetricBench(metric_with(lacks={"merge": "none"})).lacks == {"merge": "none"}

@@ -123,7 +123,7 @@ class Raising(CausalLM):
 def test_forward_that_raises_for_an_argument_leaves_its_claim_undecided(claim: str, argument: str) -> None:
     bench = Bench(Raising)
     assert not bench.missing(claim, TRYING.needs[claim])
-    with pytest.raises(SkipTest, match=rf"with {argument}.*, forward raises ValueError: not yet; .*`make\.lacks"):
+    with pytest.raises(SkipTest, match=rf"with {argument}.*, forward raises ValueError: not yet; .*`make\.features"):
         TRYING.tests[claim](bench=bench)
 
 

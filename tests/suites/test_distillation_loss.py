@@ -33,7 +33,7 @@ def of_images(teacher: Tensor, student: Tensor, targets: Tensor, alpha: float, T
     return (1 - alpha) * T * T * soft + alpha * F.cross_entropy(student, targets)
 
 
-of_images.lacks = {"mask": "an image always counts"}  # type: ignore[attr-defined]
+of_images.features = {"mask": "an image always counts"}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("make", "not_claimed"), [(own, set()), (documented, MASK), (of_images, MASK)])

@@ -8,7 +8,7 @@ from unittest import SkipTest
 import pytest
 import torch
 
-from pv.suites.callable_subject import CannotCall
+from pv.suites.bench import CannotCall
 from pv.suites.optimizer.adamw import AdamW
 from pv.suites.optimizer.bench import Bench
 from reference_trainer.training.update import new_optimizer

@@ -1,6 +1,6 @@
 """Compare a report with its base: what fails now, what was fixed, which requirements are weaker, what is waived."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import Enum
@@ -262,7 +262,13 @@ class Compared:
 
 
 def compare(
-    base: Report, now: Report, *, fail_on: FailOn, today: date, is_gone: Callable[[Target], bool] = lambda _: False
+    base: Report,
+    now: Report,
+    *,
+    fail_on: FailOn,
+    today: date,
+    is_gone: Callable[[Target], bool] = lambda _: False,
+    further: Iterable[Change] = (),
 ) -> Compared:
     """Compare a report with its base and apply the waivers of its contracts.
 
@@ -277,9 +283,10 @@ def compare(
         fail_on: The changes that fail the comparison.
         today: The date by which waivers may have expired.
         is_gone: Returns whether the project no longer defines a function.
+        further: Changes that the reports do not show.
     """
     waivers = [(v.contract.id, waiver) for v in now.contracts for waiver in v.contract.waivers]
-    renamed = (_renamed(change, is_gone) for change in changes(base, now))
+    renamed = (_renamed(change, is_gone) for change in (*changes(base, now), *further))
     judged = [_waived(change, waivers, today) for change in renamed]
     judged += [_expired(contract, waiver) for contract, waiver in waivers if not _counts(waiver, today)]
     judged.sort(key=lambda change: list(ChangeKind).index(change.kind))

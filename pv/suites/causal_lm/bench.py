@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pv.errors import UsageError
 from pv.instrument.coverage import seen
-from pv.suites.callable_subject import takes_nothing
+from pv.suites.bench import CallableBench, takes_nothing
 from pv.suites.logits import TOLERANCE, Row, off, rows_of
 
 FEATURES = {"mask": ("attention_mask",), "loss": ("labels",), "cache": ("past_key_values", "cache")}
@@ -19,24 +19,28 @@ FEATURES = {"mask": ("attention_mask",), "loss": ("labels",), "cache": ("past_ke
 
 SEGMENTS = ("segments", "segment_ids", "document_ids")
 
+EXPECTED = (
+    "expected a function or class that is called without arguments and returns a module, itself called with input_ids "
+    "[N, T] and, if it takes one, an attention_mask [N, T]: write `def make(): return MyModel(MyConfig(layers=2))`"
+)
+
 
 def bench(subject: Any, directory: Path | None) -> "Bench":
     """Return a bench of a function or class that makes a model."""
     return Bench(subject)
 
 
-class Bench:
+class Bench(CallableBench):
     """A model in evaluation mode, in float32 or wider, whose trainable weights are large enough to show a fault.
 
-    factory: takes no arguments; `lacks` (by feature), `not_claimed` (by claim) are reasons, `packing` names the
-    argument that separates packed documents.
+    The subject takes no arguments. Its attribute `packing` names the argument that separates packed documents.
     """
+
+    write = EXPECTED
 
     def __init__(self, factory: Callable[[], nn.Module]) -> None:
         before = set(seen)
-        self.factory = factory
-        self.used: list[Any] = []
-        """What the forwards of the claim returned."""
+        super().__init__(factory)
         self.model = redrawn(self.build())
         self.taken = inspect.signature(self.model.forward).parameters
         config = getattr(self.model, "config", None)
@@ -47,33 +51,25 @@ class Bench:
         self.tokens = [token for token in range(vocabulary) if token != self.pad]
         self.rows = rows_of(self.tokens)
         self._raises: dict[str, str] = {}
-        self.lacks: Mapping[str, str] = {**self._absent(), **getattr(factory, "lacks", {})}
+        self.set_features(dict.fromkeys((*FEATURES, "packing", "positions"), "") | self._absent())
         self.reached = seen - before
 
     def build(self, seed: int = 0) -> nn.Module:
         """Return a new model."""
-        if isinstance(self.factory, nn.Module) or not takes_nothing(self.factory):
+        if isinstance(self.subject, nn.Module) or not takes_nothing(self.subject):
             raise UsageError(f"the subject cannot be called without arguments; {EXPECTED}")
         torch.manual_seed(seed)
-        model = self.factory()
+        model = self.subject()
         if not isinstance(model, nn.Module):
             raise UsageError(f"the subject returned {type(model).__name__}; {EXPECTED}")
         # In bfloat16, right and wrong logits differ by less than rounding.
         narrow = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in model.parameters())
         return (model.float() if narrow else model).cpu().eval()
 
-    @property
-    def not_claimed(self) -> Mapping[str, str]:
-        """Return the reasons of the claims that the model does not make, by id."""
-        reasons: Mapping[str, str] = getattr(self.factory, "not_claimed", {})
-        return reasons
-
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
         """Return the reason why a claim does not apply to the model, or "" if it applies."""
-        # Coverage is recorded for each claim, but the model was called when the bench was created.
         seen.update(self.reached)  # the model was made before the claim
-        reasons = [f"no {feature}: {self.lacks[feature]}" for feature in needs if feature in self.lacks]
-        return "; ".join([*reasons, *filter(None, [self.not_claimed.get(claim)])])
+        return super().missing(claim, needs)
 
     def _absent(self) -> dict[str, str]:
         """Return the reasons of the missing features, by feature."""
@@ -92,7 +88,7 @@ class Bench:
     def require(self, feature: str) -> None:
         """Raise SkipTest if the forward raises with the arguments of a feature: the claim is then undecided."""
         if why := self._raises.get(feature):
-            hint = f'if they mean something else, say so: `make.lacks = {{"{feature}": "..."}}`'
+            hint = f'if they mean something else, say so: `make.features = {{"{feature}": "..."}}`'
             raise SkipTest(f"{why}; {hint}")
 
     def _reason(self, feature: str, names: tuple[str, ...], attempt: Callable[[], Any] | None) -> str:
@@ -106,8 +102,8 @@ class Bench:
             return ""
 
     def _packing(self) -> str:
-        names = (name for name in SEGMENTS if name in self.taken)
-        return str(getattr(self.factory, "packing", "")) or next(names, "")
+        known = (name for name in SEGMENTS if name in self.taken)
+        return str(getattr(self.subject, "packing", "")) or next(known, "")
 
     def call(self, tokens: Tensor, model: nn.Module | None = None, **inputs: Any) -> Any:
         """Return what a forward returns. tokens: [N, T]; of `inputs`, the model gets those that it takes."""
@@ -171,12 +167,6 @@ class Bench:
             except Exception as error:
                 failed.append(error)
         raise UsageError(f"the model cannot be called with tokens [2, 2]: {failed[0]}; {EXPECTED}") from failed[0]
-
-
-EXPECTED = (
-    "expected a function or class that is called without arguments and returns a module, itself called with input_ids "
-    "[N, T] and, if it takes one, an attention_mask [N, T]: write `def make(): return MyModel(MyConfig(layers=2))`"
-)
 
 
 def redrawn(model: nn.Module) -> nn.Module:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pv.suites.callable_subject import CallableSubject, CannotCall, name_of, parameters_of
+from pv.suites.bench import CallableBench, parameters_of
 from pv.suites.distillation_loss.oracle import Case, Convention
 
 B, L, V = 2, 5, 7
@@ -33,16 +33,17 @@ These are the defaults. Of each parameter, other names are known, too:
 {names}"""
 
 
-class Bench(CallableSubject):
+class Bench(CallableBench):
     """A function of logits. divergence, reduction and factor are its attributes, as in the text `WRITE`."""
 
-    def __init__(self, make: object) -> None:
-        self.make, self.used = make, []
+    write, names = WRITE, NAMES
+
+    def __init__(self, make: Any) -> None:
+        super().__init__(make)
         parameters = list(parameters_of(make).values()) if callable(make) else []
         logits = [parameter.name for parameter in parameters[:2]]
         if len(logits) < 2:
-            raise self._cannot_call("it is not a function of two logits")
-        # By name: losses take the two in either order, and a swap would be the reverse divergence.
+            raise self.cannot_call("it is not a function of two logits")
         self.teacher_first = "teacher" in logits[0] and "teacher" not in logits[1]
         free = [parameter for parameter in parameters[2:] if parameter.name not in getattr(make, "keywords", {})]
         plain = {re.sub("_[A-Z]+$", "", parameter.name): parameter.name for parameter in free}  # labels_BL are labels
@@ -55,12 +56,12 @@ class Bench(CallableSubject):
             if parameter.default is parameter.empty and parameter.kind not in (2, 4)
         ]
         if unknown := [name for name in needed if name not in self.arguments.values()]:
-            raise self._cannot_call(f"unknown parameter {unknown[0]!r}")
+            raise self.cannot_call(f"unknown parameter {unknown[0]!r}")
         self.convention = self._convention()
         self.alpha, self.flat = 1.0, False
         self._try()
         counts = self.arguments["labels"] or self.arguments["mask"]
-        self.set_missing({"mask": "" if counts else "it takes no labels and no mask"})
+        self.set_features({"mask": "" if counts else "it takes no labels and no mask", "detach": ""})
         self.temperatures = (3.0, 1.0, 0.5) if self.arguments["temperature"] else (1.0,)
 
     def case(self, seed: int, temperature: float = 1.0, *, masked: bool = False, scale: float = 2.0) -> Case:
@@ -92,11 +93,11 @@ class Bench(CallableSubject):
         if self.flat:
             parts = [part.flatten(0, 1) for part in parts]
             values |= {name: values[name].flatten() for name in ("labels", "mask")}
-        returned = self.make(*parts, **{name: values[role] for role, name in self.arguments.items() if name})
-        returned = returned[0] if isinstance(returned, tuple) else returned
-        if not isinstance(returned, Tensor) or returned.numel() != 1:
-            raise TypeError(f"it returned {type(returned).__name__}, not a scalar tensor")
-        return returned.reshape(())
+        found = self.subject(*parts, **{name: values[role] for role, name in self.arguments.items() if name})
+        found = found[0] if isinstance(found, tuple) else found
+        if not isinstance(found, Tensor) or found.numel() != 1:
+            raise TypeError(f"it returned {type(found).__name__}, not a scalar tensor")
+        return found.reshape(())
 
     def _try(self) -> None:
         """Choose the shape, and the alpha with which the loss is that of the teacher."""
@@ -107,27 +108,23 @@ class Bench(CallableSubject):
                 break
             except Exception as error:
                 if self.flat:
-                    raise self._cannot_call(f"{type(error).__name__}: {error}") from error
+                    raise self.cannot_call(f"{type(error).__name__}: {error}") from error
         other = replace(case, teacher=draw_case(1, 1.0).teacher)
         # alpha weighs either the hard or the soft loss: if the teacher does not matter at 1, it weighs the hard one.
         if self.arguments["alpha"] and torch.equal(self._call(case), self._call(other)):
             self.alpha = 0.0
 
     def _convention(self) -> Convention:
-        attributes = {name: getattr(self.make, name, value) for name, value in vars(Convention()).items()}
-        allowed = {
+        given = {name: getattr(self.subject, name, value) for name, value in vars(Convention()).items()}
+        known = {
             "divergence": ("forward", "reverse"),
             "reduction": ("mean", "batchmean", "sum"),
             "factor": ("T^2", "1"),
         }
-        for name, choices in allowed.items():
-            if attributes[name] not in choices:
-                raise self._cannot_call(f"unknown {name} {attributes[name]!r} (choose from {', '.join(choices)})")
-        return Convention(**attributes)
-
-    def _cannot_call(self, why: str) -> CannotCall:
-        names = "\n".join(f"{role}: {', '.join(names)}" for role, names in NAMES.items())
-        return CannotCall(WRITE.format(name=name_of(self.make), why=why, names=names))
+        for name, choices in known.items():
+            if given[name] not in choices:
+                raise self.cannot_call(f"unknown {name} {given[name]!r} (choose from {', '.join(choices)})")
+        return Convention(**given)
 
 
 def bench(subject: object, directory: Path | None) -> Bench:

@@ -5,13 +5,13 @@ import functools
 import inspect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from pv.suites.callable_subject import CallableSubject, CannotCall, name_of
+from pv.suites.bench import CallableBench
 
 PEAK, LEAST = 0.1, 0.02
 BASES = (PEAK, 0.3 * PEAK)
@@ -57,21 +57,22 @@ class Scheduled:
             getattr(self, name).load_state_dict(copy.deepcopy(getattr(other, name).state_dict()))
 
 
-class Bench(CallableSubject):
+class Bench(CallableBench):
     """A function of a step, or one that makes a scheduler of an optimizer.
 
-    Its attributes are optional. first: the number of the first step. lacks: features, with the reason. not_claimed:
-    claims, with the reason.
+    Its attribute `first`, the number of the first step, is optional, and so are `features` and `not_claimed`.
     """
 
-    def __init__(self, make: object) -> None:
-        self.make, self.used = make, []
+    write = WRITE
+    names: ClassVar = {"minimum" if role == "least" else role: usual for role, usual in NAMES.items()}
+
+    def __init__(self, make: Any) -> None:
+        super().__init__(make)
         parameters = list(inspect.signature(make).parameters.values()) if callable(make) else []
         if not parameters:
-            raise self._cannot_call("it is not a function of a step or of an optimizer")
-        names = [parameter.name for parameter in parameters[1:]]
-        self.arguments = {key: next((n for n in candidates if n in names), "") for key, candidates in NAMES.items()}
-        # T_max of PyTorch counts the steps of the decay alone.
+            raise self.cannot_call("it is not a function of a step or of an optimizer")
+        names = [each.name for each in parameters[1:]]
+        self.arguments = {key: next((n for n in known if n in names), "") for key, known in NAMES.items()}
         if self.arguments["warmup"] and self.arguments["total"] == "T_max":  # it may leave out the warm-up
             self.arguments["total"] = ""
         needed = [
@@ -83,18 +84,18 @@ class Bench(CallableSubject):
         if parameters[0].name in (*NAMES["warmup"], *NAMES["total"]):
             unknown = [parameters[0].name]
         if unknown:
-            raise self._cannot_call(f"unknown parameter {unknown[0]!r}")
+            raise self.cannot_call(f"unknown parameter {unknown[0]!r}")
         self.schedules = parameters[0].name in OPTIMIZERS
         try:
             self.rates(3, 20, 21)
         except Exception as error:
-            raise self._cannot_call(f"{type(error).__name__}: {error}") from error
-        self.set_missing(self._reasons(parameters))
+            raise self.cannot_call(f"{type(error).__name__}: {error}") from error
+        self.set_features(self._reasons(parameters))
 
     def bind(self, warmup: int, total: int) -> Any:
         """Return the subject with its arguments but the first."""
         values = {"warmup": warmup, "total": total, "peak": PEAK, "least": LEAST}
-        return functools.partial(self.make, **{name: values[key] for key, name in self.arguments.items() if name})
+        return functools.partial(self.subject, **{name: values[key] for key, name in self.arguments.items() if name})
 
     def scheduled(self, warmup: int, total: int, bases: Sequence[float] = BASES) -> Scheduled:
         run = Scheduled(self.bind(warmup, total), bases)
@@ -122,7 +123,7 @@ class Bench(CallableSubject):
             while True:
                 yield run.step()[0]
         self.used.append(object())
-        for step in range(getattr(self.make, "first", 0), 10**9):
+        for step in range(getattr(self.subject, "first", 0), 10**9):
             yield float(self.bind(warmup, total)(step))
 
     def _reasons(self, parameters: list[inspect.Parameter]) -> dict[str, str]:
@@ -134,16 +135,12 @@ class Bench(CallableSubject):
         periodic = self.schedules and _periodic(self.scheduled(3, 20).scheduler)
         return {
             **{key: "" if self.arguments[key] else why for key, why in missing.items()},
-            "decay": "it restarts" if _restarts(getattr(self.make, "__name__", ""), parameters) else "",
+            "decay": "it restarts" if _restarts(getattr(self.subject, "__name__", ""), parameters) else "",
             "stay": PERIODIC if periodic else "it refuses steps after the planned ones" if stops else "",
             "scheduler": stateless or ("" if stateful else "it has no load_state_dict"),
             "groups": stateless
             or (f"{self.arguments['peak']} is that of all groups" if self.arguments["peak"] else ""),
         }
-
-    def _cannot_call(self, why: str) -> CannotCall:
-        names = "\n".join(f"{'minimum' if key == 'least' else key}: {', '.join(names)}" for key, names in NAMES.items())
-        return CannotCall(WRITE.format(name=name_of(self.make), why=why, names=names))
 
 
 def bench(subject: object, directory: Path | None) -> Bench:

@@ -147,7 +147,7 @@ def falsify_function_of_the_step(bench: Bench, warmup: int, decay: int) -> None:
             other.step()
             actual.append(run.step()[0])
     else:
-        first, rate = getattr(bench.make, "first", 0), bench.bind(warmup, total)
+        first, rate = getattr(bench.subject, "first", 0), bench.bind(warmup, total)
         actual = [float(rate(step)) for step in reversed(range(first, first + total))][::-1]
     off = next((k for k in range(total) if not near(actual[k], rates[k])), -1)
     circumstance = "beside another schedule" if bench.schedules else "asked from the last step to the first"

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pv.suites.callable_subject import CallableSubject, CannotCall, name_of, parameters_of
+from pv.suites.bench import CallableBench, parameters_of
 
 UPDATE, READ, MERGE = ("update", "add"), ("compute", "result", "avg", "mean", "average"), ("merge", "merge_state")
 WEIGHTS = ("weight", "weights", "n", "count", "num", "num_tokens", "tokens")
@@ -26,7 +26,7 @@ class Run:
     """A metric."""
 
     def __init__(self, bench: "Bench") -> None:
-        self.bench, self.metric = bench, bench.make()
+        self.bench, self.metric = bench, bench.subject()
 
     def add(self, mean: float, weight: int = 1, dtype: torch.dtype = torch.float32, *, tracked: bool = False) -> "Run":
         """Add a batch by its mean, which is NaN if it has no weight."""
@@ -56,29 +56,31 @@ class Run:
         return self
 
 
-class Bench(CallableSubject):
+class Bench(CallableBench):
     """A class or function of no arguments that makes a metric. takes, empty: as in the text `WRITE`."""
 
+    write = WRITE
+
     def __init__(self, make: Any) -> None:
-        self.make, self.used = make, []
+        super().__init__(make)
         try:
             metric = make()
         except Exception as error:
-            raise self._cannot_call(f"{type(error).__name__}: {error}") from error
+            raise self.cannot_call(f"{type(error).__name__}: {error}") from error
         self.update, self.read, self.merge = (
             next((name for name in names if hasattr(metric, name)), "") for names in (UPDATE, READ, MERGE)
         )
         if not self.update or not self.read:
-            raise self._cannot_call(f"it has none of {', '.join(READ if self.update else UPDATE)}")
+            raise self.cannot_call(f"it has none of {', '.join(READ if self.update else UPDATE)}")
         names = list(parameters_of(getattr(metric, self.update)))
         self.weight = next((name for name in WEIGHTS if name in names[1:]), "")
         self.sums = getattr(make, "takes", "sum" if names and names[0] in ("total", "sum") else "mean") == "sum"
         try:
             self.start().add(1.0).mean()
         except Exception as error:
-            raise self._cannot_call(f"{type(error).__name__}: {error}") from error
+            raise self.cannot_call(f"{type(error).__name__}: {error}") from error
         stateful = hasattr(metric, "load_state_dict") and hasattr(metric, "state_dict")
-        self.set_missing(
+        self.set_features(
             {
                 "weight": "" if self.weight else f"update takes none of {', '.join(WEIGHTS)}",
                 "reset": "" if hasattr(metric, "reset") else "it has no reset",
@@ -97,9 +99,6 @@ class Bench(CallableSubject):
         for mean, weight in batches:
             run.add(mean, weight)
         return run
-
-    def _cannot_call(self, why: str) -> CannotCall:
-        return CannotCall(WRITE.format(name=name_of(self.make), why=why))
 
 
 def bench(subject: object, directory: Path | None) -> Bench:

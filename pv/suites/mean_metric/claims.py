@@ -58,7 +58,7 @@ def falsify_split_and_order(bench: Bench, batches: Batches) -> None:
 
 @given(_=st.just(0))
 def falsify_empty(bench: Bench, _: int) -> None:
-    documented = getattr(bench.make, "empty", None)
+    documented = getattr(bench.subject, "empty", None)
     try:
         actual: Any = bench.start().answer()
     except Exception:  # it refuses to answer

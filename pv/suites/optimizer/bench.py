@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from pv.suites.callable_subject import CallableSubject, CannotCall, name_of, parameters_of
+from pv.suites.bench import CallableBench, parameters_of
 from pv.suites.optimizer.formulas import FORMULAS, Formula
 
 RATE = 0.01
@@ -59,21 +59,25 @@ class Run:
         )
 
 
-class Bench(CallableSubject):
+class Bench(CallableBench):
     """A class or function that makes an optimizer of parameters and a rate.
 
     Its attributes are optional. formula: its name, or a function. decoupled, independent: True where the formula does
-    not say so. lacks: features, with the reason. not_claimed: claims, with the reason.
+    not say so. features, not_claimed: as of all subjects.
     """
 
-    def __init__(self, make: object) -> None:
-        self.make, self.used = make, []
-        self.arguments = _arguments(make)
+    write = WRITE
+
+    def __init__(self, make: Any) -> None:
+        super().__init__(make)
+        if not callable(make):
+            raise self.cannot_call("it is not callable")
+        self.arguments = {*parameters_of(make)}
         self.rate = next((name for name in NAMES if name in self.arguments), "")
         if not self.rate:
-            raise _cannot_call(make, f"none of its parameters is named {', '.join(NAMES)}")
+            raise self.cannot_call(f"none of its parameters is named {', '.join(NAMES)}")
         self.shapes, run = self._first_run()
-        self.name, self.formula = _formula(make, run)
+        self.name, self.formula = self._formula(run)
         declared = getattr(make, "formula", None) is not None
         self.flags = [flag for flag in ("foreach", "fused") if flag in self.arguments and self._works(flag)]
         unknown = self.name if self.formula is None and not declared else ""
@@ -81,7 +85,7 @@ class Bench(CallableSubject):
         decays = "weight_decay" in self.arguments or any(
             group.get("weight_decay") for group in run.optimizer.param_groups
         )
-        self.set_missing(
+        self.set_features(
             {
                 "formula": unknown,
                 "independence": "" if getattr(make, "independent", False) else unknown,
@@ -113,17 +117,17 @@ class Bench(CallableSubject):
         try:
             return self._call(rows or parameters, settings)
         except Exception:
-            if not rows or inspect.isclass(self.make):
+            if not rows or inspect.isclass(self.subject):
                 raise
         run = Run(self._call(parameters, settings), parameters)  # the function makes the groups, so they are split
         run.optimizer.param_groups[:] = [{**run.group(row["params"][0]), **row} for row in rows]
         return run.optimizer
 
-    def _call(self, parameters: object, settings: Mapping[str, object]) -> Optimizer:
-        optimizer = self.make(parameters, **{self.rate: RATE}, **settings)
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"it returned {type(optimizer).__name__}, not a torch.optim.Optimizer")
-        return optimizer
+    def _call(self, parameters: Any, settings: Mapping[str, Any]) -> Optimizer:
+        made = self.subject(parameters, **{self.rate: RATE}, **settings)
+        if not isinstance(made, Optimizer):
+            raise TypeError(f"it returned {type(made).__name__}, not a torch.optim.Optimizer")
+        return made
 
     def _first_run(self) -> tuple[tuple[tuple[int, ...], ...], Run]:
         """Try shapes until an optimizer takes a step on them; return the shapes and the run."""
@@ -134,7 +138,7 @@ class Bench(CallableSubject):
                 return shapes, run
             except Exception as error:
                 problem = error
-        raise _cannot_call(self.make, f"{type(problem).__name__}: {problem}") from problem
+        raise self.cannot_call(f"{type(problem).__name__}: {problem}") from problem
 
     def _works(self, flag: str) -> bool:
         ones = [torch.ones(shape) for shape in self.shapes]
@@ -144,38 +148,32 @@ class Bench(CallableSubject):
             return False
         return True
 
+    def _formula(self, run: Run) -> tuple[str, Formula | None]:
+        """Return the name of the formula and the formula; instead of a name, why there is none."""
+        name, group = getattr(self.subject, "formula", None), run.group(run.weights[0])
+        if callable(name):
+            return "own", name
+        step = inspect.unwrap(type(run.optimizer).step)  # of a base class, where a subclass has none
+        if name is None and step is inspect.unwrap(SGD.step):
+            name = "sgd"
+        if name is None and step in (inspect.unwrap(Adam.step), inspect.unwrap(AdamW.step)):
+            name = "adamw" if isinstance(run.optimizer, AdamW) or group.get("decoupled_weight_decay") else "adam"
+        if name is None:
+            return UNKNOWN_FORMULA, None
+        if name not in FORMULAS:
+            names = ", ".join(FORMULAS)
+            raise self.cannot_call(f"unknown formula {name!r} (choose from {names}, or pass a function)")
+        unread = [part for part in ("betas", "eps") if name != "sgd" and part not in group]
+        why = (
+            f"its groups have no {' and no '.join(unread)}"
+            if unread
+            else "amsgrad is on"
+            if group.get("amsgrad")
+            else ""
+        )
+        return (f"the formula {name!r} cannot be computed: {why}", None) if why else (name, FORMULAS[name])
+
 
 def bench(subject: object, directory: Path | None) -> Bench:
     """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
-
-
-def _arguments(make: object) -> set[str]:
-    if not callable(make):
-        raise _cannot_call(make, "it is not callable")
-    return {*parameters_of(make)}
-
-
-def _formula(make: object, run: Run) -> tuple[str, Formula | None]:
-    """Return the name of the formula and the formula; instead of a name, why there is none."""
-    formula, group = getattr(make, "formula", None), run.group(run.weights[0])
-    if callable(formula):
-        return "own", formula
-    # torch wraps `step` in a profiler hook; a subclass that inherits `step` follows the formula of its base class.
-    step = inspect.unwrap(type(run.optimizer).step)  # of a base class, where a subclass has none
-    if formula is None and step is inspect.unwrap(SGD.step):
-        formula = "sgd"
-    if formula is None and step in (inspect.unwrap(Adam.step), inspect.unwrap(AdamW.step)):
-        formula = "adamw" if isinstance(run.optimizer, AdamW) or group.get("decoupled_weight_decay") else "adam"
-    if formula is None:
-        return UNKNOWN_FORMULA, None
-    if formula not in FORMULAS:
-        names = ", ".join(FORMULAS)
-        raise _cannot_call(make, f"unknown formula {formula!r} (choose from {names}, or pass a function)")
-    unread = [name for name in ("betas", "eps") if formula != "sgd" and name not in group]
-    why = f"its groups have no {' and no '.join(unread)}" if unread else "amsgrad is on" if group.get("amsgrad") else ""
-    return (f"the formula {formula!r} cannot be computed: {why}", None) if why else (formula, FORMULAS[formula])
-
-
-def _cannot_call(make: object, why: str) -> CannotCall:
-    return CannotCall(WRITE.format(name=name_of(make), why=why))

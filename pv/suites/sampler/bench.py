@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
-from pv.suites.callable_subject import CallableSubject, CannotCall, name_of, parameters_of
+from pv.suites.bench import CallableBench, parameters_of
 
 NAMES = {
     "lengths": ("lengths", "sizes", "sequence_lengths", "weights"),
@@ -105,13 +105,16 @@ class Run:
         return self.take(iterator, 4 * self.case.size + 50)
 
 
-class Bench(CallableSubject):
+class Bench(CallableBench):
     """A class or function that makes a sampler."""
 
-    def __init__(self, make: object) -> None:
-        self.make, self.used = make, []
+    write = WRITE
+    names: ClassVar = {role: usual for role, usual in NAMES.items() if len(usual) > 1}
+
+    def __init__(self, make: Any) -> None:
+        super().__init__(make)
         if not callable(make):
-            raise self._cannot_call("it is not callable")
+            raise self.cannot_call("it is not callable")
         bound, parameters = getattr(make, "keywords", {}), parameters_of(make)
         free = {name: parameter for name, parameter in parameters.items() if name not in bound}
         self.arguments = {role: next((n for n in names if n in free), "") for role, names in NAMES.items()}
@@ -125,17 +128,17 @@ class Bench(CallableSubject):
         for role in of_examples[1:]:  # the others are passed only if they have to be
             self.arguments[role] = self.arguments[role] if self.arguments[role] in needed else ""
         if unknown := needed - {*self.arguments.values()}:
-            raise self._cannot_call(f"unknown parameter {min(unknown)!r}")
+            raise self.cannot_call(f"unknown parameter {min(unknown)!r}")
         if not of_examples:
-            raise self._cannot_call("no parameter is the dataset, its lengths or its size")
-        self.set_missing(
+            raise self.cannot_call("no parameter is the dataset, its lengths or its size")
+        self.set_features(
             self._reasons({**{n: p.default for n, p in parameters.items()}, **bound}, *self._first_items())
         )
 
     def build(self, case: Case, epoch: int) -> Any:
         values = vars(case) | {"data": Examples(case.size), "lengths": Examples(case.size).lengths}
         values |= {"generator": torch.Generator().manual_seed(case.seed), "epoch": epoch, "shuffle": True}
-        return self.make(**{name: values[role] for role, name in self.arguments.items() if name})
+        return self.subject(**{name: values[role] for role, name in self.arguments.items() if name})
 
     def start(self, **case: Any) -> Run:
         run = Run(self, Case(**case))
@@ -152,9 +155,9 @@ class Bench(CallableSubject):
             iterator = run.begin(0)
             first = plain(next(iterator))
         except Exception as error:
-            raise self._cannot_call(f"{type(error).__name__}: {error}") from error
+            raise self.cannot_call(f"{type(error).__name__}: {error}") from error
         if iterator is run.sampler and not self.arguments["epoch"]:
-            raise self._cannot_call("it returns an iterator, which has one epoch, and takes no `epoch`")
+            raise self.cannot_call("it returns an iterator, which has one epoch, and takes no `epoch`")
         return run.sampler, iterator, first
 
     def _reasons(self, defaults: dict[str, Any], sampler: object, iterator: object, first: object) -> dict[str, str]:
@@ -175,10 +178,6 @@ class Bench(CallableSubject):
             "state": "" if saved else "it has no state_dict and load_state_dict",
             "batches": "" if batched and names["batch"] else "it yields indices" if not batched else "no batch_size",
         }
-
-    def _cannot_call(self, why: str) -> CannotCall:
-        names = "\n".join(f"{role}: {', '.join(names)}" for role, names in NAMES.items() if len(names) > 1)
-        return CannotCall(WRITE.format(name=name_of(self.make), why=why, names=names))
 
 
 def bench(subject: object, directory: Path | None) -> Bench:

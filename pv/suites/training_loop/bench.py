@@ -1,11 +1,11 @@
-"""Runs jobs for the claims of the suite, and shares every run between them."""
+"""Runs jobs for the claims of the suite. The claims of a subject share runs, also between processes."""
 
 import fcntl
 import hashlib
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +17,17 @@ import torch
 from pv.errors import PvError
 from pv.instrument import processes
 from pv.instrument.coverage import ran, seen
+from pv.suites.bench import SuiteBench
+from pv.suites.training_loop.check_adapter import check_simplest_run
 from pv.suites.training_loop.claims.cases import TOGETHER, equal, job
-from pv.suites.training_loop.declared import refuse_seen
-from pv.suites.training_loop.job import ATTRIBUTES, RARE, Job, Trainer
+from pv.suites.training_loop.features import missing_features, restrict_job
+from pv.suites.training_loop.job import Job, Trainer
 from pv.suites.training_loop.killed import killed
-from pv.suites.training_loop.plain import implied, lacked, simplify
 from pv.suites.training_loop.ranks import Template, run_ranks
 from pv.suites.training_loop.run import Run, observe
 
 PATIENCE_S = 20.0
-"""How long a bench waits in all for runs that other processes make; then it makes its own.
+"""Time in seconds that a bench waits in all for runs that other processes make; then it makes its own.
 
 A process that waits for longer looks like one that hangs.
 """
@@ -35,66 +36,76 @@ SIMPLEST = job(equal(4))
 
 
 def bench(subject: Any, directory: Path | None) -> "Bench":
-    """Return a bench of an adapter, or of what `adapted` makes one of."""
+    """Return the bench of a trainer.
+
+    Args:
+        subject: An adapter, or a class of a known library.
+        directory: As for `Bench`.
+
+    Raises:
+        NoAdapter: The subject is neither; the text says what to write.
+    """
     from pv.suites.training_loop.adapters import adapted
 
     return Bench(adapted(subject), directory)
 
 
-class Bench:
-    """A trainer with its runs. Processes that are given the same directory share them.
+class Bench(SuiteBench):
+    """A trainer with its runs.
 
-    directory: of the runs and their checkpoints; None for a temporary one.
+    A run is stored beside its directory by a digest of what was asked for, so that each job is run once for all claims.
+
+    Args:
+        trainer: The adapter.
+        directory: Where runs and their checkpoints are stored; None for a temporary directory. Processes with the same
+            directory share runs.
     """
 
     cannot = "the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2)"
-    """What `warm_up` shows if it raises."""
+    """The message if `warm_up` raises."""
     apart = frozenset({"ranks"})
-    """The features of claims that may be tried although it raises for others."""
+    """Features whose claims may be tried although `warm_up` raises for others."""
 
     def __init__(self, trainer: Trainer, directory: Path | None = None) -> None:
-        self.trainer = trainer
+        self.subject = self.trainer = trainer
+        self.used: list[Run] = []
         self.directory = directory or Path(tempfile.mkdtemp())
         self._runs: dict[str, list[Run]] = {}
         self._patience = PATIENCE_S
         self._warm = False
         self._is_fresh = directory is not None  # the process of one claim, which has run nothing
         self._template: Template | None = None
-        self.used: list[Run] = []
-        """The runs that the claim has looked at, the last one last."""
 
     @property
-    def not_claimed(self) -> Mapping[str, str]:
-        """Return the reasons of the claims that the trainer does not make, by id."""
-        return self.trainer.not_claimed
-
-    def missing(self, claim: str, needs: tuple[str, ...]) -> str:
-        """Return why the trainer does not make a claim; "" if it does."""
-        unnamed = RARE.difference(getattr(self.trainer, "has", ()))
-        unnamed -= {name for name in ATTRIBUTES if getattr(self.trainer, name, None) is not None}
-        lacks = dict.fromkeys(unnamed, "its adapter does not name it in `has`") | implied(lacked(self.trainer))
+    def lacks(self) -> dict[str, str]:  # type: ignore[override]  # computed, since tests change adapters
+        """Return the reasons of the features that the trainer does not have."""
+        lacks = missing_features(self.trainer)
         if len(TOGETHER.keys() - lacks.keys()) < 2:
             lacks["pairs"] = f"it has fewer than two of {', '.join(TOGETHER)}"
-        lacking = [f"no {feature}: {lacks[feature]}" for feature in needs if feature in lacks]
-        return "; ".join([*lacking, *filter(None, [self.trainer.not_claimed.get(claim)])])
+        return lacks
 
     def warm_up(self, needs: Collection[str] = ()) -> None:
-        """Run the simplest job once. Raise what the loop or its adapter raises; what it skips is left to the claims.
+        """Run the simplest job once, so that a loop that cannot run at all is reported once.
 
-        A part that is to be filled in is raised, too, since no claim can do without it.
+        Args:
+            needs: The features that the claim uses. Claims about ranks only need a loop that runs in two processes.
 
-        Raise `Contradiction` if the run shows what the adapter declares to be missing. needs: of the claim to try; for
-        one about ranks, a loop that can run in two processes alone is enough.
+        Raises:
+            Contradiction: The run shows a feature that the adapter declares to be missing.
+            Placeholder: A part of the adapter is to be filled in: no claim can do without it. Other skips are left to
+                the claims.
+            Exception: What the loop or its adapter raises.
         """
         from pv.suites.training_loop.adapters.handwritten import Placeholder
 
         if self._warm:
             return
+        # Ranks are forked from a process that has run nothing, so the template is made before the first run.
         if self._is_fresh and "ranks" in needs:
             self._template = Template()
         before = set(seen)
         try:
-            refuse_seen(self.trainer, self.run(SIMPLEST))
+            check_simplest_run(self.trainer, self.run(SIMPLEST))
         except Placeholder:
             raise
         except SkipTest:
@@ -103,8 +114,9 @@ class Bench:
             if isinstance(error, PvError) or "ranks" not in needs or not self._runs_in_ranks():
                 raise
         self._warm = True
+        # What this run reached counts as run, but not as reached by the claim.
         ran.update(seen - before)
-        seen.intersection_update(before)  # no claim has reached it
+        seen.intersection_update(before)
         self._runs.clear()
         self.used.clear()
 
@@ -120,31 +132,37 @@ class Bench:
         return True
 
     def run(self, job: Job) -> Run:
-        """Return the run of a job, whose directory is chosen here."""
-        job = simplify(job, lacked(self.trainer))
+        """Return the run of a job, restricted to the features of the trainer. Its directory is chosen here."""
+        job = self._restricted(job)
         return self._once(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
 
-    def repeat(self, job: Job) -> Run:
-        """Return another run of the job than `run` does."""
+    def rerun(self, job: Job) -> Run:
+        """Run a job of a run again, bypassing the run that `run` has stored."""
         return self._once(f"{job!r} again", lambda place: observe(self.trainer, replace(job, directory=place)))
 
-    def resume(self, straight: Run, step: int, **others: Any) -> Run:
-        """Return the run that goes on from the checkpoint of a step, as if the first had been killed after it.
+    def resume(self, straight: Run, step: int, **settings: Any) -> Run:
+        """Return the run that resumes another one, as if that had been killed after a checkpoint.
 
-        others: settings that are not those of the first run.
+        Args:
+            straight: The uninterrupted run. Its directory is copied without later checkpoints.
+            step: The step of the checkpoint.
+            settings: Settings of the job that differ from those of the uninterrupted run.
+
+        Raises:
+            SkipTest: The adapter reports no such checkpoint.
         """
 
-        def go_on(place: Path) -> Run:
+        def resume(place: Path) -> Run:
             saved = _copy(straight, step, place)
-            again = observe(self.trainer, replace(straight.job, directory=place, resume=saved, **others))
+            again = observe(self.trainer, replace(straight.job, directory=place, resume=saved, **settings))
             return replace(again, done=step)
 
-        changed = "".join(f", {name} {value!r}" for name, value in others.items())
-        return self._once(f"{replace(straight.job, directory=Path())!r} from {step}{changed}", go_on)
+        changed = "".join(f", {name} {value!r}" for name, value in settings.items())
+        return self._once(f"{replace(straight.job, directory=Path())!r} from {step}{changed}", resume)
 
     def run_after(self, earlier: Run, job: Job) -> Run:
-        """Return the run of a job in a copy of the directory of an earlier one, from its first step."""
-        job = simplify(job, lacked(self.trainer))
+        """Return the run of a job from its first step, in a copy of the directory of an earlier run."""
+        job = self._restricted(job)
 
         def run(place: Path) -> Run:
             shutil.copytree(earlier.job.directory, place, dirs_exist_ok=True, symlinks=True)
@@ -153,38 +171,56 @@ class Bench:
         return self._once(f"{job!r} after {replace(earlier.job, directory=Path())!r}", run)
 
     def ranks(self, job: Job, size: int) -> list[Run]:
-        """Return the runs of a job in so many processes, by rank."""
-        job = simplify(job, lacked(self.trainer), size)
+        """Return the runs of a job in `size` processes, by rank."""
+        job = self._restricted(job, size)
         return self._all(
             f"{job!r} x {size}",
             lambda place: run_ranks(self.trainer, replace(job, directory=place), size, self._template),
         )
 
     def resume_ranks(self, straight: list[Run], step: int) -> list[Run]:
-        """Return the runs that go on from the checkpoint of a step, in as many processes, by rank."""
+        """Return the runs that resume others from the checkpoint of a step, in as many processes, by rank."""
         first = straight[0]
 
-        def go_on(place: Path) -> list[Run]:
+        def resume(place: Path) -> list[Run]:
             saved = _copy(first, step, place)
             resumed = replace(first.job, directory=place, resume=saved)
             runs = run_ranks(self.trainer, resumed, len(straight), self._template)
             return [replace(run, done=step) for run in runs]
 
-        return self._all(f"{replace(first.job, directory=Path())!r} x {len(straight)} from {step}", go_on)
+        return self._all(f"{replace(first.job, directory=Path())!r} x {len(straight)} from {step}", resume)
 
     def kill(self, straight: Run, operation: int) -> Path | None:
-        """Return the directory of a run that was killed at an operation on files; None if it had fewer of them."""
+        """Run a job and kill it at an operation on files.
+
+        Args:
+            straight: A run of the same job.
+            operation: The number of the operation.
+
+        Returns:
+            The directory of the killed run; None if it had fewer operations.
+        """
         place = Path(tempfile.mkdtemp(dir=self.directory))
         job = replace(straight.job, directory=place)
         return place if killed(lambda: observe(self.trainer, job), place, operation) else None
 
-    def go_on(self, straight: Run, place: Path, saved: Path, **others: Any) -> Run:
-        """Return the run that goes on from a checkpoint in the directory of a killed run. others: settings."""
-        self.used.append(observe(self.trainer, replace(straight.job, directory=place, resume=saved, **others)))
+    def resume_run(self, straight: Run, place: Path, saved: Path, **settings: Any) -> Run:
+        """Resume a killed run in its directory, and return the resumed run. Nothing is copied or stored.
+
+        Args:
+            straight: The uninterrupted run of the same job.
+            place: The directory.
+            saved: The checkpoint in it.
+            settings: Settings of the job that differ.
+        """
+        self.used.append(observe(self.trainer, replace(straight.job, directory=place, resume=saved, **settings)))
         return self.used[-1]
 
+    def _restricted(self, job: Job, ranks: int = 1) -> Job:
+        return restrict_job(job, missing_features(self.trainer), ranks)
+
     def _once(self, job: str, make: Callable[[Path], Run]) -> Run:
-        """Return the run of that description."""
+        """Return the run with this description, and run it if there is none."""
         return self._all(job, lambda place: [make(place)])[0]
 
     def _all(self, job: str, make: Callable[[Path], list[Run]]) -> list[Run]:
@@ -209,9 +245,10 @@ class Bench:
 
 
 def _copy(straight: Run, step: int, place: Path) -> Path:
-    """Copy the directory of a run without its later checkpoints, and return the copy of that of the step.
+    """Copy the directory of a run without later checkpoints, and return the copied checkpoint of a step.
 
-    Raise SkipTest if that is not there, or is the path of a later one, too.
+    Raises:
+        SkipTest: The checkpoint is not there, or has the same path as a later one.
     """
     home, reported = straight.job.directory, straight.checkpoints
     if step not in reported:
@@ -232,9 +269,8 @@ def _copy(straight: Run, step: int, place: Path) -> Path:
 
 def _write(path: Path, runs: list[Run]) -> None:
     partial = path.with_suffix(".partial")
-    torch.save(
-        (runs, sorted(seen), processes.current_trace()), partial
-    )  # pickle would save each tensor as a file of its own
+    # torch.save, since pickle would share the memory of a tensor with this process by a file for each.
+    torch.save((runs, sorted(seen), processes.current_trace()), partial)
     partial.replace(path)
 
 

@@ -1,4 +1,4 @@
-"""What an adapter is asked to run, and what it answers."""
+"""The interface of an adapter: the job that it runs, the report that it returns, and the features that it names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from pv.suites.training_loop.probe import PAD, TEXT, Probe
 from pv.suites.training_loop.recording import recorder
 
 HEAD = 0.1
-"""What the rate is multiplied by in the parameter group of the head."""
+"""Factor of the rate in the parameter group of the head."""
 IGNORED = -100
 """The label of a token that is not scored."""
 
@@ -30,7 +30,7 @@ class Example:
 
     @property
     def scored(self) -> int:
-        """Return how many of its tokens are scored: the first label has no prediction."""
+        """Return the number of scored tokens: the first label has no prediction."""
         return sum(label != IGNORED for label in self.labels[1:])
 
     def cropped(self, length: int | None) -> "Example":
@@ -40,23 +40,46 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A run, in words that every trainer has. `None`, 0 and False mean: not used.
+    """The settings of a run, in words that every trainer has. None, 0 and False mean: not used.
 
-    batch: examples of a micro-batch on one process. accumulate: micro-batches of a step. rate: of the optimizer, at the
-    peak of the schedule. schedule: `constant`, or `linear` to 0. warmup: steps in which the rate rises, the first with
-    0 or with the peak divided by `warmup`. clip: largest norm. max_steps: ends the run, whatever `epochs` is. frozen:
-    the embedding is not trained. log_every, eval_every, save_every: in optimizer steps. keep: how many checkpoints
-    stay. best: the checkpoint of the least evaluation loss stays, too. resume: a path from `Report.checkpoints`.
-    stop_at: a callback asks the trainer to stop after this step. noise: the data draw a token of each row from
-    PyTorch's default generator, as an augmentation does. workers: of the data loader. groups: the head is a parameter
-    group of its own, whose rate is `HEAD` times that of the others. decay: the weight decay of matrices; biases have
-    none. scaler: the loss is scaled by a gradient scaler. average: a running average of the weights starts with them,
-    and after each step keeps this part of itself; the rest is the new weights. crop: of longer rows, so many tokens are
-    used, the first ones. smoothing: of the labels in training, the part of each that is spread over all tokens.
-    The rest is the model's own affair:
-    tied: embedding and head share their weights. nan_evaluations: those, from 0, in which it returns NaN. overflows:
-    forwards in training mode, from 0, whose gradient is infinite. not_finite: pairs of such a forward and NaN or
-    infinity, which its loss is. A resumed run has none of both.
+    Attributes:
+        directory: Where the run writes its files.
+        train: The training examples.
+        evaluated: The examples of evaluations.
+        batch: Examples of a micro-batch on one process.
+        accumulate: Micro-batches of an optimizer step.
+        epochs: Passes over the training examples.
+        max_steps: Optimizer steps that end the run, whatever `epochs` is.
+        optimizer: `sgd` or `adamw`.
+        rate: The learning rate at the peak of the schedule.
+        schedule: `constant`, or `linear` to 0.
+        warmup: Steps in which the rate rises; the first has the rate 0 or the peak divided by `warmup`.
+        clip: Largest norm of a gradient.
+        seed: Of everything that is random.
+        dropout: Probability that the model drops a hidden value.
+        frozen: Whether the embedding is not trained.
+        log_every: Optimizer steps between logs.
+        eval_every: Optimizer steps between evaluations.
+        eval_batch: Examples of a batch of an evaluation.
+        save_every: Optimizer steps between checkpoints.
+        keep: Number of checkpoints that stay.
+        best: Whether the checkpoint of the least evaluation loss stays, too.
+        resume: The checkpoint to resume from, a path of `Report.checkpoints`.
+        stop_at: The step after which a callback asks the trainer to stop.
+        pad_multiple: Rows are padded to a multiple of it.
+        noise: Whether the data draw one token of each row from PyTorch's default generator, as an augmentation does.
+        workers: Processes of the data loader.
+        groups: Whether the head is a parameter group with `HEAD` times the rate of the other parameters.
+        decay: Weight decay of matrices; biases have none.
+        scaler: Whether a gradient scaler scales the loss.
+        average: The part of itself that a running average of the weights keeps in each step; it starts with the
+            weights.
+        smoothing: The part of each label that is spread over all tokens, in training.
+        crop: Number of tokens of a longer row that are used, the first ones.
+        tied: Whether embedding and head share their weights. `model` carries this out, and the settings below.
+        nan_evaluations: Evaluations, from 0, in which the model returns NaN.
+        overflows: Forwards in training mode, from 0, whose gradient is infinite; none in a resumed run.
+        not_finite: Pairs of a forward in training mode and its loss, NaN or infinity; none in a resumed run.
     """
 
     directory: Path
@@ -98,7 +121,8 @@ class Job:
 
     def model(self) -> Probe:
         """Return the model to train. Call it once a run."""
-        broken = self._broken() if self.nan_evaluations else []  # it reads settings that the adapter has to read
+        # Only then: `_broken` reads settings, which would count as read by the adapter.
+        broken = self._broken() if self.nan_evaluations else []
         overflows, not_finite = ((), ()) if self.resume else (self.overflows, self.not_finite)
         probe = Probe(
             dropout=self.dropout,
@@ -111,13 +135,13 @@ class Job:
         return recorder().watch(probe)
 
     def _broken(self) -> list[int]:
-        """Return which batches of evaluations give NaN."""
+        """Return the forwards in eval mode, from 0, that give NaN: all batches of the evaluations in question."""
         size = -(-len(self.evaluated) // self.eval_batch)
-        return [each * size + i for each in self.nan_evaluations for i in range(size)]
+        return [evaluation * size + batch for evaluation in self.nan_evaluations for batch in range(size)]
 
     def collate(self, examples: list[Example]) -> dict[str, Tensor]:
         """Return `input_ids`, `attention_mask` and unshifted `labels`, int64 [B, T], padded on the right."""
-        return padded([self.drawn(each) for each in examples], self.pad_multiple or 1)
+        return padded([self.drawn(example) for example in examples], self.pad_multiple or 1)
 
     def drawn(self, example: Example) -> Example:
         """Return the example as the data give it: with `noise`, its second token is drawn."""
@@ -129,15 +153,15 @@ class Job:
 
 def padded(examples: list[Example], multiple: int = 1) -> dict[str, Tensor]:
     """Return the examples as int64 tensors [B, T], T a multiple of `multiple`."""
-    width = -(-max(len(each.tokens) for each in examples) // multiple) * multiple
+    width = -(-max(len(example.tokens) for example in examples) // multiple) * multiple
 
     def rows(values: list[tuple[int, ...]], fill: int) -> Tensor:
         return torch.tensor([[*row, *[fill] * (width - len(row))] for row in values])
 
     return {
-        "input_ids": rows([each.tokens for each in examples], PAD),
-        "attention_mask": rows([(1,) * len(each.tokens) for each in examples], 0),
-        "labels": rows([each.labels for each in examples], IGNORED),
+        "input_ids": rows([example.tokens for example in examples], PAD),
+        "attention_mask": rows([(1,) * len(example.tokens) for example in examples], 0),
+        "labels": rows([example.labels for example in examples], IGNORED),
     }
 
 
@@ -145,11 +169,18 @@ def padded(examples: list[Example], multiple: int = 1) -> dict[str, Tensor]:
 class Report:
     """What only the trainer can say about its run.
 
-    logs: rows with `step` and, of `loss`, `rate`, `norm` and `tokens`, what it logs; those of a resumed run may begin
-    after the cut. evaluations: (step, loss). events: names in their order (`train_begin`, `epoch_begin`, `step_begin`,
-    `step_end`, `epoch_end`, `log`, `evaluate`, `save`, `train_end`). checkpoints: by step, those left on disk.
-    final_step: as the trainer counts. best: the step whose checkpoint it calls the best. best_model: a model with the
-    weights that were evaluated for that checkpoint. average: a model with the running average of the weights.
+    Attributes:
+        model: The trained model, with `job.model()` in it.
+        logs: Rows with `step` and, of `loss`, `rate`, `norm` and `tokens`, the numbers that are logged. Rows of a
+            resumed run may begin after the checkpoint.
+        evaluations: Pairs of a step and a loss.
+        events: Names in their order: `train_begin`, `epoch_begin`, `step_begin`, `step_end`, `epoch_end`, `log`,
+            `evaluate`, `save`, `train_end`.
+        checkpoints: Paths by step of the checkpoints left on disk.
+        final_step: Number of steps as the trainer counts.
+        best: The step whose checkpoint the trainer calls the best.
+        best_model: A model with the weights that were evaluated for the best checkpoint.
+        average: A model with the running average of the weights.
     """
 
     model: nn.Module
@@ -186,9 +217,9 @@ RARE = frozenset(
         "tokens",
     }
 )
-"""Features that a trainer has only if its adapter names them in `has`."""
+"""Features that a trainer has only if `features` of its adapter says True."""
 ATTRIBUTES = frozenset({"end", "newest"})
-"""Those that it also has if it has an attribute of this name: the id of the end token, the search for a checkpoint."""
+"""Features of `RARE` that an attribute of the same name declares: the id of the end token, or `newest(folder)`."""
 FEATURES = RARE | {
     "accumulate",
     "best",
@@ -224,21 +255,22 @@ FEATURES = RARE | {
     "warmup",
     "workers",
 }
-"""What a trainer may lack."""
+"""All features that an adapter may name in `features`."""
 
 
 class Trainer(Protocol):
-    """An adapter. It translates a job into the trainer's documented settings and repairs nothing.
+    """An adapter. It translates a job into the documented settings of a trainer and repairs nothing.
 
-    lacks: features that the trainer does not have, with the reason. not_claimed: ids of claims that it does not make,
-    with the reason and a reference to its documentation. tolerance: of gradients, relative, where it casts. has: not
-    required; the features of `RARE` that it has.
+    Attributes:
+        features: By feature, True if the trainer has it, else the reason why not; False stands for no reason. Features
+            of `RARE` that are not named are missing, all others are there. It adds to that of the base classes.
+        tolerance: Relative tolerance of gradients; larger where the trainer casts.
+        not_claimed: Optional. Ids of claims that the trainer does not make, with the reason and a reference to its
+            documentation.
     """
 
     @property
-    def lacks(self) -> Mapping[str, str]: ...
-    @property
-    def not_claimed(self) -> Mapping[str, str]: ...
+    def features(self) -> Mapping[str, bool | str]: ...
     @property
     def tolerance(self) -> float: ...
 
@@ -247,10 +279,10 @@ class Trainer(Protocol):
 
 def probe_of(model: nn.Module) -> Probe:
     """Return the probe in a model that may wrap it."""
-    found = next((each for each in model.modules() if isinstance(each, Probe)), None)
-    if found is None:
+    probe = next((module for module in model.modules() if isinstance(module, Probe)), None)
+    if probe is None:
         raise TypeError(f"the model of the report, {type(model).__qualname__}, has no job.model() in it")
-    return found
+    return probe
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Ends a run that does not end by itself."""
+"""Stops a run that does not end, by a timer of CPU time: busy cores do not change the result."""
 
 import signal
 import threading
@@ -8,26 +8,35 @@ from pathlib import Path
 from unittest import SkipTest
 
 FIRST_S, LATER_S = 15.0, 3.0
-"""CPU time of a run, until one does not end and after it; the slowest known one needs about a second."""
+"""CPU time in seconds that a run may take, and that later runs may take once one has not ended.
+
+The slowest known loop needs about a second.
+"""
 STUCK_S = 3.0
-"""CPU time without a forward of a run that had one."""
+"""CPU time in seconds that a run may take without a forward, after its first one."""
 
 
 class Unfinished(SkipTest):
-    """A run that has not ended at its limit: claims that need it are undecided."""
+    """A run that had not ended at its limit: claims that need the run are undecided."""
 
 
 class _Stop(BaseException):
-    """Leaves the trainer; not an Exception, so that no handler of it catches it."""
+    """Unwinds the trainer. It is no Exception, so that no handler of the trainer catches it."""
 
 
 @contextmanager
 def limited(unfinished: Path, forwards: Callable[[], int]) -> Iterator[None]:
-    """Raise `Unfinished` once the run inside has used up its CPU time, or has had no forward for a while.
+    """Limit the CPU time of the run inside, in all and since its last forward.
 
-    unfinished: exists after the first such run. forwards: how many the run has had.
+    Args:
+        unfinished: A file that exists once a run has not ended; later runs then have less time.
+        forwards: Returns the number of forwards of the run so far.
+
+    Raises:
+        Unfinished: The run has reached a limit.
     """
-    if threading.current_thread() is not threading.main_thread():  # only there can a signal interrupt it
+    # A signal interrupts the main thread only: in other threads the limit of the worker must do.
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     clock = _Clock(LATER_S if unfinished.exists() else FIRST_S, forwards)
@@ -44,7 +53,7 @@ def limited(unfinished: Path, forwards: Callable[[], int]) -> Iterator[None]:
 
 
 class _Clock:
-    """The CPU time of a run, and of the part since its last forward."""
+    """The CPU time of a run, in all and since its last forward."""
 
     def __init__(self, limit: float, forwards: Callable[[], int]) -> None:
         self.interval, self._limit, self._forwards = min(1.0, limit), limit, forwards
@@ -56,7 +65,7 @@ class _Clock:
         return f"{self._used:g} s of CPU time{still}"
 
     def tick(self, *_: object) -> None:
-        """Leave the run if it is over its limit, again and again."""
+        """Raise `_Stop` in the run if it is over its limit; again at each tick, in case the trainer catches it."""
         count = self._forwards()
         self._used += self.interval
         self._still = self._still + self.interval if count == self._seen else 0.0

@@ -251,9 +251,7 @@ def evaluate(job: Job, model: nn.Module) -> float:
 class Loop(OwnNetwork):
     """The adapter of this loop."""
 
-    has = RARE
-    lacks: Mapping[str, str] = {"ranks": "it runs on one process"}
-    not_claimed: Mapping[str, str] = {}
+    features: Mapping[str, bool | str] = {**dict.fromkeys(RARE, True), "ranks": "it runs on one process"}
     tolerance = 1e-9
     end = 2
 

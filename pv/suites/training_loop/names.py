@@ -1,4 +1,4 @@
-"""The names that people give to the parts and the settings of a training loop."""
+"""Usual names of the methods, settings and numbers of a training loop, as patterns, by what the suite calls them."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ ROLES = {
     "fit": r"fit|train(_(loop|model))?|run(_training)?",
     "load": r"(load|restore)(_(checkpoint|state))?|resume(_from(_checkpoint)?)?",
 }
-"""The names that a method with this role has in code that people write."""
+"""Names of methods by their role in a loop."""
 SETTINGS = {
     "rate": r"(train_)?lr|(peak_|max_|base_)?(learning_)?rate",
     "warmup": r"(lr_|num_)?warm_?up(_(steps|iters))?",
@@ -31,7 +31,7 @@ SETTINGS = {
     "average": r"(ema|average)_decay",
     "directory": r"(out(put)?|checkpoint|ckpt|save)_?(dir(ectory)?|path)?",
 }
-"""Names of parameters by the setting of a job that they take."""
+"""Names of parameters by the setting of a job that is passed to them."""
 VALUES = {
     "average": "job.average or 0.0",
     "decay": "job.decay or 0.0",
@@ -40,7 +40,7 @@ VALUES = {
     "eval_every": "job.eval_every or 10**9",
     "save_every": "job.save_every or 10**9",
 }
-"""The expressions of settings that loops take in another form than a job has them."""
+"""Code of the arguments for settings that loops take in another form than a job has them."""
 SCHEDULED = re.compile(r"(lr_)?decay(_lr)?")
 WEIGHT_DECAY = re.compile(r"weight_decay|wd|decay")
 MODEL = re.compile(r"(lm_|raw_|base_|diffusion_|language_)?(model|net|network|student|module)")
@@ -61,10 +61,15 @@ COLUMNS = {
 
 
 def setting_of(name: str, annotation: str = "") -> str:
-    """Return which setting of a job a parameter takes; "" if its name does not tell.
+    """Return which setting of a job is passed to a parameter.
 
-    annotation: of the parameter, as text; `decay: float` is that of the weights, `decay: bool` that of the rate, and
-    `optimizer: str` names a kind of optimizer.
+    Args:
+        name: The name of the parameter.
+        annotation: Its annotation as text. `decay: float` is the weight decay, `decay: bool` turns the schedule of the
+            rate on, and `optimizer: str` names a kind of optimizer.
+
+    Returns:
+        The setting; "" if the name is not usual for one.
     """
     if "float" in annotation and WEIGHT_DECAY.fullmatch(name):
         return "decay"
@@ -76,9 +81,13 @@ def setting_of(name: str, annotation: str = "") -> str:
 
 
 def value_of(setting: str, annotation: str, default: object = None) -> str:
-    """Return the expression of a setting of `job` for a parameter, by its annotation or, without one, by its default.
+    """Return the code of the argument for a parameter.
 
-    A directory is text where the annotation says `str` alone; no clipping is an infinite limit where a number is taken.
+    Args:
+        setting: The setting of the job that is passed.
+        annotation: The annotation of the parameter as text. With `str` alone, a directory is passed as text.
+        default: Its default, which is used where there is no annotation. Where a number is taken, no clipping is passed
+            as an infinite limit.
     """
     is_number = annotation in ("int", "float") if annotation else isinstance(default, int | float)
     if setting == "clip" and is_number:
@@ -88,10 +97,13 @@ def value_of(setting: str, annotation: str, default: object = None) -> str:
 
 
 def divides_by_warmup(tree: ast.AST) -> bool:
-    """Return whether a function divides by a warm-up without a guard, so that a warm-up of 0 raises.
+    """Return whether a function of a module divides by a warm-up without a guard, so that a warm-up of 0 raises.
 
-    A guard is a condition of the function that uses the warm-up, an assignment of the result of a call such as `max`,
-    or a condition anywhere that tests its truth or compares it with a number.
+    Guards are
+
+    1. a condition in the function that uses the warm-up;
+    2. an assignment of the result of a call, such as `max(1, warmup)`;
+    3. a condition anywhere in the module that tests the truth of the warm-up or compares it with a number.
     """
     checked = {_last_name(part) for test in _tests(tree) for part in _checked(test)}
     return any(_divides_by_warmup(each, checked) for each in ast.walk(tree) if isinstance(each, ast.FunctionDef))

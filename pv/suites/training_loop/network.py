@@ -14,7 +14,7 @@ WIDTH = 8
 
 
 class WithNetwork(Protocol):
-    """An adapter that also offers its own network, by the methods of the features that it names in `has`.
+    """An adapter that also offers its own network, by the methods of the features that it sets to True.
 
     tokens: of its vocabulary, none of which is padding. frozen: patterns of the names of parameters that are not to be
     trained. tied: not required; pairs of names that are to be one parameter, where that cannot be seen in the network.

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from pv.suites.training_loop.features import missing_features
 from pv.suites.training_loop.job import Example, Job, Report, Trainer, probe_of, weights_of
 from pv.suites.training_loop.limit import Unfinished, limited
 from pv.suites.training_loop.oracle import START
-from pv.suites.training_loop.plain import lacked
 from pv.suites.training_loop.recording import Masked, Step, record
-from pv.suites.training_loop.unread import refuse_unread, watched
+from pv.suites.training_loop.unused_settings import refuse_unread, track_reads
 
 _DISTURBANCE = itertools.count(1000)
 
@@ -98,15 +98,15 @@ def observe(trainer: Trainer, job: Job) -> Run:
     handle = register_optimizer_step_post_hook(recorded.note_step)
     try:
         with limited(job.directory.with_name("unfinished"), lambda: recorded.forwards), _counted_starts() as started:
-            report = trainer.run(watched(job))
+            report = trainer.run(track_reads(job))
     except Unfinished as error:
-        hint = "" if job.max_steps else "; if the loop counts steps alone, name `epochs` in `without`"
+        hint = "" if job.max_steps else "; if the loop counts steps alone, name `epochs` as missing in `features`"
         raise Unfinished(f"{error}{hint}") from None
     finally:
         handle.remove()
     if not isinstance(report, Report):
         raise TypeError(f"{type(trainer).__qualname__}.run(job) returned {report!r:.80}: expected a Report")
-    refuse_unread(job, lacked(trainer))
+    refuse_unread(job, missing_features(trainer))
     probe = probe_of(report.model)
     # Custom update rules outside of torch.optim leave no step to judge.
     if not recorded.steps and job.resume is None and not _is_start(weights_of(report.model)):

@@ -28,7 +28,7 @@ class DroppedReserved(Loop):
 
 
 class Reserved(Loop):
-    lacks = {"norm": "it logs no norm"}
+    features = {"norm": "it logs no norm"}
     not_claimed = {"TL-CLIP-001": "it never clips (README, section Clipping)"}
 
     def run(self, job):

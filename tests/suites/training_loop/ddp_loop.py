@@ -23,8 +23,7 @@ class Model(nn.Module):
 class DDP:
     """Divides by the tokens of a window over all ranks."""
 
-    lacks: Mapping[str, str] = {"save": "it writes no checkpoint"}
-    not_claimed: Mapping[str, str] = {}
+    features: Mapping[str, bool | str] = {"save": "it writes no checkpoint"}
     tolerance = 1e-9
 
     def run(self, job: Job) -> Report:

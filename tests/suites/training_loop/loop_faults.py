@@ -23,7 +23,7 @@ from pv.suites.training_loop.probe import PAD, token_loss
 from pv.suites.training_loop.saving import Training
 from tests.suites.training_loop.planting import attack, planted
 
-short_windows = ("short_windows",)
+short_windows = {**loop.Loop.features, "short_windows": False}
 backward, begin, log_row, loss_sum = loop.backward, loop.begin, loop.log_row, loop.loss_sum
 average, network_loss = loop.average, loop.Loop.network_loss
 

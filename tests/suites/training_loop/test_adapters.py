@@ -1,15 +1,20 @@
+import ast
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import SkipTest
 
 import pytest
 import torch
 
 from pv.suites.training_loop.adapters import NoAdapter, adapted
+from pv.suites.training_loop.adapters.handwritten import HandWritten
+from pv.suites.training_loop.adapters.lightning import Lightning
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.declared import Contradiction
+from pv.suites.training_loop.check_adapter import Contradiction
+from pv.suites.training_loop.features import missing_features
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.run import Run
@@ -17,8 +22,7 @@ from tests.suites.training_loop.planting import attack
 
 
 class Own:
-    lacks: Mapping[str, str] = {}
-    not_claimed: Mapping[str, str] = {}
+    features: Mapping[str, bool | str] = {}
     tolerance = 1e-9
 
     def __init__(self, size: int = 1) -> None:
@@ -54,7 +58,7 @@ def test_other_subjects_are_refused_with_the_lines_to_write(other: object) -> No
         adapted(other)
 
 
-@pytest.mark.parametrize("where", ["lacks", "has", "without"])
+@pytest.mark.parametrize("where", ["features", "lacks", "has", "without"])
 def test_unknown_features_are_refused_with_the_nearest_known_one(where: str) -> None:
     with pytest.raises(NoAdapter, match=f"Own.{where} names an unknown feature 'evaluation'; did you mean 'evaluate'"):
         setattr(made := Own(3), where, {"evaluation": "none"})
@@ -62,7 +66,7 @@ def test_unknown_features_are_refused_with_the_nearest_known_one(where: str) -> 
 
 
 def test_missing_and_invalid_values_are_refused() -> None:
-    with pytest.raises(NoAdapter, match=r"missing attribute Bare\.lacks: expected a dictionary of features to reasons"):
+    with pytest.raises(NoAdapter, match=r"missing attribute Bare\.features: expected a dictionary of features to True"):
         adapted(type("Bare", (), {"run": lambda self, job: None}))
     made = Own(3)
     made.without = "masks"  # type: ignore[attr-defined]
@@ -75,17 +79,77 @@ def test_missing_and_invalid_values_are_refused() -> None:
 @pytest.mark.parametrize(
     ("attributes", "text"),
     [
+        ({"features": dict.fromkeys(("epochs", "max_steps"), False)}, "neither `epochs` nor `max_steps` ends a run"),
+        ({"features": {"network_loss": True}}, "`features` has 'network_loss', and there is no `network_loss`"),
+        ({"features": {"network": True}, "tokens": (1, 2)}, "'network', and there is no `network`, no `logits`, no `f"),
         ({"has": ("groups",), "without": ("groups",)}, "`has` names 'groups', and so does `without`"),
         ({"has": ("average",), "lacks": {"average": "none"}}, "`has` names 'average', and so does `lacks`"),
         ({"logged": ("lr",)}, "`logged` names an unknown number 'lr': expected loss, rate or norm"),
         ({"logged": ("loss",), "without": ("loss",)}, "`logged` names 'loss', and so does `without`"),
-        ({"has": ("network_loss",)}, "`has` names 'network_loss', and there is no `network_loss`"),
-        ({"has": ("network",), "tokens": (1, 2)}, "'network', and there is no `network`, no `logits`, no `frozen`"),
     ],
 )
 def test_adapter_that_contradicts_itself_is_refused(attributes: dict[str, object], text: str) -> None:
     with pytest.raises(Contradiction, match=rf"Adapter contradicts itself: .*{text}"):
         adapted(type("Adapter", (Own,), attributes))
+
+
+@pytest.mark.parametrize(
+    ("features", "text"),
+    [
+        (("clip",), r"invalid Own\.features \('clip',\): expected a dictionary of features to True"),
+        ({"clip": ""}, r"invalid Own\.features\['clip'\] '': expected True, or a reason as text"),
+        ({"clip": 1}, r"invalid Own\.features\['clip'\] 1: expected True, or a reason as text"),
+    ],
+)
+def test_values_of_features_that_say_nothing_are_refused(features: Any, text: str) -> None:
+    made = Own(3)
+    made.features = features
+    with pytest.raises(NoAdapter, match=text):
+        adapted(made)
+
+
+class Parts(HandWritten):
+    """An adapter as of version 0.2."""
+
+    logged = ("loss",)
+    has = ("keep", "average")
+    without = ("clip", "epochs")
+
+
+class Extended(Lightning):
+    lacks = {**Lightning.lacks, "schedule": "the module has its own"}  # noqa: RUF012
+
+
+class Reset(Own):
+    """An adapter of version 0.2 that is no subclass of one that comes with `pv`."""
+
+    lacks = {"events": "no callbacks"}  # noqa: RUF012
+    has = ("crop",)
+
+
+class Computed(HandWritten):
+    @property
+    def lacks(self) -> Mapping[str, str]:
+        return {**super().lacks, "clip": "no clipping"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (Parts, {"average": True, "keep": True, "loss": True, "clip": False, "epochs": False}),
+        (Extended, {"schedule": "the module has its own"}),
+        (Reset, {"crop": True, "events": "no callbacks"}),
+        (Computed, {"clip": "no clipping"}),
+    ],
+)
+def test_names_of_version_0_2_are_read_with_a_notice_of_what_to_write(old: Any, new: dict[str, object]) -> None:
+    with pytest.warns(FutureWarning, match="will not be read from version 0.4 on; write `features = ") as warned:
+        read = missing_features(adapted(old()))
+    (notice,) = warned
+    assert ast.literal_eval(str(notice.message).partition("`features = ")[2].rstrip("`")) == new
+    (base,) = old.__bases__
+    written = type("Written", (base,), {"features": new})()
+    assert read == missing_features(adapted(written))
 
 
 class Logging(Own):
@@ -103,10 +167,10 @@ class Logging(Own):
 @pytest.mark.parametrize(
     ("attributes", "text"),
     [
-        ({"lacks": {"loss": "none"}}, r"reports `loss`, which `lacks` names \(none\)"),
-        ({"without": ("events",)}, r"reports `events`, which `without` names"),
-        ({}, "reports `average`, which `has` does not name; leave it out of the report, or declare it"),
-        ({"has": ("average",)}, ""),
+        ({"features": {"loss": "none"}}, r"reports `loss`, which is missing by `features` \(none\)"),
+        ({"features": {"events": False}}, r"reports `events`, which is missing by `features`"),
+        ({}, "reports `average`, which .* does not name it\\); leave it out of the report, or set it to True"),
+        ({"features": {"average": True}}, ""),
     ],
 )
 def test_run_that_shows_what_is_declared_to_be_missing_is_refused(attributes: dict[str, object], text: str) -> None:

@@ -114,7 +114,7 @@ def test_fault_is_not_taken_for_rounding(claim: str, fault: str) -> None:
     assert refutation(fault, claim)
 
 
-IN_EVAL_MODE = "backward = trained_in_eval_mode, Loop.without = short_windows"
+IN_EVAL_MODE = "backward = trained_in_eval_mode, Loop.features = short_windows"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_gradients_clipped_before_their_division_are_named() -> None:
 
 def test_logged_rates_of_a_schedule_of_the_loop_are_tried() -> None:
     claim = by_id("TL-RATE-002")
-    assert Bench(loop_of(without=("schedule",))()).missing(claim.id, claim.options["needs"]) == ""
+    assert Bench(loop_of(features={"schedule": False})()).missing(claim.id, claim.options["needs"]) == ""
 
 
 def test_few_examples_explain_no_order_and_steps_of_a_resumed_run_are_numbered_as_in_the_whole_run() -> None:

@@ -18,8 +18,8 @@ from pv.suites.training_loop.adapters.usual import Classifier, classified
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import EVALUATED, equal, job, unequal
 from pv.suites.training_loop.claims.checks import require_rate
+from pv.suites.training_loop.features import missing_features, restrict_job
 from pv.suites.training_loop.job import Job, Report
-from pv.suites.training_loop.plain import simplify
 from tests.suites.training_loop.planting import attack, contract
 
 IMAGE = (1, 4, 4)
@@ -28,7 +28,9 @@ IMAGE = (1, 4, 4)
 class Epochs(HandWritten):
     """Trains and evaluates in epochs; its optimizer holds all parameters, and its loss is a mean over examples."""
 
-    without: tuple[str, ...] = ("sequences", "freeze", "accumulate", "cadence", "clip", "max_steps", "warmup")
+    features: Mapping[str, bool | str] = dict.fromkeys(
+        ("sequences", "freeze", "accumulate", "cadence", "clip", "max_steps", "warmup"), False
+    )
     not_claimed: Mapping[str, str] = {"TL-STEP-003": "it counts no steps"}
     divisor = 1
     trial = 0
@@ -123,11 +125,11 @@ def test_claims_about_tokens_are_not_made_of_a_classifier() -> None:
 
 
 def test_examples_of_a_classifier_that_is_declared_have_one_label() -> None:
-    (first, *_), given = simplify(job(unequal(3)), ("sequences",)).train, classified
+    (first, *_), given = restrict_job(job(unequal(3)), ("sequences",)).train, classified
     assert (len(first.tokens), first.scored) == (2, 1)
     ((x, y),) = given([first], IMAGE)
     assert x.shape == IMAGE and x.dtype == torch.float32 and y == first.tokens[1]
-    with pytest.raises(SkipTest, match="name `sequences` in `without`"):
+    with pytest.raises(SkipTest, match="name `sequences` as missing in `features`"):
         classified(equal(2))
 
 
@@ -135,7 +137,7 @@ class TrialOfBoth(Trial):
     """Evaluates the training data, too, each time."""
 
     def evaluate_set(self, model: Any, loader: Any) -> float:
-        train = simplify(job(unequal(6)), self.without).train
+        train = restrict_job(job(unequal(6)), missing_features(self)).train
         super().evaluate_set(model, DataLoader(classified(train, IMAGE)))  # type: ignore[arg-type]
         return super().evaluate_set(model, loader)
 
@@ -145,7 +147,7 @@ class TrialAndWhole(Trial):
 
     def evaluate_set(self, model: Any, loader: Any) -> float:
         if isinstance(loader, list):
-            held = classified(simplify(job(EVALUATED), self.without).train, IMAGE)
+            held = classified(restrict_job(job(EVALUATED), missing_features(self)).train, IMAGE)
             super().evaluate_set(model, DataLoader(held))  # type: ignore[arg-type]
         return super().evaluate_set(model, loader)
 
@@ -182,7 +184,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("TL-RATE-001", {"steps_rate": True}, "a schedule of epochs that advances with every step"),
     ("TL-RESUME-002", {"restores": ("optimizer", "random")}, "it is a schedule that starts over"),
     ("TL-RESUME-003", {"restores": ("schedule", "random")}, "weights"),
-    ("TL-FREEZE-002", {"without": Epochs.without[:1] + Epochs.without[2:]}, "the adapter names `freeze` in `without`"),
+    ("TL-FREEZE-002", {"features": {"freeze": True}}, "its adapter names `freeze` as missing"),
 ]
 
 

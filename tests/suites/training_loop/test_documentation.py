@@ -15,7 +15,7 @@ from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.adapters.usual import Classifier, classified
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.job import FEATURES, RARE, Job, Report
-from pv.suites.training_loop.unread import feature_of
+from pv.suites.training_loop.unused_settings import feature_of
 from tests.suites.training_loop.planting import attack
 
 PAGE = (Path(__file__).parents[3] / "docs/adapters.md").read_text()
@@ -51,7 +51,9 @@ def test_model_of_a_squared_error_has_the_gradient_of_the_suite(faulty: bool) ->
     regressor: Callable[[Any], Any] = names["Regressor"]
 
     class Fitting(HandWritten):
-        without = tuple("sequences accumulate freeze clip optimizer schedule evaluate save max_steps".split())
+        features = dict.fromkeys(
+            "sequences accumulate freeze clip optimizer schedule evaluate save max_steps".split(), False
+        )
 
         def run(self, job: Job) -> Report:
             model = regressor(job.model())

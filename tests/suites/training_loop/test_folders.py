@@ -63,7 +63,7 @@ def test_a_run_goes_on_from_its_last_checkpoint_alone(tmp_path: Path) -> None:
     bench = Bench(Loop(), tmp_path)
     straight = bench.run(saved_job())
     with pytest.raises(FileExistsError, match=r"checkpoints of the steps 4, 5, 6, 7, 8 of another run.*after step 3;"):
-        bench.go_on(straight, straight.job.directory, straight.checkpoints[3])
+        bench.resume_run(straight, straight.job.directory, straight.checkpoints[3])
 
 
 def another_order(job: Job, done: int) -> Any:

@@ -25,7 +25,7 @@ from pv.suites.training_loop.oracle import START, sums
 from pv.suites.training_loop.probe import Probe
 from pv.suites.training_loop.recording import record
 from pv.suites.training_loop.run import observe
-from pv.suites.training_loop.unread import refuse_unread, watched
+from pv.suites.training_loop.unused_settings import refuse_unread, track_reads
 from tests.suites.training_loop.planting import attack, loop_of
 
 
@@ -114,22 +114,27 @@ SCHEDULED: dict[str, Any] = {"schedule": "linear", "warmup": 2, "optimizer": "ad
 @pytest.mark.parametrize(
     ("settings", "read", "lacks", "says"),
     [
-        (GROUPED, "clip", (), r"^the adapter does not read job.groups: .* name `groups` in `without`$"),
+        (GROUPED, "clip", (), r"^the adapter does not read job.groups: .* name `groups` as missing in `features`$"),
         (GROUPED | {"resume": Path("step-4")}, "clip", (), None),  # it need not read all
-        ({"batch": 3, "decay": 0.1}, "", (), r"job.batch: use it; job.decay: use it, or leave `decay` out of `has`$"),
+        (
+            {"batch": 3, "decay": 0.1},
+            "",
+            (),
+            r"job.batch: .*; job.decay: use it, or leave `decay` out of `features`$",
+        ),
         ({"seed": 3}, "", (), r"job.seed: use it, as by `torch\.manual_seed\(job\.seed\)` for a loop without"),
         (EVALUATED, "", (), None),
         (DUE, "eval_every", (), r"job\.eval_batch: use it.*; job\.evaluated: use it, or name `evaluate`"),
         (LOGGED, "", ("loss", "rate", "norm", "history"), None),
-        (LOGGED, "", ("rate", "norm"), r"job\.log_every: use it, or name `log_every` in `without`"),
+        (LOGGED, "", ("rate", "norm"), r"job\.log_every: use it, or name `log_every` as missing in `features`"),
         (LOGGED, "", ("log_every",), None),
         (SCHEDULED, "", ("schedule", "optimizer"), None),
-        (SCHEDULED, "", ("optimizer",), r"job\.schedule: use it \(.*`expected_rate`\), .* `without`; job\.warmup"),
+        (SCHEDULED, "", ("optimizer",), r"job\.schedule: use it \(.*`expected_rate`\), .* `features`; job\.warmup"),
     ],
 )
 def test_setting_that_is_not_read_is_named(settings: Any, read: str, lacks: tuple[str, ...], says: str | None) -> None:
     given = Job(directory=Path("out"), train=equal(4), **settings)
-    assert getattr(watched(given), read, None) == settings.get(read)
+    assert getattr(track_reads(given), read, None) == settings.get(read)
     try:
         refuse_unread(given, lacks)
     except SkipTest as error:
@@ -145,7 +150,7 @@ def test_loop_that_logs_every_step_is_not_accused_of_its_tokens(lacks: dict[str,
             _ = "log_every" in lacks or job.log_every
             return super().run(replace(job, log_every=1))
 
-    Often.lacks = {**Loop.lacks, **lacks}
+    Often.features = lacks
     attack("TL-LOG-006", Bench(Often()))
 
 
@@ -188,11 +193,11 @@ def measured(job: Job, report: Report) -> None:
     report.model.eval()(torch.tensor([job.train[0].tokens]))
 
 
-SAME_BATCHES = loop_of(lambda job: replace(job, eval_batch=job.batch), without=("eval_batch",))
+SAME_BATCHES = loop_of(lambda job: replace(job, eval_batch=job.batch), features={"eval_batch": False})
 MOST = loop_of(lambda job: replace(job, train=job.train[:5], evaluated=(*job.evaluated, *job.train)))
 """Trains on five of six rows, and evaluates all of them, too."""
 LATE = loop_of(lambda job: replace(job, eval_every=1), late)
-AT_ONE = loop_of(lambda job: replace(job, clip=1.0), without=("clip",))
+AT_ONE = loop_of(lambda job: replace(job, clip=1.0), features={"clip": False})
 UNSCALED = loop_of(lambda job: replace(job, scaler=job.scaler and False))
 STILL = loop_of(lambda job: replace(job, noise=False) if job.noise else job)
 
@@ -220,7 +225,7 @@ def test_unusual_evaluations_are_no_fault(kind: type[Loop], claim: str) -> None:
         (loop_of(after=from_zero), "TL-EVAL-007", AssertionError, "one step early: steps are counted from 0"),
         (LATE, "TL-EVAL-001", AssertionError, "is reported, the token mean is"),
         (AT_ONE, "TL-GRAD-001", SkipTest, r"the norm 1, as of a loop that clips at a limit of its own: hand `job"),
-        (UNSCALED, "TL-SCALER-003", SkipTest, r"`has` names `scaler`, and no gradient is scaled"),
+        (UNSCALED, "TL-SCALER-003", SkipTest, r"`features` has `scaler`, and no gradient is scaled"),
         (STILL, "TL-RESUME-007", SkipTest, r"with `job\.noise` the data draw no random numbers"),
     ],
 )

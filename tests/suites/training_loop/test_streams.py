@@ -1,7 +1,7 @@
 """Correct loops whose windows go on over the ends of epochs, or that count steps alone; and faults in them."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import islice, repeat
 from pathlib import Path
@@ -16,8 +16,8 @@ from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job
 from pv.suites.training_loop.claims.data import falsify_every_batch_reaches_the_optimizer
+from pv.suites.training_loop.features import restrict_job
 from pv.suites.training_loop.job import Example, Job, padded
-from pv.suites.training_loop.plain import simplify
 from pv.suites.training_loop.probe import Probe, token_loss
 from tests.suites.training_loop.planting import attack, contract, loop_of
 
@@ -28,8 +28,7 @@ every_batch: Any = cast("Any", falsify_every_batch_reaches_the_optimizer).hypoth
 class Stream(HandWritten):
     """A loop over an endless stream, whose batches are full: it makes passes over the data, and counts steps alone."""
 
-    logged = ("loss",)
-    without: tuple[str, ...] = ("epochs", "schedule", "evaluate")
+    features: Mapping[str, bool | str] = {"loss": True, **dict.fromkeys(("epochs", "schedule", "evaluate"), False)}
     not_claimed = dict.fromkeys(("TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), "the loop logs the loss of the last step")
 
     def build(self, job: Job, model: Probe) -> None:
@@ -97,7 +96,7 @@ class Drawn(Stream):
 class Crossing(Stream):
     """A loop with epochs, whose last batches are small, and whose windows are all full: the rest of a run is left."""
 
-    without = ("short_windows", "schedule", "evaluate")
+    features: Mapping[str, bool | str] = {"short_windows": False, "epochs": True}
 
     def stream(self) -> Iterator[Batch]:
         for epoch in range(99):
@@ -135,9 +134,9 @@ def test_claims_about_short_windows_are_not_made(kind: type[Stream]) -> None:
 
 def test_loop_without_epochs_is_given_the_steps_that_they_take() -> None:
     seven = job(equal(7), epochs=2, accumulate=2)
-    assert [simplify(seven, lacks).max_steps for lacks in ((), ("epochs",))] == [None, 4]
-    assert simplify(seven, ("epochs",), ranks=2).max_steps == 2
-    assert simplify(job(equal(7), max_steps=3), ("epochs",)).max_steps == 3
+    assert [restrict_job(seven, lacks).max_steps for lacks in ((), ("epochs",))] == [None, 4]
+    assert restrict_job(seven, ("epochs",), ranks=2).max_steps == 2
+    assert restrict_job(job(equal(7), max_steps=3), ("epochs",)).max_steps == 3
 
 
 class Dropping(Crossing):
@@ -162,15 +161,15 @@ class Short(Stream):
 
 
 def test_short_windows_of_a_loop_that_is_said_to_have_none_leave_the_claim_undecided() -> None:
-    declared = loop_of(without=("short_windows",))
-    with pytest.raises(SkipTest, match="the adapter says that it has no short windows"):
+    declared = loop_of(features={"short_windows": False})
+    with pytest.raises(SkipTest, match="names `short_windows` as missing"):
         every_batch(bench=Bench(declared()), train=equal(7), batch=2, accumulate=3, epochs=2)
 
 
 class Leaving(Crossing):
     """Computes the gradient of the batches after the last full window, and takes no step."""
 
-    without = ("schedule", "evaluate")
+    features: Mapping[str, bool | str] = {"short_windows": True}
 
     def windows(self) -> Iterator[list[Batch]]:
         yield from super().windows()
@@ -187,7 +186,7 @@ def test_batches_after_the_last_full_window_of_a_run_are_told_from_those_of_an_e
 class Counting(Leaving):
     """Takes a step after as many examples as a window of full batches has."""
 
-    without = ("short_windows", "schedule", "evaluate")
+    features: Mapping[str, bool | str] = {"short_windows": False}
 
     def planned(self) -> int:
         return self.job.epochs * len(self.job.train) // (self.job.batch * self.job.accumulate)
@@ -219,7 +218,7 @@ class Ahead(Stream):
 class Undeclared(Stream):
     """Has no short windows, and does not say so."""
 
-    without = ("schedule", "evaluate")
+    features: Mapping[str, bool | str] = {"epochs": True}
 
     def planned(self) -> int:
         return self.job.epochs * -(-len(self.job.train) // (self.job.batch * self.job.accumulate))

@@ -70,7 +70,7 @@ CALM = loop_of(lambda job: replace(job, rate=job.rate and 0.01))
     ("kind", "claim", "reason"),
     [
         (
-            loop_of(lambda job: replace(job, eval_every=3), without=("cadence",)),
+            loop_of(lambda job: replace(job, eval_every=3), features={"cadence": False}),
             "TL-EVAL-003",
             r"the run where `job\.eval_every` is 0 has as many evaluations as the one where it is 1",
         ),
@@ -122,7 +122,7 @@ def test_killed_run_that_refuses_every_checkpoint_is_undecided() -> None:
         def kill(self, straight: Run, operation: int) -> Path | None:
             return None if operation else straight.job.directory
 
-        def go_on(self, straight: Run, place: Path, saved: Path, **others: Any) -> Run:
+        def resume_run(self, straight: Run, place: Path, saved: Path, **others: Any) -> Run:
             raise OSError("the directory is locked")
 
     with pytest.raises(SkipTest, match="also the oldest: OSError: the directory is locked"):

@@ -3,24 +3,23 @@
 import functools
 import inspect
 from collections.abc import Callable
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, cast
 
-from pv.errors import PvError
-from pv.suites.callable_subject import name_of, takes_nothing
-from pv.suites.training_loop.declared import refuse_contradictions
-from pv.suites.training_loop.job import FEATURES, Trainer
-
-
-class NoAdapter(PvError, TypeError):
-    """A subject that cannot be attacked as it is; the text says what to write."""
+from pv.suites.bench import name_of, takes_nothing
+from pv.suites.training_loop.check_adapter import NoAdapter, check_adapter
+from pv.suites.training_loop.job import Trainer
 
 
 def adapted(subject: Any) -> Trainer:
-    """Return the adapter of a subject: an adapter, or a class of a known library that the suite can drive.
+    """Return the adapter of a subject. No library is imported that the subject does not use.
 
-    Raise `NoAdapter` with the lines to write for everything else. No library is imported that the subject does not use.
+    Args:
+        subject: An adapter, or a class of a known library that the suite can drive.
+
+    Raises:
+        NoAdapter: The subject is neither, or the adapter is invalid; the text says what to write.
+        Contradiction: The declarations of the adapter cannot all be true.
     """
     for base, wrap in _WRAPPED.items():
         if base in _bases(subject):
@@ -31,26 +30,8 @@ def adapted(subject: Any) -> Trainer:
 
 
 def _checked(trainer: Trainer) -> Trainer:
-    """Return the adapter. Raise `NoAdapter` if a value is missing or of another kind, or names an unknown feature."""
-    for where in _VALUES:
-        _check_value(trainer, where)
-    for where in ("lacks", "has", "without"):
-        for name in set(getattr(trainer, where, ())) - FEATURES:  # it would be left out silently
-            near = get_close_matches(name, FEATURES, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(FEATURES))}"
-            raise NoAdapter(f"{name_of(type(trainer))}.{where} names an unknown feature {name!r}; {hint}")
-    refuse_contradictions(trainer)
+    check_adapter(trainer)
     return trainer
-
-
-def _check_value(trainer: Trainer, where: str) -> None:
-    place, what = f"{name_of(type(trainer))}.{where}", _VALUES[where]
-    if callable(inspect.getattr_static(trainer, where, None)):
-        raise NoAdapter(f"{place} must be {what}, it is a method: write it as an attribute or property")
-    if where in ("lacks", "not_claimed", "tolerance") and not hasattr(trainer, where):
-        raise NoAdapter(f"missing attribute {place}: expected {what}")
-    if where in ("has", "without") and isinstance(value := getattr(trainer, where, ()), str):
-        raise NoAdapter(f"invalid {place} {value!r}: expected {what}, such as ({value!r},)")
 
 
 def _bases(subject: Any) -> list[str]:
@@ -82,7 +63,7 @@ def _instance(kind: Callable[..., Any]) -> Trainer:
     except TypeError as error:
         if takes_nothing(kind):
             raise
-        if not hasattr(kind, "lacks"):
+        if not hasattr(kind, "features") and not hasattr(kind, "lacks"):
             raise NoAdapter(_UNKNOWN.format(name=name_of(kind))) from error
         raise NoAdapter(f"the adapter {name_of(kind)} is created without arguments: {error}") from error
 
@@ -92,7 +73,7 @@ _MODULE = """{name} is a LightningModule, which has a network of its own. Say wh
     from pv.suites.training_loop.adapters.lightning import Lightning
 
     class Adapter(Lightning):
-        lacks = {{**Lightning.lacks, "schedule": "the module has a schedule of its own"}}  # if it has
+        features = {{"schedule": "the module has a schedule of its own"}}  # if it has
         names = {{"loss": "train_loss", "eval_loss": "val_loss"}}  # as the module logs them
 
         def module(self, job):
@@ -114,8 +95,7 @@ MODULE:NAME` writes an adapter of a class or function, with what its source tell
     from pv.suites.training_loop.job import Job, Report
 
     class Adapter:
-        lacks = {{}}  # features that the loop does not have, with the reason
-        not_claimed = {{}}  # ids of claims that it does not make, with the reason
+        features = {{"events": "it has no callbacks"}}  # what the loop does not have, with the reason
         tolerance = 1e-6  # of gradients
 
         def run(self, job: Job) -> Report:
@@ -125,20 +105,6 @@ MODULE:NAME` writes an adapter of a class or function, with what its source tell
 
 For a loop in parts (update, evaluate, save, load), subclass HandWritten of
 pv.suites.training_loop.adapters.handwritten instead."""
-
-_VALUES = {
-    "lacks": "a dictionary of features to reasons",
-    "not_claimed": "a dictionary of ids of claims to reasons",
-    "has": "a sequence of features",
-    "without": "a sequence of features",
-    "logged": "a sequence of `loss`, `rate` and `norm`",
-    "tolerance": "a number",
-    "tokens": "a sequence of ids",
-    "frozen": "a sequence of patterns of names",
-    "tied": "a sequence of pairs of names",
-    "end": "the id of a token",
-}
-"""The attributes of an adapter that are not methods."""
 
 _WRAPPED: dict[str, Callable[[Any], Trainer]] = {
     "trl.SFTTrainer": _wrapped("trl:TRL", "trainer"),

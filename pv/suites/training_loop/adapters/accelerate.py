@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from pv.suites.training_loop.adapters.parts import optimizer_of, scheduler_of
+from pv.suites.training_loop.features import OldLacks
 from pv.suites.training_loop.job import IGNORED, Example, Job, Report
 from pv.suites.training_loop.probe import token_loss
 
@@ -26,9 +27,10 @@ OWN = "it is left to the code of the user"
 class Accelerate:
     """The loop with `accumulate()`, and `skip_first_batches` after `load_state`."""
 
-    lacks: Mapping[str, str] = dict.fromkeys(
+    features: Mapping[str, bool | str] = dict.fromkeys(
         ("events", "step_events", "keep", "best", "stop", "loss", "norm", "rate", "history", "groups"), OWN
     )
+    lacks = OldLacks()
     not_claimed: Mapping[str, str] = dict.fromkeys(MEANS, OTHER_LOOP)
     tolerance = 1e-9
     stateful = False

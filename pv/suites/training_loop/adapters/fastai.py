@@ -15,6 +15,7 @@ from fastai.torch_core import set_seed
 from torch.optim import SGD, AdamW
 
 from pv.suites.training_loop.adapters.parts import pairs_of
+from pv.suites.training_loop.features import OldLacks
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.probe import token_loss
 
@@ -35,7 +36,7 @@ EVENTS = {
 class Fastai:
     """Runs jobs with `Learner.fit`."""
 
-    lacks: Mapping[str, str] = {
+    features: Mapping[str, bool | str] = {
         **dict.fromkeys(("groups", "decay", "average", "network"), USER),
         "cadence": "a learner evaluates and saves where an epoch ends",
         "loss": f"a smoothed average of batches is logged, see {DOCS}/learner.html#recorder",
@@ -47,6 +48,7 @@ class Fastai:
         "ranks": "loaders for several processes need a GPU",
         "scaler": "there is no gradient scaler on the CPU",
     }
+    lacks = OldLacks()
     not_claimed: Mapping[str, str] = {
         **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002"), MEANS),
         **dict.fromkeys(("TL-RESUME-003", "TL-RESUME-004", "TL-RESUME-007", "TL-RESUME-009"), STATES),

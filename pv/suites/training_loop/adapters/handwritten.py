@@ -10,16 +10,25 @@ from unittest import SkipTest
 from torch import nn
 
 from pv.suites.training_loop.adapters.usual import number, part
+from pv.suites.training_loop.features import LOGGED, OldLacks, has_feature
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.probe import Probe
 
 
 class Placeholder(SkipTest):
-    """A part of the loop that its adapter does not name yet: claims that need it are undecided."""
+    """A part of an adapter that is still to be written: claims that need it are undecided."""
 
 
 def fill_in(what: str, *found: Any) -> Any:
-    """Stand for what only the author of a loop knows. Raise `Placeholder` with the place to fill in."""
+    """Mark a part of an adapter that only the author of the loop knows.
+
+    Args:
+        what: What to write in its place.
+        found: Values that help to write it; the text shows them.
+
+    Raises:
+        Placeholder: Always, with the file and line to fill in.
+    """
     frame = sys._getframe(1)
     place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
     raise Placeholder(f"{place}: fill in {what}{', '.join(map(repr, found))}")
@@ -34,28 +43,47 @@ class HandWritten:
 
     What is done here: an update for each window, and the cadences of logs, evaluations and checkpoints. Order, epochs,
     the end of the run, accumulation, clipping, schedule and what is saved are the loop's.
-    logged: of `loss`, `rate` and `norm`, the numbers that `log` returns. has: features that it is not known to have
-    otherwise: those of `RARE` in `pv.suites.training_loop.job`, `groups`, and others. without: features that it does
-    not have: `masks` if every token is scored, `gaps` if tokens that are not scored come first, as a prompt does,
-    `lengths` if all rows have one length, `epochs` if it counts steps alone (`job.max_steps` is then always set),
-    `max_steps` if it counts epochs alone, `accumulate` if it takes a step on each batch (`job.batch` is then a window),
-    `short_windows` if windows go on over the end of an epoch. It adds to `lacks`, also where that is overridden.
+    Attributes:
+        features: What a subclass writes adds to what is below. True for
+
+            * the numbers that `log` returns, of `loss`, `rate` and `norm`;
+            * features that the loop is not known to have otherwise: those of `RARE` in
+              `pv.suites.training_loop.job`, `groups`, and others.
+
+            A reason, or False, for features that the loop does not have:
+
+            * `masks` if every token is scored, `gaps` if tokens that are not scored come first, as a prompt does;
+            * `lengths` if all rows have one length;
+            * `epochs` if it counts steps alone (`job.max_steps` is then always set), `max_steps` if it counts epochs
+              alone;
+            * `accumulate` if it takes a step on each batch (`job.batch` is then a window);
+            * `short_windows` if windows go on over the end of an epoch.
     """
 
     job: Job
     loop: Any = None
-    logged: tuple[str, ...] = ()
-    has: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
+    features: Mapping[str, bool | str] = {
+        **dict.fromkeys(
+            (
+                "events",
+                "step_events",
+                "stop",
+                "keep",
+                "best",
+                "history",
+                "ranks",
+                "noise",
+                "padding",
+                "groups",
+                "workers",
+            ),
+            "a hand-written loop may not have it",
+        ),
+        **dict.fromkeys(LOGGED, "log() does not return it: name it as True in `features` if it does"),
+    }
+    lacks = OldLacks()
     not_claimed: Mapping[str, str] = {}
     tolerance = 1e-6
-
-    @property
-    def lacks(self) -> Mapping[str, str]:
-        """Return the features that the loop does not have. Override it to add to them, or to remove some."""
-        silent = [name for name in ("loss", "rate", "norm") if name not in self.logged]
-        others = dict.fromkeys(_OTHERS, "a hand-written loop may not have it") | dict.fromkeys(silent, _SILENT)
-        return {name: why for name, why in others.items() if name not in self.has}
 
     def build(self, job: Job, model: Probe) -> None:
         """Set `self.loop`: make optimizer, schedule, data and whatever else it needs, seeded as it seeds them."""
@@ -74,7 +102,7 @@ class HandWritten:
 
     def log(self) -> Mapping[str, float]:
         """Return the numbers that the loop logs after an update."""
-        return {name: self._number(name, "log") for name in self.logged}
+        return {name: self._number(name, "log") for name in LOGGED if has_feature(self, name)}
 
     def evaluate(self) -> float:
         """Return the loss over `job.evaluated`. The usual method is called only if it needs no arguments."""
@@ -108,6 +136,7 @@ class HandWritten:
 
     def run(self, job: Job) -> Report:
         self.job, model = job, job.model()
+        self._logs = any(has_feature(self, name) for name in LOGGED)
         report = Report(model=model)
         self.build(job, model)
         step = self.load(job.resume) if job.resume else 0
@@ -116,13 +145,13 @@ class HandWritten:
             step += 1
             self._at_cadences(job, report, step)
         report.final_step = step
-        report.best = self.best() if job.best and "best_step" in self.has else None
-        report.best_model = self.best_model() if job.best and "best_model" in self.has else None
+        report.best = self.best() if job.best and has_feature(self, "best_step") else None
+        report.best_model = self.best_model() if job.best and has_feature(self, "best_model") else None
         report.average = self.average() if job.average is not None else None
         return report
 
     def _at_cadences(self, job: Job, report: Report, step: int) -> None:
-        if self.logged and job.log_every and step % job.log_every == 0:
+        if self._logs and job.log_every and step % job.log_every == 0:
             report.logs.append({"step": step, **self.log()})
         if job.eval_every and step % job.eval_every == 0:
             report.evaluations.append((step, self.evaluate()))
@@ -145,7 +174,3 @@ class HandWritten:
 
     def _placeholder(self, method: str) -> Placeholder:
         return Placeholder(f"{type(self).__qualname__}.{method}() is a placeholder: call the loop's own code in it")
-
-
-_OTHERS = ("events", "step_events", "stop", "keep", "best", "history", "ranks", "noise", "padding", "groups", "workers")
-_SILENT = "log() does not return it (see `logged`)"

@@ -10,6 +10,7 @@ from ignite.metrics import Loss
 from ignite.utils import manual_seed
 
 from pv.suites.training_loop.adapters.parts import optimizer_of, pairs_of, scheduler_of
+from pv.suites.training_loop.features import OldLacks
 from pv.suites.training_loop.job import IGNORED, Job, Report
 from pv.suites.training_loop.probe import token_loss
 
@@ -30,7 +31,7 @@ EVENTS = {
 class Ignite:
     """Runs jobs with the deterministic trainer, as examples/mnist/mnist_save_resume_engine.py does."""
 
-    lacks: Mapping[str, str] = {
+    features: Mapping[str, bool | str] = {
         **dict.fromkeys(("clip", "norm", "groups", "decay", "average", "network"), USER),
         "ranks": "the code of the user sets up processes, with the help of `ignite.distributed`",
         "short_windows": f"iterations are counted over the ends of epochs, see {TRAINER}",
@@ -39,6 +40,7 @@ class Ignite:
         "scaler": "there is no gradient scaler on the CPU",
         "best_step": "a handler names a file",
     }
+    lacks = OldLacks()
     not_claimed: Mapping[str, str] = {
         **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002"), MEANS),
         **dict.fromkeys(("TL-LOG-002", "TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), BATCH),

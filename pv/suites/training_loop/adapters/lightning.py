@@ -14,6 +14,7 @@ from torch import Tensor
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from pv.suites.training_loop.adapters.parts import optimizer_of, scheduler_of
+from pv.suites.training_loop.features import OldLacks
 from pv.suites.training_loop.job import IGNORED, Example, Job, Report
 from pv.suites.training_loop.probe import token_loss
 
@@ -51,13 +52,14 @@ class ProbeModule(lightning.LightningModule):
 
 
 class Lightning:
-    """Runs jobs with `lightning.Trainer`.
+    """Runs jobs with `lightning.Trainer`. Override `module` to attack a LightningModule of your own.
 
-    settings: of `lightning.Trainer`, beside those of the job. callbacks: each makes a callback, anew for each run.
-    Override `module` to attack a LightningModule of your own.
+    Args:
+        settings: Arguments of `lightning.Trainer` that differ from the settings of the job.
+        callbacks: Functions or classes without arguments; a run calls them for new callbacks.
     """
 
-    lacks: Mapping[str, str] = {
+    features: Mapping[str, bool | str] = {
         "rate": "what is logged is left to the code of the user",
         "norm": "what is logged is left to the code of the user",
         "history": "a logger keeps no history over runs",
@@ -67,6 +69,7 @@ class Lightning:
         "best_step": "a callback names a file",
         "finite": "a loss that is not finite is refused by settings that are off by default, as `detect_anomaly`",
     }
+    lacks = OldLacks()
     not_claimed: Mapping[str, str] = {
         **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002", "TL-RANKS-001"), MEANS),
         **dict.fromkeys(("TL-LOG-002", "TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), VALUE),
@@ -76,7 +79,7 @@ class Lightning:
     }
     tolerance = 1e-9
     names: Mapping[str, str] = {"loss": "loss", "eval_loss": "eval_loss"}
-    """Under which names the module logs its loss in training and in validation."""
+    """Names under which the module logs its loss in training and in validation."""
 
     def __init__(
         self, *, settings: Mapping[str, Any] | None = None, callbacks: Iterable[Callable[[], Callback]] = ()

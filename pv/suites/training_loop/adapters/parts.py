@@ -19,7 +19,7 @@ def optimizer_of(job: Job, parameters: Iterable[nn.Parameter]) -> Optimizer:
 
 
 def factor(job: Job, done: int, planned: int) -> float:
-    """Return what the schedule multiplies the rate by after `done` of the planned steps."""
+    """Return the factor of the rate after `done` of the planned steps."""
     if done < job.warmup:
         return done / job.warmup
     if job.schedule == "constant":
@@ -28,7 +28,7 @@ def factor(job: Job, done: int, planned: int) -> float:
 
 
 def scheduler_of(job: Job, optimizer: Optimizer, planned: int, ranks: int = 1) -> LambdaLR:
-    """Return the scheduler of a job. ranks: how often it is stepped for each optimizer step."""
+    """Return the scheduler of a job. ranks: the number of times that it is stepped for each optimizer step."""
     return LambdaLR(optimizer, lambda stepped: factor(job, stepped // ranks, planned))
 
 
@@ -37,7 +37,13 @@ def pairs_of(
 ) -> DataLoader[Any]:
     """Return a loader of pairs of token ids and labels [B, T].
 
-    seed: of a generator of its own, as PyTorch's notes on reproducibility advise; None for the default generator.
+    Args:
+        job: The job, whose collator and number of workers are used.
+        examples: The data.
+        size: Examples of a batch.
+        seed: Of a generator for this loader, as PyTorch's notes on reproducibility advise; None for the default
+            generator.
+        shuffle: Whether each pass has a random order.
     """
 
     def collate(examples: list[Example]) -> Any:

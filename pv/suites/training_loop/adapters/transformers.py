@@ -1,5 +1,6 @@
 """`transformers.Trainer`, its subclasses, and callbacks and collators for it."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import CausalLMOutput
 
+from pv.suites.training_loop.features import OldLacks, declared_features
 from pv.suites.training_loop.job import Example, Job, Report
 from pv.suites.training_loop.probe import VOCABULARY, Probe, token_loss
 
@@ -87,15 +89,22 @@ def tied_names(probe: Probe, path: str) -> dict[str, str]:
 class Transformers:
     """Runs jobs with a subclass of `transformers.Trainer`.
 
-    trainer: called with the arguments of Trainer. settings: of its TrainingArguments, beside those of the job.
-    callbacks: each makes a callback, anew for each run. collator: of rows with `input_ids`, `attention_mask`, `labels`.
-    without: features that it lacks beside those of Trainer; with `sequences`, the model is a classifier of rows of one
-    token, whose `labels` is one number.
+    Args:
+        trainer: Class or function that is called with the arguments of Trainer.
+        settings: TrainingArguments that differ from the settings of the job.
+        callbacks: Functions or classes without arguments; a run calls them for new callbacks.
+        collator: Of rows with `input_ids`, `attention_mask` and `labels`; None for the collator of the job.
+        features: What differs from Trainer, as in the attribute `features`. Without `sequences`, the model is a
+            classifier of rows of one token, whose `labels` is one number.
+        without: The name of version 0.2 for missing features, a sequence; it goes in version 0.4.
+
+    Warns:
+        FutureWarning: `without` is used. The text says what to write.
     """
 
+    features: Mapping[str, bool | str] = {**LEFT, "best_step": True, "ties": True}
+    lacks = OldLacks()
     not_claimed: Mapping[str, str] = {}
-    has: Sequence[str] = ("best_step", "ties")
-    without: Sequence[str] = ()
     arguments: type[Any] = TrainingArguments
 
     def __init__(
@@ -105,19 +114,23 @@ class Transformers:
         settings: Mapping[str, Any] | None = None,
         callbacks: Iterable[Callable[[], TrainerCallback]] = (),
         collator: Callable[..., Any] | None = None,
+        features: Mapping[str, bool | str] | None = None,
         without: Sequence[str] = (),
     ) -> None:
         self.trainer, self.settings = trainer, dict(settings or {})
         self.callbacks, self.collator = tuple(callbacks), collator
-        self.without = (*self.without, *without)
         self.tolerance = EXACT if trainer is Trainer else CAST
-        own = "the collator is under attack itself"
-        self.lacks: Mapping[str, str] = LEFT | ({"noise": own, "padding": own} if collator else {})
+        of_collator = dict.fromkeys(("noise", "padding"), "the collator is under attack itself") if collator else {}
+        self.features = {**type(self).features, **of_collator, **dict.fromkeys(without, False), **(features or {})}
+        if without:
+            parts = ", ".join(f'"{name}": False' for name in without)
+            text = f"the argument `without` goes in version 0.4; write `features={{{parts}}}`"
+            warnings.warn(text, FutureWarning, stacklevel=2)
 
     @property
     def classifies(self) -> bool:
         """Return whether an example has one label."""
-        return "sequences" in self.without
+        return declared_features(self).get("sequences", True) is not True
 
     def run(self, job: Job) -> Report:
         report = Report(model=self.model(job))

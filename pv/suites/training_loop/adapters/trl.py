@@ -10,7 +10,7 @@ from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerFa
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 from trl import SFTConfig, SFTTrainer
 
-from pv.suites.training_loop.adapters.transformers import CAST, LEFT, ProbeConfig, Transformers, row_of, tied_names
+from pv.suites.training_loop.adapters.transformers import CAST, ProbeConfig, Transformers, row_of, tied_names
 from pv.suites.training_loop.job import Example, Job, Report
 from pv.suites.training_loop.probe import PAD, VOCABULARY, Probe
 
@@ -48,6 +48,7 @@ class HeadForCausalLM(PreTrainedModel, GenerationMixin):
 class TRL(Transformers):
     """Runs jobs with a subclass of `trl.SFTTrainer`; see `Transformers` for the arguments."""
 
+    features: Mapping[str, bool | str] = {"noise": "SFTTrainer collates the rows of a stored dataset"}
     arguments = SFTConfig
 
     def __init__(
@@ -59,7 +60,6 @@ class TRL(Transformers):
     ) -> None:
         super().__init__(trainer, settings=settings, callbacks=callbacks)
         self.tolerance = CAST
-        self.lacks = LEFT | {"noise": "SFTTrainer collates the rows of a stored dataset"}
 
     def build(self, job: Job, report: Report, callbacks: list[TrainerCallback]) -> Any:
         return self.trainer(

@@ -1,7 +1,4 @@
-"""Finds the parts of a loop by their usual names, and hands settings and examples of a job to it as loops take them.
-
-It also reads what a loop logs and saves, as a report has it.
-"""
+"""Helpers of adapters of loops with usual names: find parts, pass settings and examples, read logs and checkpoints."""
 
 import ast
 import inspect
@@ -30,9 +27,14 @@ Made = TypeVar("Made")
 
 
 def part(loop: Any, role: str) -> Callable[..., Any] | None:
-    """Return the method of a loop whose name is usual for a role of `ROLES`, and that no other such method calls.
+    """Return the method of a loop whose name is usual for a role, and that no other such method calls.
 
-    None if there is none, or several.
+    Args:
+        loop: The loop.
+        role: A key of `ROLES`.
+
+    Returns:
+        The method; None if there is none, or several.
     """
     names = [each for each in dir(type(loop)) if re.fullmatch(ROLES[role], each) and callable(getattr(loop, each))]
     code = {each: getattr(getattr(type(loop), each), "__code__", None) for each in names}
@@ -48,16 +50,27 @@ def number(loop: Any, name: str) -> float | None:
 
 
 def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
-    """Return the settings of a loop: what its parameters, by their usual names, take of a job. own: all others.
+    """Return the settings of a loop, of a job.
 
-    kind: a class or function that takes them; a function of which no parameter takes any, and that can be called
-    without, returns default settings, whose attributes are set, such as `parse_args(argv=None)`, which finds no
-    arguments on the command line. A cadence of 0, which is never, is
-    given as 10**9, and no clipping as an infinite limit where a number is taken. As `max_steps` alone ends a run
-    that has it, there are then enough epochs for a loop that takes both. A directory is given as text where the
-    annotation says `str`, and the device is the CPU. Where the module of `kind` divides by the warm-up, which is 0
-    in most jobs, it is 1, and the schedule of a job is not used: name `schedule` in `without`. Raise TypeError if an
-    argument that the command line requires is neither in the job nor in `own`.
+    1. A class, or a function with such parameters, is called: parameters with usual names get the settings of the job.
+    2. A function that needs no arguments and takes no setting, such as `parse_args(argv=None)`, is called with an
+       empty command line. The attributes of the returned settings that have usual names are then set.
+
+    Values are passed in the form that loops take:
+
+    * a cadence of 0, which is never, as 10**9, and no clipping as an infinite limit where a number is taken;
+    * enough epochs for `max_steps` if the loop takes both, since `max_steps` alone ends a run that has it;
+    * a directory as text where the annotation says `str`, and the CPU as the device;
+    * a warm-up of 1 where the module of `kind` divides by it. The schedule of the job is then not used: name
+      `schedule` as missing in `features`.
+
+    Args:
+        kind: The class or function that makes the settings.
+        job: The job.
+        own: All other arguments or attributes.
+
+    Raises:
+        TypeError: An argument that the command line requires is neither in the job nor in `own`.
     """
     parameters = dict(inspect.signature(kind).parameters)
     given = _given(kind, parameters, job, own)
@@ -146,9 +159,15 @@ def _annotation(parameter: inspect.Parameter) -> str:
 
 
 def cosine_rate(job: Job, step: int, planned: int, *, rise: float | None = None) -> float:
-    """Return what `expected_rate` of an adapter does for a cosine from the warm-up to 0 at the planned end.
+    """Return the rate of a step by a cosine from the end of the warm-up to 0 at the planned end.
 
-    rise: the part of the peak in the warm-up, where it is not (step + 1) / `job.warmup`.
+    An adapter returns it from `expected_rate`.
+
+    Args:
+        job: The job.
+        step: The step, from 0.
+        planned: Number of planned steps.
+        rise: The part of the peak in this step of the warm-up, where it is not (step + 1) / `job.warmup`.
     """
     if step < job.warmup:
         return job.rate * ((step + 1) / job.warmup if rise is None else rise)
@@ -158,10 +177,11 @@ def cosine_rate(job: Job, step: int, planned: int, *, rise: float | None = None)
 
 
 def logged(rows: Iterable[Mapping[str, Any]], *others: str) -> dict[str, Any]:
-    """Return `logs` and `evaluations` of a report, of the rows that a loop logs, whose columns have usual names.
+    """Return `logs` and `evaluations` for a report.
 
-    A row without the number of its step is left out. others: columns to keep, too; they are compared after a resume, so
-    do not name times.
+    Args:
+        rows: What the loop logs, in columns with usual names. Rows without the number of a step are left out.
+        others: Further columns. They are compared after a resume, so do not name times.
     """
     logs, evaluations = [], []
     for row in rows:
@@ -177,9 +197,17 @@ def logged(rows: Iterable[Mapping[str, Any]], *others: str) -> dict[str, Any]:
 
 
 def copies(loop: Any, steps: str = "step") -> dict[int, Path]:
-    """Return copies of the checkpoints that a loop saves from now on, by step: it may overwrite or remove its own.
+    """Copy each checkpoint that a loop saves from now on, since it may overwrite or remove its files.
 
-    Its method with a usual name is called as before; its first argument is the path. steps: the attribute that counts.
+    Args:
+        loop: The loop, with one method with a usual name that saves. Its first argument is the path.
+        steps: The attribute that counts steps.
+
+    Returns:
+        Paths of the copies by step; they are added as the loop saves.
+
+    Raises:
+        ValueError: There is no such method, or several.
     """
     save, found = part(loop, "save"), dict[int, Path]()
     if save is None:
@@ -229,7 +257,7 @@ def classified(examples: Sequence[Example], shape: Sequence[int] = (1,)) -> list
     The input is a float tensor of the shape, such as an image, each element of which is the name of the example.
     """
     if any(len(each.tokens) > 2 for each in examples):
-        raise SkipTest("the examples have several labels: name `sequences` in `without`")
+        raise SkipTest("the examples have several labels: name `sequences` as missing in `features`")
     return [(torch.full(tuple(shape), float(each.name)), each.tokens[1]) for each in examples]
 
 

@@ -90,7 +90,7 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
     allowed = max(bench.trainer.tolerance, CLOSE)
     for accumulate in (1, 2):
         run = bench.run(saved_job(accumulate=accumulate, dropout=0.0, average=DECAY))
-        require(run.average, "`average`", "`has` names it")
+        require(run.average, "`average`", "`features` has it")
         require_steps(run)
         decay = decays(bench, run.job)
         off = difference(run.average, averaged(START, [step.weights for step in run.steps], decay))
@@ -106,7 +106,7 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
 
 def falsify_average_after_a_cut(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        require(uninterrupted.average, "`average`", "`has` names it")
+        require(uninterrupted.average, "`average`", "`features` has it")
         differing = different_end(again, uninterrupted, k, "average")
         later = [step.weights for step in uninterrupted.steps[k:]]
         starts = {

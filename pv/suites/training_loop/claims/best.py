@@ -129,7 +129,7 @@ def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
 def _weights_case(run: Run, decay: Decays) -> Case:
     """Return whether the weights of the best checkpoint have the least loss that was reported."""
     least = min((loss for _, loss in run.evaluations), default=math.nan)
-    require(run.best_weights, "`best_model`", "`has` names it")
+    require(run.best_weights, "`best_model`", "`features` has it")
     actual = _loss(run, run.best_weights)
     candidates = _known_weights(run, decay)
     step = next((step for step, loss in run.evaluations if loss == least), 0)

@@ -186,7 +186,7 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
 def _skip_clipped(length: float) -> None:
     """Raise SkipTest if a gradient that is too short has the length of a usual limit."""
     if any(math.isclose(length, limit, rel_tol=1e-4) for limit in LIMITS):
-        hint = "hand `job.clip` to it (None is no limit), and do not name `clip` in `without`"
+        hint = "hand `job.clip` to it (None is no limit), and do not name `clip` as missing in `features`"
         raise SkipTest(f"the gradient has the norm {length:.3g}, as of a loop that clips at a limit of its own: {hint}")
 
 

@@ -148,7 +148,7 @@ def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:
 def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
     run = bench.run(job(equal(8), accumulate=2, clip=0.3))
     require_forwards(run)
-    require(run.logs, "`logs`", "where the loop logs no norm, name `norm` in `without`")
+    require(run.logs, "`logs`", "where the loop logs no norm, name `norm` as missing in `features`")
     actual, cases = {int(row["step"]): row["norm"] for row in run.logs if "norm" in row}, Cases()
     if sorted(actual) != [*range(1, len(run.steps) + 1)]:
         refute(f"norms are logged for the steps {sorted(actual)}, not for 1 to {len(run.steps)}", run)

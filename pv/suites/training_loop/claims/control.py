@@ -34,7 +34,7 @@ def falsify_epoch_events(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, batch in product((1, 2, 3), (1, 2)):
         run = bench.run(job(equal(7), epochs=2, accumulate=accumulate, batch=batch))
-        require(run.events, "`events`", "where the loop has no callbacks, name `events` in `without`")
+        require(run.events, "`events`", "where the loop has no callbacks, name `events` as missing in `features`")
         actual = [event for event in run.events if not event.startswith("step_")]
         outer = [event for event in actual if event.startswith(("train_", "epoch_"))]
         right = ["train_begin", *["epoch_begin", "epoch_end"] * 2, "train_end"]
@@ -60,7 +60,7 @@ def falsify_step_events(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, batch in product((1, 2, 3), (1, 2)):
         run = bench.run(job(equal(7), epochs=2, accumulate=accumulate, batch=batch))
-        require(run.events, "`events`", "where the loop has no callbacks, name `events` in `without`")
+        require(run.events, "`events`", "where the loop has no callbacks, name `events` as missing in `features`")
         actual = [event for event in run.events if event.startswith(("step_", "epoch_"))]
         half = len(run.steps) // 2
         right = ["epoch_begin", *["step_begin", "step_end"] * half, "epoch_end"] * 2

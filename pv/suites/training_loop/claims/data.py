@@ -28,8 +28,8 @@ from pv.suites.training_loop.limit import Unfinished
 from pv.suites.training_loop.run import Run
 
 GOES_ON = (
-    "a window that is filled up from the next epoch; where that is intended, the adapter names `short_windows` in "
-    "`without`, or `epochs` if the loop counts steps alone"
+    "a window that is filled up from the next epoch; where that is intended, name `short_windows` as missing in "
+    "`features`, or `epochs` if the loop counts steps alone"
 )
 
 
@@ -148,7 +148,7 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
     require_steps(first)
     require_forwards(first)  # without one in training mode, there is no dropout
     # Without the cache: the same job would otherwise be the same run.
-    second = bench.repeat(first.job)
+    second = bench.rerun(first.job)
     if first.order != second.order or different(second.weights, first.weights):
         causes = (f"{explain_difference(second, first)} that the seed does not determine",)
         refute(f"two runs with the same seed differ: {first_difference(second, first)}", second, causes)
@@ -163,7 +163,7 @@ def falsify_workers_change_nothing(bench: Bench) -> None:
             f"beside the run without workers, with 2 workers {difference}", workers, _causes_of_workers(alone, workers)
         )
     if workers.started <= alone.started:
-        hint = "hand it to the loader of the training data, or name `workers` in `without`"
+        hint = "hand it to the loader of the training data, or name `workers` as missing in `features`"
         raise SkipTest(f"with `job.workers` 2, no more processes or threads are started than with 0: {hint}")
 
 
@@ -196,9 +196,7 @@ def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> Non
         refute(f"steps take {sizes} micro-batches, accumulation is {run.job.accumulate}", run)
     short = _short_windows(run) if full else []
     if short and _end_epochs(run, short):
-        raise SkipTest(
-            f"steps take {sizes} micro-batches; the adapter says that it has no short windows: see `without`"
-        )
+        raise SkipTest(f"steps take {sizes} micro-batches; `features` of the adapter names `short_windows` as missing")
     if short:
         refute(f"steps take {sizes} micro-batches, accumulation is {run.job.accumulate}, and no window is short", run)
 

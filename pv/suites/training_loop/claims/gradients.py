@@ -41,7 +41,7 @@ from pv.suites.training_loop.recording import Step, recorder
 from pv.suites.training_loop.run import Run
 
 HOLDS_FROZEN = (
-    "a frozen parameter in the optimizer ({}); if the loop freezes none, the adapter names `freeze` in `without`"
+    "a frozen parameter in the optimizer ({}); if the loop freezes none, its adapter names `freeze` as missing"
 )
 
 OTHER_LOSS = (
@@ -118,7 +118,7 @@ def falsify_padding_changes_nothing(bench: Bench) -> None:
         if counts[0] != counts[1]:
             cases[name] = Case(padded, f"padded to 16, {counts[1]} steps are taken, not {counts[0]}")
         elif padded.width <= plain.width:
-            hint = "pad to `job.pad_multiple`, or name `padding` in `without`"
+            hint = "pad to `job.pad_multiple`, or name `padding` as missing in `features`"
             untried = f"with `job.pad_multiple` 16, no row is longer than the {plain.width} tokens without it: {hint}"
             cases[name] = Case(padded, untried=untried)
         for k, (a, b) in enumerate(zip(plain.steps, padded.steps, strict=False), 1):

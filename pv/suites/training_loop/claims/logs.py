@@ -8,10 +8,10 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, example, job, unequal
 from pv.suites.training_loop.claims.checks import Case, Cases, judge, require, require_forwards
 from pv.suites.training_loop.diagnosis import logged
+from pv.suites.training_loop.features import planned_steps
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.numbers import close, equal_to
 from pv.suites.training_loop.oracle import Sums, sums
-from pv.suites.training_loop.plain import planned_steps
 from pv.suites.training_loop.run import Run
 
 PRINTED = 1e-4
@@ -40,7 +40,7 @@ def loss_cases(bench: Bench, job: Job) -> Cases:
     run = bench.run(job)
     require_forwards(run)
     losses, cases = logged(run.logs, "loss"), Cases()
-    require(run.logs, "`logs`", "where the loop logs no loss, name `loss` in `without`")
+    require(run.logs, "`logs`", "where the loop logs no loss, name `loss` as missing in `features`")
     for k in range(job.log_every, len(run.steps) + 1, job.log_every):
         case = f"log of step {k} (every {job.log_every}, accumulation {job.accumulate}, seed {job.seed})"
         cases[case] = _loss_case(run, k, losses.get(k))
@@ -145,7 +145,7 @@ def falsify_logged_tokens(bench: Bench) -> None:
 def _tokens_case(run: Run) -> Case:
     """Return whether the logged tokens are those scored since the run began, or since the last log."""
     actual = logged(run.logs, "tokens")
-    require(actual, "`tokens` in its `logs`", "`has` names them")
+    require(actual, "`tokens` in its `logs`", "`features` has them")
     rows = [[run.named(batch) for batch in step.batches] for step in run.steps]
     counts: dict[str, list[int]] = {
         "": [sum(example.scored for batch in step for example in batch) for step in rows],

@@ -12,10 +12,10 @@ from pv.suites.training_loop.claims.cases import equal, job, saved_job
 from pv.suites.training_loop.claims.checkpoints import due
 from pv.suites.training_loop.claims.checks import Case, Cases, judge, require, require_rate, require_steps
 from pv.suites.training_loop.diagnosis import logged, other_numbers, same_rates
+from pv.suites.training_loop.features import planned_steps
 from pv.suites.training_loop.job import HEAD, Job
 from pv.suites.training_loop.numbers import close
 from pv.suites.training_loop.oracle import START
-from pv.suites.training_loop.plain import planned_steps
 from pv.suites.training_loop.run import Run
 
 RATE, DECAY_TOLERANCE = 0.01, 1e-3
@@ -268,7 +268,7 @@ def _weight(run: Run) -> Tensor:
 def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:
     cases: Cases = {}
     for case, run in scheduled(bench):
-        require(run.logs, "`logs`", "where the loop logs no rate, name `rate` in `without`")
+        require(run.logs, "`logs`", "where the loop logs no rate, name `rate` as missing in `features`")
         require_steps(run)
         actual, used = logged(run.logs, "rate"), {k: step.rate for k, step in enumerate(run.steps, 1)}
         differing = other_numbers(actual, used, 1e-6)

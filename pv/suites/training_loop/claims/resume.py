@@ -291,7 +291,7 @@ def _differing_logs(steps: Sequence[int], actual: Mapping[int, float], expected:
 def history_fault(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
     """Return which logged losses of a resumed run differ, and why."""
     expected, actual = logged(uninterrupted.logs, "loss"), logged(again.logs, "loss")
-    require(expected, "loss in its `logs`", "where the loop logs none, name `loss` in `without`")
+    require(expected, "loss in its `logs`", "where the loop logs none, name `loss` as missing in `features`")
     differing = other_numbers(actual, expected, PRINTED)
     seen = _differing_logs(differing, actual, expected)
     causes = (
@@ -310,7 +310,8 @@ def history_fault(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[st
 def falsify_other_logged_numbers(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         names = dict.fromkeys(name for row in uninterrupted.logs for name in row if name not in ("step", "loss"))
-        require(names, "number in its `logs` besides the loss", "where the loop logs none, name `rate` in `without`")
+        hint = "where the loop logs none, name `rate` as missing in `features`"
+        require(names, "number in its `logs` besides the loss", hint)
         compared.extend(row for row in again.logs if row["step"] > k)
         faults = [number_fault(uninterrupted, again, k, name) for name in names]
         return "; ".join(fault for fault, _ in faults if fault), tuple(
@@ -375,7 +376,7 @@ def falsify_kill_during_a_save(bench: Bench) -> None:
 def _require_older(bench: Bench, uninterrupted: Run, place: Path, saved: dict[int, Path]) -> None:
     """Raise SkipTest if the oldest checkpoint that a killed run has left, which is complete, is refused, too."""
     try:
-        bench.go_on(uninterrupted, place, saved[min(saved)])
+        bench.resume_run(uninterrupted, place, saved[min(saved)])
     except Exception as error:  # whatever a trainer raises for a directory, or a checkpoint, that it does not take
         why = f"{type(error).__name__}: {error}"[:200]
         raise SkipTest(f"every checkpoint of a killed run is refused, also the oldest: {why}") from error
@@ -387,7 +388,7 @@ def _after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, saved: Pa
     refused: gets what is raised then.
     """
     try:
-        again = bench.go_on(uninterrupted, place, saved)
+        again = bench.resume_run(uninterrupted, place, saved)
     except Exception as error:  # whatever a trainer raises for a checkpoint that is not complete
         refused.append(f"{type(error).__name__}: {error}")
         return Case(uninterrupted)
@@ -410,7 +411,7 @@ def falsify_killed_run_goes_on(bench: Bench) -> None:
 def _from_newest(bench: Bench, uninterrupted: Run, place: Path, path: Path) -> Case:
     """Resume from the checkpoint that the trainer calls the newest, and compare the end."""
     try:
-        again = bench.go_on(uninterrupted, place, path, save_every=0)
+        again = bench.resume_run(uninterrupted, place, path, save_every=0)
     except Exception as error:  # whatever a trainer raises for a checkpoint that is not complete
         why = f"the newest checkpoint is {path.name}, which cannot be loaded: {type(error).__name__}: {error}"
         return Case(uninterrupted, why[:300], (PARTLY,))
@@ -463,7 +464,7 @@ def _newest_case(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) 
     path = newest(place)
     if path is None:
         return Case(run, "no checkpoint is found")
-    again = bench.go_on(run, place, path, save_every=0)
+    again = bench.resume_run(run, place, path, save_every=0)
     differing = different_end(again, run, len(run.steps))
     fault = f"the newest checkpoint is {path.name}: a run that goes on from it ends with other weights, {differing}"
     causes = ("a checkpoint of the earlier run, whose step is larger",) if not again.steps else ()

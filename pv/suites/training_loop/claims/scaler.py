@@ -47,7 +47,7 @@ def _scales(plain: Run, scaled: Run) -> list[float]:
     # The loop reports no scale: it is the ratio of the gradients of hidden states with and without a scaler.
     scales = [a.scaled[-1] / b.scaled[-1] for a, b in pairs if a.scaled and b.scaled and b.scaled[-1]]
     if all(close(scale, 1.0) for scale in scales):
-        raise SkipTest("`has` names `scaler`, and no gradient is scaled where `job.scaler` is set")
+        raise SkipTest("`features` has `scaler`, and no gradient is scaled where `job.scaler` is set")
     return scales
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from pv.suites.training_loop.adapters import NoAdapter, adapted
+from pv.suites.training_loop.features import missing_features
 from pv.suites.training_loop.job import Job, Trainer
 from pv.suites.training_loop.probe import token_loss
 from tests.suites.training_loop.conftest import Benches, Check, Jobs, Ratios
@@ -171,7 +172,7 @@ def test_trainer_of_a_classifier_is_given_one_label_an_example(
             return (loss, outputs) if return_outputs else loss
 
     for kind in (plain, Own):
-        made = adapter("transformers", "Transformers")(kind, without=("sequences",))
+        made = adapter("transformers", "Transformers")(kind, features={"sequences": False})
         run = bench(made).run(job(unequal=True, epochs=2, eval_every=1, clip=1e9))
         assert gradient_ratios(run) == pytest.approx([1.0] * 8, rel=1e-5)
         assert len(run.evaluations) == 8
@@ -206,7 +207,7 @@ def test_own_collator_gets_rows_of_a_dataset(bench: Benches, job: Jobs) -> None:
     made = adapter("transformers", "Transformers")(collator=collator)
     assert len(bench(made).run(job()).steps) == 4
     assert seen[0] == {"input_ids", "attention_mask", "labels"}
-    assert "noise" in made.lacks
+    assert "noise" in missing_features(made)
 
 
 def test_own_module_is_attacked_and_has_to_place_the_probe(bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:

@@ -14,9 +14,9 @@ from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import job, saved_job, unequal
 from pv.suites.training_loop.claims.checkpoints import due
+from pv.suites.training_loop.features import restrict_job
 from pv.suites.training_loop.job import IGNORED, Job, Report
 from pv.suites.training_loop.loop import Loop
-from pv.suites.training_loop.plain import simplify
 from pv.suites.training_loop.plan import epoch_windows
 from tests.suites.training_loop.planting import attack, by_id, contract, planted
 
@@ -24,8 +24,7 @@ from tests.suites.training_loop.planting import attack, by_id, contract, planted
 class Blocks(HandWritten):
     """A loop over blocks of one length, all of whose tokens are scored, with the order that was given."""
 
-    logged = ("loss",)
-    without = ("masks", "lengths")
+    features: Mapping[str, bool | str] = {"loss": True, "masks": "it scores every token", "lengths": "blocks have one"}
     not_claimed = dict.fromkeys(("TL-DATA-002", "TL-DATA-005"), "the blocks are not shuffled")
 
     def build(self, job: Job, model: Any) -> None:
@@ -74,33 +73,34 @@ def test_claims_about_unscored_tokens_and_unequal_rows_are_not_claimed() -> None
     made = Bench(Blocks())
     reasons = {each.id: made.missing(each.id, each.options["needs"]) for each in contract().falsifiers}
     for claim in ("TL-MASK-001", "TL-MASK-002", "TL-GRAD-002", "TL-GRAD-004", "TL-PAD-001"):
-        assert "`without`" in reasons[claim]
+        assert "it scores every token" in reasons[claim] or "blocks have one" in reasons[claim]
     assert reasons["TL-GRAD-003"] == ""
 
 
 def test_tokens_that_are_not_scored_come_first_in_a_loop_without_gaps() -> None:
     before = job(unequal(6))
-    for each, old in zip(simplify(before, ["gaps"]).train, before.train, strict=True):
+    for each, old in zip(restrict_job(before, ["gaps"]).train, before.train, strict=True):
         given = old.labels[1:].count(IGNORED)
         assert each.labels[1:] == (IGNORED,) * given + each.tokens[1 + given :]
         assert each.scored == old.scored
 
 
-def test_features_in_without_are_missing_beside_an_overridden_lacks(tmp_path: Path) -> None:
+def test_features_of_a_class_add_to_those_of_its_base_class(tmp_path: Path) -> None:
     class Adapter(Blocks):
-        lacks: Mapping[str, str] = {"events": "no callbacks"}
+        features: Mapping[str, bool | str] = {"events": "no callbacks", "groups": True}
 
     made = Bench(Adapter(), tmp_path)
     assert made.missing("TL-MASK-001", ("masks", "events")) == (
-        "no masks: its adapter names it in `without`; no events: no callbacks"
+        "no masks: it scores every token; no events: no callbacks"
     )
+    assert made.missing("", ("groups", "loss")) == ""
     assert all(IGNORED not in each.labels[1:] for each in made.run(job(unequal(3))).job.train)
 
 
 @pytest.mark.parametrize("claim", ["TL-GRAD-001", "TL-STEP-001", "TL-STEP-003", "TL-RATE-001", "TL-LOG-002"])
 def test_claims_hold_for_a_loop_that_takes_epochs_and_whole_windows_alone(claim: str) -> None:
     class Short(Loop):
-        without = ("accumulate", "max_steps")
+        features = dict.fromkeys(("accumulate", "max_steps"), False)
 
         def run(self, job: Job) -> Report:
             assert (job.accumulate, job.max_steps) == (1, None)
@@ -124,8 +124,8 @@ def at_epoch_ends(kind: Any) -> Any:
         report: Report = kind.run(self, job)
         return report
 
-    lacks = {**kind.lacks, "cadence": "it evaluates and saves where an epoch ends"}
-    return type("EpochEnds", (kind,), {"lacks": lacks, "run": run})
+    features = {"cadence": "it evaluates and saves where an epoch ends"}
+    return type("EpochEnds", (kind,), {"features": features, "run": run})
 
 
 @cache

@@ -1,0 +1,193 @@
+"""Reads what the subject of a suite declares, its features and the claims that it does not make, from its source.
+
+Nothing is imported, so that an adapter can also be read as it was in a commit. What the source does not show, such as
+declarations that a function computes, is left out.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pv.source import syntax
+
+OLD = ("has", "lacks", "without", "logged")
+"""Names that declare features in version 0.2."""
+NAMES = ("features", "not_claimed", "tolerance", *OLD)
+
+
+class Unreadable(Exception):
+    """A declaration that source does not show."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declarations:
+    """What a subject declares.
+
+    Attributes:
+        there: Features that it has.
+        missing: Code of the reason by feature that it does not have.
+        not_claimed: Claims that it does not make.
+        tolerance: That of gradients; None if it is not written as a number.
+        old: Names of version 0.2 that it uses.
+        is_whole: False if a declaration could not be read.
+    """
+
+    there: frozenset[str] = frozenset()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    not_claimed: frozenset[str] = frozenset()
+    tolerance: float | None = None
+    old: tuple[str, ...] = ()
+    is_whole: bool = True
+
+
+def read_declarations(source: str, subject: str) -> Declarations:
+    """Return what a class or function declares.
+
+    Args:
+        source: The source of its module.
+        subject: Its name in the module.
+
+    Raises:
+        SyntaxError: The source is not valid Python.
+    """
+    tree = ast.parse(source)
+    values: dict[str, dict[str, ast.expr]] = {name: {} for name in NAMES}
+    is_whole, numbers = True, []
+    for name, value in _assigned(tree, subject):
+        try:
+            if name == "tolerance":
+                numbers.append(_number(tree, value))
+            elif name == "features":
+                values[name] |= _entries(tree, value)
+            else:  # a subclass replaces what its base class declares by other names
+                values[name] = _entries(tree, value)
+        except Unreadable:
+            is_whole = False
+    features = values["features"]
+    there = {name for name, value in features.items() if _is_true(tree, value)} | {*values["has"], *values["logged"]}
+    missing = {name: ast.unparse(value) for name, value in features.items() if name not in there}
+    missing |= dict.fromkeys(values["without"], "False")
+    missing |= {name: ast.unparse(value) for name, value in values["lacks"].items()}
+    return Declarations(
+        there=frozenset(there),
+        missing=missing,
+        not_claimed=frozenset(values["not_claimed"]),
+        tolerance=numbers[-1] if numbers else None,
+        old=tuple(name for name in OLD if values[name]),
+        is_whole=is_whole,
+    )
+
+
+def find_less(before: Declarations, now: Declarations) -> Iterator[tuple[str, str]]:
+    """Yield what is measured less of a subject than before.
+
+    Args:
+        before: What it declared.
+        now: What it declares.
+
+    Yields:
+        A feature, or "", and a text.
+    """
+    for name in sorted(now.missing.keys() - before.missing.keys()):
+        yield name, f"`{name}` is missing by `features` now ({now.missing[name]})"
+    for name in sorted(before.there - now.there - now.missing.keys()):
+        yield name, f"`features` does not set `{name}` to True any more"
+    for claim in sorted(now.not_claimed - before.not_claimed):
+        yield "", f"`not_claimed` names {claim} now"
+    if before.tolerance is not None and now.tolerance is not None and now.tolerance > before.tolerance:
+        yield "", f"`tolerance` is {now.tolerance:g}, was {before.tolerance:g}"
+
+
+def old_names_note(subject: str, declared: Declarations) -> str:
+    """Return the notice about names of version 0.2, with what to write; "" if the subject uses none."""
+    if not declared.old:
+        return ""
+    entries = dict.fromkeys(sorted(declared.there), "True") | dict(declared.missing)
+    mapping = ", ".join(f'"{name}": {value}' for name, value in entries.items())
+    names = " and ".join(f"`{name}`" for name in declared.old)
+    return f"{subject}: {names} will not be read from version 0.4 on; write `features = {{{mapping}}}`"
+
+
+def _assigned(tree: ast.Module, subject: str, seen: tuple[str, ...] = ()) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the declarations of a subject with their values; those of base classes in the module come first."""
+    for node in tree.body:  # such as `make.features = {...}` below a function
+        for target, value in _targets(node):
+            if isinstance(target, ast.Attribute) and ast.unparse(target.value) == subject and target.attr in NAMES:
+                yield target.attr, value
+    defined = next((node for name, node in syntax.walk(tree.body) if name == subject), None)
+    if not isinstance(defined, ast.ClassDef):
+        return
+    for base in reversed(defined.bases):
+        if isinstance(base, ast.Name) and base.id not in (*seen, subject):
+            yield from _assigned(tree, base.id, (*seen, subject))
+    for node in defined.body:
+        for target, value in _targets(node):
+            if isinstance(target, ast.Name) and target.id in NAMES:
+                yield target.id, value
+
+
+def _targets(node: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
+    if isinstance(node, ast.Assign):
+        yield from ((target, node.value) for target in node.targets)
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        yield node.target, node.value
+
+
+def _entries(tree: ast.Module, value: ast.expr) -> dict[str, ast.expr]:
+    """Return the keys of a mapping, or the items of a sequence, with their values. Raise `Unreadable`."""
+    match _resolved(tree, value):
+        case ast.Dict(keys=keys, values=values):
+            found: dict[str, ast.expr] = {}
+            for key, item in zip(keys, values, strict=True):
+                found |= _entries(tree, item) if key is None else {_text(tree, key): item}
+            return found
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _entries(tree, left) | _entries(tree, right)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="dict"), attr="fromkeys"), args=[names, *default]):
+            return dict.fromkeys(_entries(tree, names), default[0] if default else ast.Constant(False))
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="split"), args=[]):
+            return dict.fromkeys(text.split(), ast.Constant(False))
+        case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
+            found = {}
+            for item in items:
+                if isinstance(item, ast.Starred):
+                    found |= _entries(tree, item.value)
+                else:
+                    found[_text(tree, item)] = ast.Constant(False)
+            return found
+        case ast.Attribute():  # of a class elsewhere, such as `Lightning.features`: its own file has it
+            return {}
+    raise Unreadable
+
+
+def _resolved(tree: ast.Module, value: ast.expr) -> ast.expr:
+    """Return the value of a constant of the module for its name; other expressions as they are."""
+    if not isinstance(value, ast.Name):
+        return value
+    values = [
+        each for node in tree.body for target, each in _targets(node)
+        if isinstance(target, ast.Name) and target.id == value.id and each is not value
+    ]  # fmt: skip
+    if len(values) != 1 or isinstance(values[0], ast.Name):
+        raise Unreadable
+    return values[0]
+
+
+def _text(tree: ast.Module, value: ast.expr) -> str:
+    if isinstance(resolved := _resolved(tree, value), ast.Constant) and isinstance(resolved.value, str):
+        return resolved.value
+    raise Unreadable
+
+
+def _number(tree: ast.Module, value: ast.expr) -> float:
+    if isinstance(resolved := _resolved(tree, value), ast.Constant) and isinstance(resolved.value, int | float):
+        return float(resolved.value)
+    raise Unreadable
+
+
+def _is_true(tree: ast.Module, value: ast.expr) -> bool:
+    try:
+        resolved = _resolved(tree, value)
+    except Unreadable:  # a reason that is imported
+        return False
+    return isinstance(resolved, ast.Constant) and resolved.value is True

@@ -1,0 +1,122 @@
+"""The base classes of the benches of suites: a bench runs a subject for the claims of its suite.
+
+The engine `suite` makes the bench of a subject by the function `bench(subject, directory)` in the module `bench` of a
+suite. It asks `missing` whether a claim applies, and passes the bench to the test of the claim.
+"""
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, ClassVar
+
+from pv.errors import PvError
+
+
+class CannotCall(PvError, TypeError):
+    """A subject that the suite cannot call; the text says what to write."""
+
+
+class SuiteBench:
+    """A subject with its declarations.
+
+    Attributes:
+        subject: What is attacked, or its adapter.
+        lacks: The reasons of the features that the subject does not have, by feature.
+        used: What the claim has looked at, the last one last; a report has its number as that of runs.
+    """
+
+    subject: Any
+    lacks: Mapping[str, str]
+    used: list[Any]
+
+    @property
+    def not_claimed(self) -> Mapping[str, str]:
+        """Return the reasons of the claims that the subject does not make, by id."""
+        reasons: Mapping[str, str] = getattr(self.subject, "not_claimed", {})
+        return reasons
+
+    def missing(self, claim: str, needs: tuple[str, ...]) -> str:
+        """Return the reason why a claim does not apply to the subject, or "" if it applies.
+
+        Args:
+            claim: The id of the claim; "" to ask for features alone.
+            needs: The features that the claim uses.
+        """
+        lacks = self.lacks
+        reasons = [f"no {feature}: {lacks[feature]}" for feature in needs if feature in lacks]
+        return "; ".join([*reasons, *filter(None, [self.not_claimed.get(claim)])])
+
+
+class CallableBench(SuiteBench):
+    """A class or function that is called by the names of its parameters.
+
+    A subclass finds out which features the subject has, and passes them to `set_features`. The subject corrects this
+    by its attribute `features`, such as `make.features = {"mask": "an image always counts"}`.
+
+    Attributes:
+        write: The text of the error for a subject that cannot be called, with `{name}`, `{why}` and `{names}`.
+        names: The usual names of the parameters, by what is passed as the parameter.
+    """
+
+    write: ClassVar[str]
+    names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def __init__(self, subject: Any) -> None:
+        self.subject, self.used = subject, []
+
+    def set_features(self, reasons: Mapping[str, str]) -> None:
+        """Set which features the subject has.
+
+        Args:
+            reasons: Of all features of the suite, why the subject does not have it; "" if it has it.
+
+        Raises:
+            CannotCall: The subject names an unknown feature, or a feature as there that is not.
+        """
+        detected = {feature: reason for feature, reason in reasons.items() if reason}
+        if hasattr(self.subject, "lacks"):  # the name of version 0.2
+            text = f"{name_of(self.subject)}: `lacks` will not be read from version 0.4 on; write `features` instead"
+            warnings.warn(text, FutureWarning, stacklevel=2)
+        declared = {**getattr(self.subject, "lacks", {}), **getattr(self.subject, "features", {})}
+        for feature, value in declared.items():
+            if feature not in reasons:
+                near = get_close_matches(feature, reasons, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(reasons))}"
+                raise CannotCall(f"`features` of {name_of(self.subject)} names an unknown feature {feature!r}; {hint}")
+            if value is True and feature in detected:
+                raise CannotCall(f"`features` of {name_of(self.subject)} has {feature!r}, but {detected[feature]}")
+        false = "`features` of the subject says False"
+        self.lacks = detected | {name: value or false for name, value in declared.items() if value is not True}
+
+    def cannot_call(self, why: str) -> CannotCall:
+        """Return the error for a subject that cannot be called. why: the reason."""
+        names = "\n".join(f"{what}: {', '.join(usual)}" for what, usual in self.names.items())
+        return CannotCall(self.write.format(name=name_of(self.subject), why=why, names=names))
+
+
+def parameters_of(make: Any) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a function or class by name.
+
+    Parameters of base classes are included for a class that passes on arguments which it does not know.
+    """
+    parameters = dict(inspect.signature(make).parameters)
+    passes_on = inspect.isclass(make) and any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    for base in make.__mro__[1:-1] if passes_on else ():
+        if base.__init__ is not object.__init__:
+            parameters = {**inspect.signature(base).parameters, **parameters}
+    return parameters
+
+
+def name_of(make: Any) -> str:
+    """Return the name of a class or function; of other objects, what `repr` shows."""
+    return getattr(make, "__qualname__", None) or repr(make)
+
+
+def takes_nothing(make: Any) -> bool:
+    """Return whether a function or class can be called without arguments."""
+    try:
+        inspect.signature(make).bind()
+    except TypeError:
+        return False
+    return True

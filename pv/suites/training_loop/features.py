@@ -1,0 +1,223 @@
+"""Which features a trainer has, and jobs that a trainer without some of these features can run.
+
+An adapter declares features in one mapping, `features`: True for a feature that the trainer has, and the reason for one
+that it does not have. Some loops have one label for each example, some score every token, some have rows of one length,
+some count steps alone or epochs alone, and some take a step on each batch: `restrict_job` changes a job accordingly.
+"""
+
+import inspect
+import math
+from collections.abc import Collection, Iterator, Mapping, Set
+from dataclasses import replace
+from itertools import cycle, islice
+from typing import Any, TypeAlias
+
+from pv.suites.training_loop.job import ATTRIBUTES, IGNORED, RARE, Example, Job
+
+Features: TypeAlias = Mapping[str, bool | str]
+"""By the name of a feature: True if the trainer has it, else the reason why not, or False without a reason."""
+LOGGED = ("loss", "rate", "norm")
+"""The features that are numbers in the logs of a report."""
+LENGTH = 5
+"""Tokens of a row for a trainer without `lengths`."""
+_OF_SEQUENCES = ("masks", "gaps", "lengths", "padding", "noise")
+"""The features that a trainer without `sequences` does not have either."""
+_DECLARED_FALSE = "`features` of its adapter says False"
+_NOT_DECLARED = "`features` of its adapter does not name it"
+
+
+def declared_features(trainer: Any) -> dict[str, bool | str]:
+    """Return what an adapter declares, the declarations of its base classes included.
+
+    The `features` of a class add to those of its base classes, and those of an object to those of its class. The names
+    that adapters of version 0.2 use (`has`, `lacks`, `without`, `logged`) are read, too.
+
+    Args:
+        trainer: An adapter.
+
+    Returns:
+        By feature, True or the reason why the trainer does not have it; False if no reason is given.
+    """
+    features, old = _inherited(trainer), _old_names(trainer)
+    return _from_old_names(features, old) if old else features
+
+
+def _inherited(trainer: Any) -> dict[str, bool | str]:
+    # A class states only what differs from its base class, so the mappings of all classes are merged, the base first.
+    declared: dict[str, bool | str] = {}
+    for owner in reversed(type(trainer).__mro__):
+        value = vars(owner).get("features")
+        declared |= value if isinstance(value, Mapping) else {}
+    # The attribute may also be a property, or be set on the object, such as by the arguments of `Transformers`.
+    return declared | dict(getattr(trainer, "features", {}))
+
+
+def missing_features(trainer: Any) -> dict[str, str]:
+    """Return the reasons of all features that a trainer does not have.
+
+    These are the features that its adapter declares to be missing, the features of `RARE` that it does not name, and
+    the features that need one of these.
+
+    Args:
+        trainer: An adapter.
+
+    Returns:
+        Reasons by feature.
+    """
+    declared = declared_features(trainer)
+    with_attribute = {name for name in ATTRIBUTES if getattr(trainer, name, None) is not None}
+    missing = dict.fromkeys(sorted(RARE - declared.keys() - with_attribute), _NOT_DECLARED)
+    missing |= {
+        name: _DECLARED_FALSE if why is False else str(why) for name, why in declared.items() if why is not True
+    }
+    return implied_missing(missing)
+
+
+def implied_missing(missing: Mapping[str, str]) -> dict[str, str]:
+    """Return missing features and the features that need them.
+
+    1. Without `sequences`, an example has one label: no masks, gaps, lengths, padding and noise.
+    2. Without masks and lengths, all examples have as many scored tokens: none have `unequal` weight.
+    3. Without epochs, no window ends with an epoch: no `short_windows`.
+
+    Args:
+        missing: Reasons by feature.
+
+    Returns:
+        Reasons by feature; those of `missing` are kept.
+    """
+    found = dict(missing)
+    if "sequences" in found:
+        one_label = f"an example has one label ({found['sequences']})"
+        found = dict.fromkeys(_OF_SEQUENCES, one_label) | found
+    if {"masks", "lengths"} <= found.keys():
+        found.setdefault("unequal", f"every example has as many scored tokens ({found['lengths']})")
+    if "epochs" in found:
+        found.setdefault("short_windows", f"there are no epochs ({found['epochs']})")
+    return found
+
+
+def has_feature(trainer: Any, name: str) -> bool:
+    """Return whether an adapter declares a feature as True."""
+    return declared_features(trainer).get(name) is True
+
+
+def restrict_job(job: Job, missing: Collection[str], ranks: int = 1) -> Job:
+    """Return a job with only such settings and examples as a trainer without some features can run.
+
+    Args:
+        job: A job for a trainer with all features.
+        missing: Features that the trainer does not have.
+        ranks: Number of processes, by which the number of steps is divided.
+
+    Returns:
+        The job. Without `accumulate` its batches are whole windows; without `epochs` it has the number of steps that
+        its epochs would take, and without `max_steps` the number of epochs that have so many steps.
+    """
+    if "accumulate" in missing:
+        job = replace(job, batch=job.batch * job.accumulate, accumulate=1)
+    if "max_steps" in missing and job.max_steps is not None:
+        job = replace(job, epochs=-(-job.max_steps // (planned_steps(job, ranks) // job.epochs)), max_steps=None)
+    if "warmup" in missing:
+        job = replace(job, warmup=0)
+    return replace(
+        job,
+        train=tuple(_restrict_example(example, set(missing)) for example in job.train),
+        evaluated=tuple(_restrict_example(example, set(missing)) for example in job.evaluated),
+        log_every=1 if "log_every" in missing else job.log_every,
+        max_steps=job.max_steps or (planned_steps(job, ranks) if "epochs" in missing else None),
+        eval_batch=job.batch if "eval_batch" in missing else job.eval_batch,
+    )
+
+
+def planned_steps(job: Job, ranks: int = 1) -> int:
+    """Return the number of steps that the epochs of a job take, if the last window of an epoch may be shorter.
+
+    Args:
+        job: A job.
+        ranks: Number of processes that share the examples.
+    """
+    return job.epochs * math.ceil(len(job.train) / (job.batch * job.accumulate * ranks))
+
+
+def _restrict_example(example: Example, missing: Set[str]) -> Example:
+    tokens, labels = example.tokens, example.labels
+    if "sequences" in missing:
+        return Example(tokens[:2], (labels[0], tokens[1]))
+    if "lengths" in missing:
+        tokens, labels = ((row[0], *islice(cycle(row[1:]), LENGTH - 1)) for row in (tokens, labels))
+    # Without gaps, as many tokens as before are not scored, but these come first, as a prompt does.
+    ignored = 0 if "masks" in missing else labels[1:].count(IGNORED)
+    if missing & {"masks", "gaps"}:
+        labels = (labels[0], *(IGNORED,) * ignored, *tokens[1 + ignored :])
+    return Example(tokens, labels)
+
+
+# Adapters of version 0.2. All below goes in version 0.4.
+
+OLD_NAMES = ("has", "lacks", "without", "logged")
+
+
+class OldLacks:
+    """The attribute `lacks` of adapters that come with `pv`, as version 0.2 had it.
+
+    Subclasses of that time extend it: `lacks = {**Lightning.lacks, "schedule": "..."}`.
+    """
+
+    def __get__(self, trainer: Any, owner: type) -> dict[str, str]:
+        declared: dict[str, bool | str] = {}
+        for base in reversed(owner.__mro__):
+            declared |= vars(base).get("features", {})
+        declared |= vars(trainer).get("features", {}) if trainer is not None else {}
+        there = {*getattr(owner, "has", ()), *getattr(owner, "logged", ())}
+        return {name: str(why) for name, why in declared.items() if why is not True and name not in there}
+
+
+def _old_names(trainer: Any) -> dict[str, Any]:
+    """Return the values of the old names that the author of an adapter uses."""
+    static = {name: inspect.getattr_static(trainer, name, None) for name in OLD_NAMES}
+    return {
+        name: getattr(trainer, name)
+        for name, value in static.items()
+        if value is not None and not isinstance(value, OldLacks) and not callable(value)
+    }
+
+
+def _from_old_names(features: Features, old: Mapping[str, Any]) -> dict[str, bool | str]:
+    """Return the features that an adapter with old names has. Each name replaces what the base class declares by it."""
+    there = {*old["has"]} if "has" in old else {name for name, value in features.items() if value is True}
+    there |= {*old.get("logged", ())}
+    inherited = {name: why for name, why in features.items() if why is not True and name not in there}
+    missing = dict(old["lacks"]) if "lacks" in old else inherited
+    current: dict[str, bool | str] = {}
+    current |= dict.fromkeys(sorted(there), True) | dict.fromkeys(old.get("without", ()), False) | missing
+    # An old name replaced that of the base class, so that a feature which it does not repeat was reset to its default.
+    for name, value in features.items():
+        if name not in current and (value is True or name not in RARE):
+            current[name] = value is not True
+    return current
+
+
+def old_names_notice(trainer: Any) -> str:
+    """Return which names of version 0.2 an adapter uses, and what to write instead; "" if it uses none."""
+    old = _old_names(trainer)
+    if not old:
+        return ""
+    features = _inherited(trainer)
+    # What the base class declares already need not be written again.
+    changed = {name: value for name, value in _from_old_names(features, old).items() if features.get(name) != value}
+    names = " and ".join(f"`{name}`" for name in old)
+    parts = ", ".join(f'"{feature}": {value!r}' for feature, value in changed.items())
+    return f"{type(trainer).__qualname__}: {names} will not be read from version 0.4 on; write `features = {{{parts}}}`"
+
+
+def old_contradictions(trainer: Any) -> Iterator[str]:
+    """Yield the features that an adapter declares by old names both as there and as missing."""
+    old = _old_names(trainer)
+    missing = dict.fromkeys(old.get("lacks", ()), "lacks") | dict.fromkeys(old.get("without", ()), "without")
+    for where in ("has", "logged"):
+        for name in sorted({*old.get(where, ())} & missing.keys()):
+            yield f"`{where}` names {name!r}, and so does `{missing[name]}`"
+    for name in old.get("logged", ()):
+        if name not in LOGGED:
+            yield f"`logged` names an unknown number {name!r}: expected loss, rate or norm"
