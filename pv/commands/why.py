@@ -1,4 +1,4 @@
-"""Tells why the result of a claim is reused, or what has changed since it was measured."""
+"""`pv why`: explains why the result of a claim is reused, or what has changed since it was measured."""
 
 import json
 from collections.abc import Iterator
@@ -19,9 +19,13 @@ from pv.source.project import Project
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """Whether the result of a claim is reused, and if not the reasons.
+    """The answer for one claim.
 
-    when: when its newest entry result was measured, "" if there is none.
+    Attributes:
+        claim: The id of the claim.
+        reused: Whether a validation would reuse a cached result.
+        when: When the newest cached result was measured, "" if there is none.
+        reasons: Why the result is not reused; empty if it is.
     """
 
     claim: str
@@ -31,7 +35,15 @@ class Why:
 
 
 def why(names: list[str], project: Project | None = None) -> list[Why]:
-    """Return for each claim whether its result is reused. Raise UsageError if a name is unknown."""
+    """Return for every matching claim whether its result would be reused.
+
+    Args:
+        names: Ids of claims, or glob patterns of ids.
+        project: The project (default: that of the working directory).
+
+    Raises:
+        UsageError: A name matches no claim.
+    """
     project = project or project_of(())
     chosen = plan_validation(project, Request(only=names))
     ids = [claim.id for contract in chosen.contracts for claim in contract.claims]
@@ -39,10 +51,10 @@ def why(names: list[str], project: Project | None = None) -> list[Why]:
         if not any(fnmatchcase(id_, name) for id_ in ids):
             raise UsageError(f"no claim matches {name!r} (`pv list` shows all ids)")
     with closing(ResultCache(project)) as cache:
-        return list(_each(chosen, cache))
+        return list(_answers(chosen, cache))
 
 
-def _each(chosen: Plan, cache: ResultCache) -> Iterator[Why]:
+def _answers(chosen: Plan, cache: ResultCache) -> Iterator[Why]:
     tasks = Tasks(chosen.project, chosen.subjects, Options(jobs=1))
     for contract in chosen.contracts:
         for claim in filter(chosen.selections[contract.id].runs, contract.claims):
@@ -55,7 +67,8 @@ def _why(tasks: Tasks, cache: ResultCache, contract: Contract, claim: Falsifier)
         return Why(claim=claim.id, reused=False, reasons=("no usable result is cached",))
     attempt = Attempt(contract=contract, falsifier=claim, device="cpu")
     key = cache.key(tasks.identity(attempt, claim, tasks.cached_tasks(attempt, claim)))
-    if cache.lookup(key) is not None:  # of another state than the newest, as of another branch
+    if cache.lookup(key) is not None:
+        # The lookup makes its result the newest: it may be one of another branch than the entry above.
         entry = cache.newest(claim.id) or entry
         return Why(claim=claim.id, reused=True, when=_when(entry))
     reasons = [*(f"another {name}" for name in entry.environment), *map(_describe, entry.changed)]
@@ -69,7 +82,7 @@ def _when(entry: CacheEntry) -> str:
 
 
 def _describe(dependency: str) -> str:
-    """Return what changed, as text for people."""
+    """Return a changed dependency in words."""
     kind, _, rest = dependency.partition(" ")
     file, _, function = rest.rpartition(":")
     match kind:

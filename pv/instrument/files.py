@@ -20,24 +20,28 @@ from pv.instrument.readers import IMPORTING, METADATA, PACKAGE, is_quiet, reader
 from pv.source.project import is_cache, is_installed
 
 BLIND = os.O_WRONLY | os.O_TRUNC | os.O_EXCL
-"""An open with one of these flags reads nothing that was in the file before."""
+"""Flags that make `open` ignore the previous content of a file."""
 NATIVE = {"ctypes.dlopen": 0, "sqlite3.connect": 0, "import": 1, "cpython.run_file": 0}
-"""The events of Python that name a file which native code then opens, with the place of its name. That of an import is
-None unless the module is an extension."""
+"""The audit events about a file that native code opens, with the position of its name among their arguments.
+
+The name in an import event is None unless the module is an extension.
+"""
 DESCRIPTORS = "/proc/self/fd"
 LISTS = ("os.listdir", "os.scandir")
 TELLS = ("os.mkdir", "os.rmdir", "os.remove")
-"""The events of functions that fail if there is, or is not, a file or a folder of that name."""
+"""The audit events of functions that fail depending on whether a file or folder exists."""
 LOOKS = ("stat", "lstat", "access", "readlink")
-"""The functions of `os` that tell of a file without opening it; no event tells of them."""
+"""The functions of `os` that probe a file without opening it; Python raises no audit event for them."""
 SYSTEM = (sys.prefix, sys.base_prefix, "/usr", "/lib", "/bin", "/etc", "/proc", "/sys", "/dev", str(PACKAGE))
-"""Where installed files lie, and those of the machine: results depend on versions, not on these files."""
+"""Folders of installed packages and of the system: results depend on versions, not on these files."""
 
 
 class FilesRead:
-    """Notes the files that this process opens from now on, and returns those of the project at its end.
+    """Records the files and folders that this process reads or probes from now on.
 
-    scratch: the folder of the workers, on which no result depends.
+    Args:
+        root: The folder of the project.
+        scratch: The temporary folder of the workers, on which no result depends.
     """
 
     def __init__(self, root: Path, scratch: Path) -> None:
@@ -48,40 +52,40 @@ class FilesRead:
         self._metadata = set[str]()
         self._searched: dict[str, set[str]] = {}
         self._looked = set[str]()
-        sys.addaudithook(self._note)
-        _before(linecache, "getlines", self._note_text)
+        sys.addaudithook(self._record_event)
+        _before(linecache, "getlines", self._record_text)
         for name in LOOKS:
-            _before(os, name, self._note_look)
-        _before(importlib.machinery.FileFinder, "find_spec", self._note_search)
+            _before(os, name, self._record_look)
+        _before(importlib.machinery.FileFinder, "find_spec", self._record_search)
 
-    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _record_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             path, mode, flags = arguments
             if isinstance(path, str | bytes) and not (flags or 0) & BLIND:
                 places = _places(os.fsdecode(path), mode)
                 self._opened.update(places)
-                self._note_text(path)
+                self._record_text(path)
             elif isinstance(path, str | bytes) and flags & os.O_EXCL:
-                self._note_look(path)
+                self._record_look(path)
         elif event in LISTS:
             path, by = arguments[0] or ".", reader()
             if isinstance(path, str | bytes | os.PathLike) and (by == IMPORTING or not is_quiet(by)):
-                noted = self._metadata if by.startswith(METADATA) else self._listed
-                noted.update(_places(os.fsdecode(path), ""))
+                folders = self._metadata if by.startswith(METADATA) else self._listed
+                folders.update(_places(os.fsdecode(path), ""))
         elif event in TELLS:
-            self._note_look(arguments[0])
+            self._record_look(arguments[0])
         elif event in NATIVE and isinstance(path := arguments[NATIVE[event]], str | bytes | os.PathLike):
             self._opened.update(_places(_path(os.fsdecode(path)), ""))
 
-    def _note_text(self, path: Any, *_: Any, **__: Any) -> None:
+    def _record_text(self, path: Any, *_: Any, **__: Any) -> None:
         if os.fsdecode(path).endswith(".py") and not is_quiet(reader()):
             self._texts.update(_places(os.fsdecode(path), ""))
 
-    def _note_look(self, path: Any, *_: Any, **__: Any) -> None:
+    def _record_look(self, path: Any, *_: Any, **__: Any) -> None:
         if isinstance(path, str | bytes | os.PathLike):
             self._looked.update(_places(os.fsdecode(path), ""))
 
-    def _note_search(self, finder: importlib.machinery.FileFinder, name: str, *_: Any, **__: Any) -> None:
+    def _record_search(self, finder: importlib.machinery.FileFinder, name: str, *_: Any, **__: Any) -> None:
         self._searched.setdefault(finder.path, set()).add(name)
 
     def opened(self) -> tuple[list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""What every result depends on besides the project: interpreter, processor, packages, variables, and pv itself."""
+"""The environment of a result: interpreter, processor, packages, environment variables, and the source of pv."""
 
 import os
 import platform
@@ -19,23 +19,26 @@ DROPPED_PREFIXES = (
     *("TERM_", "ITERM_", "KITTY_", "GNOME_TERMINAL_", "WT_", "SSH_", "VSCODE_", "XDG_", "DBUS_", "PYTEST_"),
     *("GITHUB_", "RUNNER_", "ACTIONS_", "CI_", "GITLAB_", "CIRCLE_", "BUILDKITE_", "JENKINS_", "TRAVIS_", "BITBUCKET_"),
 )
-"""Variables of a terminal, a session or a CI run: workers do not get them, so that no result can depend on them."""
+"""Variables of a terminal, a session or a CI run. Workers do not inherit them, so no result can depend on them."""
 
 OVERRIDES = frozenset({"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"})
-"""Variables by which images of GPU vendors make float32 products less exact than the code under test asks for."""
+"""Variables with which images of GPU vendors lower the precision of float32 products below the requested one."""
 
 OWN = frozenset({"TMPDIR"})
-"""Variables of which each worker gets a value of its own."""
+"""Variables that are set to another value in every worker."""
 
 
-def inherited(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that workers inherit; sets and dicts have the same order in every worker."""
-    kept = {
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables of workers.
+
+    The seed of string hashes is 0 unless the user sets it, so that sets have the same order in every worker.
+    """
+    variables = {
         name: value
-        for name, value in variables.items()
+        for name, value in environ.items()
         if name not in DROPPED | OVERRIDES and not name.startswith(DROPPED_PREFIXES)
     }
-    return {"PYTHONHASHSEED": "0", **kept}
+    return {"PYTHONHASHSEED": "0", **variables}
 
 
 def environment() -> list[str]:
@@ -49,26 +52,27 @@ def environment() -> list[str]:
 
 
 def differences(then: Iterable[str], now: Iterable[str]) -> list[str]:
-    """Return the names of what differs between two descriptions."""
+    """Return the names of the lines that differ between two descriptions."""
     return sorted({line.partition("=")[0] for line in {*then} ^ {*now}})
 
 
 def _processor() -> list[str]:
     """Return the architecture and the capabilities of the processor, by which libraries choose their kernels."""
-    found = [f"processor={platform.machine()}", f"C library={'/'.join(platform.libc_ver())}"]
+    described = [f"processor={platform.machine()}", f"C library={'/'.join(platform.libc_ver())}"]
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        found += [f"capabilities={line}" for line in lines if line.startswith(("flags", "Features"))][:1]
-    return found
+        described += [f"capabilities={line}" for line in lines if line.startswith(("flags", "Features"))][:1]
+    return described
 
 
 def _packages(folder: Path) -> Iterator[str]:
-    """Yield the packages in a folder of `sys.path`, with version and entry points, which an editable install changes.
+    """Yield the packages in a folder of `sys.path`, with their versions and entry points.
 
-    `importlib.metadata` parses the metadata of each package, which takes longer than all the rest.
+    An editable install can change the entry points without the version. The names of the metadata folders are read
+    instead of `importlib.metadata`, which parses every file of metadata and takes longer than the rest of this module.
     """
     for pattern in ("*.dist-info", "*.egg-info"):
-        for found in folder.glob(pattern):
-            name, _, version = found.stem.partition("-")
-            points = found / "entry_points.txt"
+        for metadata in folder.glob(pattern):
+            name, _, version = metadata.stem.partition("-")
+            points = metadata / "entry_points.txt"
             yield f"package {name}={version} {digest_bytes(points.read_bytes() if points.is_file() else b'')}"

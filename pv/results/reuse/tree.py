@@ -1,4 +1,4 @@
-"""The current state of a project, piece by piece: what a result of an earlier validation is compared with."""
+"""The current state of a project, with which the dependencies of a stored result are compared."""
 
 import hashlib
 import json
@@ -21,35 +21,51 @@ MISSING = "missing"
 LARGE = 64 << 20
 """Files of at least this size, in bytes, are compared by size and times, without reading them."""
 SETTLED_NS = 100_000_000
-"""A file that changed more recently, in nanoseconds, may change again at what its file system says is the same time."""
+"""The age in nanoseconds from which the times of a file can be trusted.
+
+File systems round times, so a file that changed more recently may change again without a visible change of its times.
+"""
 METADATA = (".dist-info", ".egg-info", ".egg", "egg-info")
-"""The ends of the names of metadata of packages, in small letters."""
-Known = Callable[[str, Callable[[], Pieces]], Pieces]
-"""Returns the pieces of the source with a digest, made by the function if they are not known."""
+"""The ends of the names of package metadata, in lower case."""
+PiecesCache = Callable[[str, Callable[[], Pieces]], Pieces]
+"""Returns the pieces of the source with a digest, parsed by the function if they are not stored."""
 
 
 class Tree:
-    """Digests of what a result can depend on. Each dependency is a text: its kind, a space, and a path or a name.
+    """Digests of the dependencies of results.
 
-    import FILE: what runs when a module is imported. function FILE:NAME: the body of a function. docs FILE, shown-docs
-    FILE, constants FILE: see `Pieces`. file PATH, opened PATH: the bytes of a file. listed FOLDER: all its names.
-    metadata FOLDER: those of the metadata of packages. searched [FOLDER, NAMES], as JSON: the files in a folder from
-    which modules of these names can be loaded. entry PATH: whether there is one, and of which kind and size. module
-    NAME: the file that a module is loaded from. everything: all files and folders of the project.
+    A dependency is a text: its kind, a space, and a path below the root or a name. The kinds, with what is digested:
+
+    - `import FILE`: the code that runs when a module is imported;
+    - `function FILE:NAME`: the body of a function;
+    - `docs FILE`, `shown-docs FILE`, `constants FILE`: see `Pieces`;
+    - `file PATH`, `opened PATH`: the bytes of a file;
+    - `listed FOLDER`: the names of the entries of a folder;
+    - `metadata FOLDER`: the names of the package metadata in a folder;
+    - `searched [FOLDER, NAMES]`, as JSON: the files in a folder from which modules of these names can be loaded;
+    - `entry PATH`: whether there is a file or folder, its kind and its size;
+    - `module NAME`: the file from which a module is loaded;
+    - `everything`: all files and folders of the project.
+
+    A digest is computed once: the state of the project is that of the first question about it.
+
+    Args:
+        project: The project.
+        stored_pieces: Returns the pieces of a source, so that unchanged modules are not parsed again.
     """
 
-    def __init__(self, project: Project, known: Known) -> None:
+    def __init__(self, project: Project, stored_pieces: PiecesCache) -> None:
         self.root = project.root
-        self._project, self._known = project, known
+        self._project, self._stored_pieces = project, stored_pieces
         self._digests: dict[str, str] = {}
         self._pieces: dict[str, Pieces | None] = {}
         self._files: dict[str, tuple[tuple[int, ...], str]] = {}
         self._folders: dict[str, list[tuple[str, bool]] | None] = {}
         self._kinds: Mapping[str, Callable[[str], str]] = {
-            "import": lambda name: self._piece(name, lambda found: found.at_import),
-            "docs": lambda name: self._piece(name, lambda found: found.docs),
-            "shown-docs": lambda name: self._piece(name, lambda found: found.shown_docs),
-            "constants": lambda name: self._piece(name, lambda found: found.constants),
+            "import": lambda name: self._piece(name, lambda module: module.at_import),
+            "docs": lambda name: self._piece(name, lambda module: module.docs),
+            "shown-docs": lambda name: self._piece(name, lambda module: module.shown_docs),
+            "constants": lambda name: self._piece(name, lambda module: module.constants),
             "function": self._function,
             "file": self._file,
             "opened": lambda name: self.digest(f"file {name}"),
@@ -62,7 +78,7 @@ class Tree:
         }
 
     def digest(self, dependency: str) -> str:
-        """Return the current digest of a dependency; `MISSING` if there is no such thing."""
+        """Return the current digest of a dependency; `MISSING` if what it names does not exist."""
         if dependency not in self._digests:
             kind, _, rest = dependency.partition(" ")
             self._digests[dependency] = self._kinds[kind](rest)
@@ -87,25 +103,29 @@ class Tree:
         with suppress(OSError, UnicodeDecodeError, *syntax.UNREADABLE):
             source = resolve.source(path)
             digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
-            return self._known(digest, lambda: pieces(source))
+            return self._stored_pieces(digest, lambda: pieces(source))
         return None
 
     def _piece(self, name: str, choose: Callable[[Pieces], str]) -> str:
-        found = self.pieces(name)
-        return MISSING if found is None else choose(found)
+        """Return one digest of the pieces of a Python file."""
+        module = self.pieces(name)
+        return MISSING if module is None else choose(module)
 
     def _function(self, name: str) -> str:
         file, _, function = name.rpartition(":")
-        return self._piece(file, lambda found: found.functions.get(function, MISSING))
+        return self._piece(file, lambda module: module.functions.get(function, MISSING))
 
     def _file(self, name: str) -> str:
-        """Return the digest of a file, read again only if it changed: to open it may look as if a claim did."""
+        """Return the digest of a file. A file is not read again until it changes.
+
+        The log of opened files cannot tell whether a claim or this method opened a file while a claim ran.
+        """
         try:
             path = self._project.root / name
             state = path.stat()
             stamp = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-            if (known := self._files.get(name)) is not None and known[0] == stamp:
-                return known[1]
+            if (stored := self._files.get(name)) is not None and stored[0] == stamp:
+                return stored[1]
             digest = _digest(path)
             if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) > SETTLED_NS:
                 self._files[name] = stamp, digest
@@ -114,23 +134,26 @@ class Tree:
         return digest
 
     def _entries(self, folder: str) -> list[tuple[str, bool]] | None:
-        """Return the names in a folder, and whether each is a folder; None if there is no such folder."""
+        """Return the names of the entries of a folder, with whether an entry is a folder; None if it does not exist."""
         folder = os.path.normpath(folder)
         if folder not in self._folders:
             try:
-                found = sorted((entry.name, entry.is_dir()) for entry in os.scandir(self._project.root / folder))
-                self._folders[folder] = found
+                entries = os.scandir(self._project.root / folder)
+                self._folders[folder] = sorted((entry.name, entry.is_dir()) for entry in entries)
             except OSError:
                 self._folders[folder] = None
         return self._folders[folder]
 
     def _listed(self, folder: str) -> str:
-        if (found := self._entries(folder)) is None:
+        """Return the digest of the entries of a folder, except bytecode and hidden folders, which tools create."""
+        if (entries := self._entries(folder)) is None:
             return MISSING
-        shown = [
-            each for each in found if not (each[0].endswith((".pyc", "__pycache__")) or (each[0][0] == "." and each[1]))
+        counted = [
+            (name, is_folder)
+            for name, is_folder in entries
+            if not name.endswith((".pyc", "__pycache__")) and not (name[0] == "." and is_folder)
         ]
-        return digest_data(shown)
+        return digest_data(counted)
 
     def _metadata(self, folder: str) -> str:
         return digest_data([name for name, _ in self._entries(folder) or () if name.lower().endswith(METADATA)])
@@ -141,16 +164,19 @@ class Tree:
 
     def _modules(self, folder: str, modules: set[str]) -> list[Any]:
         """Return the entries of a folder from which one of the modules can be loaded."""
-        found: list[Any] = []
+        entries: list[Any] = []
         for name, is_folder in self._entries(folder) or ():
             if is_folder and name in modules:
-                found.append([name, self._modules(f"{folder}/{name}", {"__init__"})])
+                entries.append([name, self._modules(f"{folder}/{name}", {"__init__"})])
             elif not is_folder and any(name.removesuffix(suffix) in modules for suffix in _suffixes(name)):
-                found.append(name)
-        return found
+                entries.append(name)
+        return entries
 
     def _entry(self, name: str) -> str:
-        """Return what can be told of a path without opening it; the size of code says nothing."""
+        """Return the digest of the kind, link and size of a path.
+
+        The size of a Python file is left out: its code counts by pieces, so an edited comment must not count.
+        """
         path = self._project.root / name
         try:
             link = str(path.readlink()) if path.is_symlink() else ""
@@ -161,21 +187,21 @@ class Tree:
         return digest_data([S_IFMT(state.st_mode), link, state.st_size if is_data else 0])
 
     def _module(self, name: str) -> str:
-        found = resolve.find_module(self._project, name)
-        return MISSING if found is None else os.path.relpath(found, self._project.root)
+        file = resolve.find_module(self._project, name)
+        return MISSING if file is None else os.path.relpath(file, self._project.root)
 
     @cached_property
     def _everything(self) -> str:
         names = [str(path.relative_to(self._project.root)) for path in self._walk()]
         folders = [os.path.relpath(folder, self._project.root) for folder, _ in self._walk_folders()]
         for folder in folders:
-            self._entries(folder)  # as they are now, before anything runs
+            self._entries(folder)  # reads the folder before any claim runs
         return digest_data([folders, {name: self._file(name) for name in names}])
 
     def _walk(self) -> Iterator[Path]:
-        """Yield every file of the project, but for caches, environments, recorded evidence and bytecode of sources.
+        """Yield every file of the project, except caches, environments, recorded evidence and bytecode of sources.
 
-        Bytecode elsewhere is a module without a source.
+        Bytecode outside `__pycache__` counts: it is a module without a source.
         """
         for folder, files in self._walk_folders():
             is_cache = folder.name == "__pycache__"
@@ -183,23 +209,24 @@ class Tree:
 
     def _walk_folders(self) -> Iterator[tuple[Path, list[str]]]:
         for folder, folders, files in os.walk(self._project.root):
-            here = Path(folder)
-            folders[:] = [name for name in sorted(folders) if self._counts(here / name)]
-            yield here, files
+            parent = Path(folder)
+            folders[:] = [name for name in sorted(folders) if self._counts(parent / name)]
+            yield parent, files
 
     def _counts(self, folder: Path) -> bool:
         return folder != self._project.evidence and not is_cache(folder)
 
 
 def _suffixes(name: str) -> list[str]:
-    """Return the suffixes of modules with which a name ends: that of an extension module holds a shorter one."""
+    """Return the module suffixes with which a name ends; an extension module has several: `.abi3.so` and `.so`."""
     return [suffix for suffix in all_suffixes() if name.endswith(suffix)]
 
 
 def _digest(path: Path) -> str:
-    """Return the digest of the bytes of a file; opening a pipe or a socket would wait for its other end."""
+    """Return the digest of the bytes of a file."""
     stat = path.stat()
     if not S_ISREG(stat.st_mode):
+        # Opening a pipe or a socket would wait for a process at its other end.
         return digest_data([S_IFMT(stat.st_mode)])
     if stat.st_size >= LARGE:
         return digest_data([stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
