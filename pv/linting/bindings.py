@@ -39,6 +39,7 @@ def tests(context: Context) -> Iterator[Finding]:
         )
     for run in context.contract.runs:
         if run.callable is not None:
+            # A worker calls the function with these arguments, see `pv.engines.run`.
             needed = ("subject", "device", "directory", "trace", *run.arguments)
             yield from _function(context, run.callable, run.location, run.name, needed)
             continue
@@ -54,7 +55,7 @@ def _function(
     try:
         function = resolve.function(context.project, bound)
         resolve.module_name(context.project, function.path)
-        context.imports.closure([function.path])
+        context.imports.closure([function.path])  # raises Unbound for an imported file that is not Python
     except Unbound as problem:
         unresolved = bound.file if problem.kind == "file" else bound.name
         yield unbound(TEST_CODES, location, problem, unresolved)
@@ -105,7 +106,7 @@ def subjects(context: Context) -> Iterator[Finding]:
         except LookupError:
             yield error("PV122", claim.location, f"{name} has no subject", "give it or the contract a `subject`")
             continue
-        if subject not in seen:
+        if subject not in seen:  # one finding for a subject, however many claims have it
             seen.add(subject)
             location = claim.at("subject") if isinstance(claim, Falsifier) else claim.location
             yield from subject_exists(context, location, subject)

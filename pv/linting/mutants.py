@@ -80,7 +80,7 @@ def _outside(context: Context) -> frozenset[str]:
 def _edit(find: Find, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
     try:
         source = resolve.source(find(edit.function))
-        patch(source, edit.function.attribute, edit.find, edit.replace)
+        patch(source, edit.function.attribute, edit.find, edit.replace)  # a trial, whose result is not used
     except Unbound as problem:
         unresolved = edit.function.module if problem.kind == "file" else edit.function.attribute
         yield unbound(CODES, mutant.location, problem, unresolved)
@@ -192,6 +192,7 @@ def _swap_names(project: Project, location: Location, owner: str, target: Target
     except Unbound:
         return  # another rule says what is missing
     if name in resolve.exported(path) and name not in {*syntax.names(tree), *syntax.public(tree)}:
+        # If the import moves, the swap breaks; a name in `__all__` is public there.
         yield _finding(location, f"{owner}: {target.module} only imports {name!r}", DEFINED)
 
 

@@ -113,6 +113,7 @@ def _unknown_killers(contract: Contract) -> Iterator[Finding]:
 def unused(context: Context) -> Iterator[Finding]:
     """Check that every obligation is checked, every run is read and every mutant is claimed."""
     contract = context.contract
+    # Without claims everything is unused: one finding says it.
     if not contract.claims:
         yield error("PV160", contract.location, "the contract has no falsifiers", "nothing could be measured")
         return
