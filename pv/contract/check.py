@@ -74,8 +74,8 @@ def _validator(name: str) -> Any:
         if isinstance(instance, str) and not re.fullmatch(pattern, instance):
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
-    def unique(_: Any, wanted: bool, instance: Any, __: Any) -> Iterator[ValidationError]:
-        if wanted and isinstance(instance, list) and not has_no_duplicate(instance):
+    def unique(_: Any, enabled: bool, instance: Any, __: Any) -> Iterator[ValidationError]:
+        if enabled and isinstance(instance, list) and not has_no_duplicate(instance):
             yield ValidationError("duplicate item")
 
     keywords = {"pattern": matches_whole, "uniqueItems": unique}

@@ -43,6 +43,7 @@ def attacks(context: Context) -> Iterator[Finding]:
 
 
 def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+    # A worker calls the function without pytest, so nothing would supply the parametrized arguments.
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call) and name_of(decorator) == "parametrize":
             first = decorator.args[0] if decorator.args else None

@@ -70,6 +70,7 @@ def _subject_files(context: Context) -> frozenset[Path]:
 
 def _outside(context: Context) -> frozenset[str]:
     """Return the mutated modules that no subject imports, such as the module of an oracle."""
+    # Without any resolved subject nothing is reported: every mutant would seem to be outside.
     subjects, outside = _subject_files(context), set()
     for module in {mutant.module for mutant in context.contract.mutants} if subjects else ():
         with contextlib.suppress(Unbound):

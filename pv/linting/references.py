@@ -80,6 +80,7 @@ def references(context: Context) -> Iterator[Finding]:
         "run": ("PV143", [r.name for r in contract.runs]),
     }
     mutants = [m.id for m in contract.mutants]
+    # The keys are attributes of a claim of the same name.
     for claim in contract.claims:
         for key, (code, names) in declared.items():
             name = getattr(claim, key)
