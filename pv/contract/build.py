@@ -62,6 +62,7 @@ def _items_by_key(node: Node) -> list[tuple[str | int, Node]]:
 
 def _contract(tree: Node) -> Fields:
     values: Fields = {**tree.value, **tree.value["metadata"].value, "location": tree.location, "strict": True}
+    # `kani_harnesses` is the name of the section in the field's existing format.
     harnesses = [item for key in ("harnesses", "kani_harnesses") if key in values for item in values[key].items()]
     by_name = values.get("equations")
     equations = [_equation(by_name, name) for name in by_name.value] if by_name is not None else []
@@ -116,7 +117,7 @@ def _run(node: Node) -> Fields:
 
 
 def _equivalent(node: Node) -> Fields:
-    return _fields(node) | {"change": node}
+    return _fields(node) | {"change": node}  # the keys of an edit stand beside `reason`, in the same mapping
 
 
 def _name(node: Node) -> Fields:
@@ -124,7 +125,7 @@ def _name(node: Node) -> Fields:
 
 
 def _mutation_scope(node: Node) -> Fields:
-    return node.value if isinstance(node.value, dict) else {"modules": node}
+    return node.value if isinstance(node.value, dict) else {"modules": node}  # a list is short for {modules: list}
 
 
 def _not_claimed(node: Node) -> Fields:
@@ -132,6 +133,7 @@ def _not_claimed(node: Node) -> Fields:
 
 
 def _gate(node: Node) -> Fields:
+    # The file has `require: {cuda: fresh, falsifiers: all, ...}`, whose keys are fields of the class.
     required = node.value["require"].value if "require" in node.value else {}
     fresh = [device for device, key in required.items() if _plain(key) == "fresh"]
     return _fields(node) | required | {"fresh": fresh}

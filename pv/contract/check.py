@@ -48,6 +48,8 @@ def _add_keys_of_engines(contract: dict[str, Any]) -> None:
     Raises:
         PluginError: A key exists already.
     """
+    # A claim of such an engine is a claim of a section, with the additional keys: `additionalProperties: false` of the
+    # schema would refuse them otherwise.
     for name in plugins.declared(plugins.ENGINES):
         engine = plugins.load(plugins.ENGINES, name)
         claim = contract["properties"][engine.section]["items"]
@@ -72,8 +74,8 @@ def _validator(name: str) -> Any:
         if isinstance(instance, str) and not re.fullmatch(pattern, instance):
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
-    def unique(_: Any, wanted: bool, instance: Any, __: Any) -> Iterator[ValidationError]:
-        if wanted and isinstance(instance, list) and not has_no_duplicate(instance):
+    def unique(_: Any, enabled: bool, instance: Any, __: Any) -> Iterator[ValidationError]:
+        if enabled and isinstance(instance, list) and not has_no_duplicate(instance):
             yield ValidationError("duplicate item")
 
     keywords = {"pattern": matches_whole, "uniqueItems": unique}
@@ -124,6 +126,7 @@ def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
     path = list(error.absolute_path)
     instance: Any = error.instance
     value: Any = error.validator_value
+    # The keyword that failed says what is wrong. A name that does not match its pattern fails below `propertyNames`.
     if error.validator == "additionalProperties":
         yield from _unknown_keys(tree, path, error)
     elif "propertyNames" in error.schema_path:
@@ -133,7 +136,7 @@ def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
     elif error.validator == "required":
         missing = [key for key in value if key not in instance]
         yield refusal("PV011", tree.at(path), f"missing key {_words(missing)} in {_name(path)}", "add it")
-    elif error.validator == "anyOf" and not path:
+    elif error.validator == "anyOf" and not path:  # at the root: one of several sections is required
         missing = [key for option in value for key in option["required"]]
         hint = f"add it, or {' or '.join(map(repr, missing[1:]))}"
         yield refusal("PV011", tree.at(path), f"missing key {missing[0]!r} in {_name(path)}", hint)
@@ -148,6 +151,7 @@ def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
 def _hyphen(error: "ValidationError") -> str:
     """Return a hint if a name does not match its pattern because of hyphens."""
     pattern: Any = error.validator_value
+    # A name with a hyphen is a file or distribution name; only with underscores can Python import it.
     fits = error.validator == "pattern" and re.fullmatch(pattern, str(error.instance).replace("-", "_"))
     return hyphen_hint(str(error.instance)) if fits else ""
 

@@ -182,6 +182,7 @@ def _summary_counts(tree: Node) -> tuple[dict[str, int], dict[str, int]]:
     obligations, harnesses = (_count(tree, block) for block in ("proof_obligations", "kani_harnesses"))
     lean = Counter(_one_line(node.get("status")) or "sorry" for node in _nodes(tree, "proof_obligations.*.lean"))
     applicable = lean["proved"] + lean["sorry"] + lean["wip"]
+    # The file does not say which obligations are tested or proved by Kani, so these numbers have only upper limits.
     exact = {"total_obligations": obligations, "l4_lean_proved": lean["proved"], "l4_sorry_count": lean["sorry"]}
     tested = obligations if _count(tree, "falsification_tests") else 0
     most = {"l2_property_tested": tested, "l3_kani_proved": min(obligations, harnesses)}
@@ -203,6 +204,7 @@ def _dangling_references(tree: Node) -> Iterator[Finding]:
                 if (name := _one_line(reference)) and name not in names:
                     yield _dangling(reference, path, name, f"{kind} of this file")
     tests = _names(tree, "falsification_tests.*.id")
+    # A check refers to a test as `contract_tests::ID`.
     for node in _nodes(tree, "enforcement.*.check"):
         for name in ENFORCED_BY.findall(node.text):
             if name not in tests:

@@ -138,6 +138,7 @@ def _parse(path: Path, shown: Path) -> _ParsedFile:
         if any(finding.severity is Severity.REFUSAL for finding in findings):
             return _ParsedFile(None, findings)
         return _ParsedFile(*existing.build(tree, path.stem))
+    # A mapping without `schema` that is no contract of either format may be a file of another tool in the same folder.
     is_meant = schema_key is not None or not isinstance(tree.value, dict) or bool(findings)
     findings += _check_format(tree, schema_key) or check(tree, "contract")
     contract = None if findings else strict.build(tree)
@@ -229,6 +230,7 @@ def _below(folder: Path) -> list[Path]:
     def add_unlisted(error: OSError) -> None:
         paths.append(Path(error.filename))
 
+    # Sorted, since the order of a folder depends on the file system, and findings and ids follow the order of files.
     for top, folders, names in os.walk(folder, onerror=add_unlisted):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         paths.extend(

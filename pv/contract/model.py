@@ -85,7 +85,7 @@ class Waiver:
     def last_day(self) -> date | None:
         """Return the last day on which the waiver is valid; None if `expires` is not a date."""
         try:
-            return date.fromisoformat(self.expires)
+            return date.fromisoformat(self.expires)  # lint reports an invalid date; loading does not fail for it
         except ValueError:
             return None
 

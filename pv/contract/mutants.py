@@ -73,7 +73,7 @@ class Name:
         module = function.partition(":")[0]
         if self.text.endswith(OWN_FILE):
             return module == self.text.removesuffix(OWN_FILE)
-        return f"{module}.".startswith(f"{self.text}.")
+        return f"{module}.".startswith(f"{self.text}.")  # with dots: the package `a.b` does not hold the module `a.bc`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

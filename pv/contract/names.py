@@ -36,7 +36,7 @@ class Target:
 
     def inside(self, module: Any) -> Any:
         """Return the object of this target; `module` is the imported module. Raise AttributeError."""
-        value = module
+        value = module  # step by step, since `getattr` takes no dotted name
         for part in self.attribute.split(".") if self.attribute else ():
             value = getattr(value, part)
         return value

@@ -83,6 +83,7 @@ def _mapping(schema: Node, node: Node, path: str) -> tuple[Node | None, str]:
 
 
 def _table(schema: Node, node: Node) -> str:
+    """Return the Markdown table of the keys of a mapping."""
     required = node.get("required", ())
     rows = [_row(schema, name, value, name in required) for name, value in node["properties"].items()]
     return "".join(f"{row}\n" for row in ("| key | value | meaning |", "|---|---|---|", *rows))

@@ -136,7 +136,7 @@ def _read(path: Path, shown: Path) -> str:
         if not path.is_file() and not path.is_dir() and path.exists():
             raise Refused(refusal("PV001", Location(shown), "cannot read the file: not a regular file"))
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)  # one more than allowed, to see that there is more
     except OSError as error:
         raise Refused(refusal("PV001", Location(shown), f"cannot read the file: {error.strerror or error}")) from error
     except ValueError as error:  # the name itself, by a NUL or a character that the file system cannot write
@@ -193,6 +193,7 @@ class _Builder:
         if event.anchor:
             self._refuse("PV004", event, f"unsupported anchor &{event.anchor}", "write out the value in each place")
         tag = getattr(event, "tag", None)
+        # A tag could build any Python object in other loaders; here it would only be ignored, against expectation.
         if tag is not None:
             self._refuse("PV004", event, f"unsupported tag {tag!r}", "contracts are plain data, without tags")
         if len(self._open) >= MAX_DEPTH:

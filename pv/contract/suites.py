@@ -38,6 +38,7 @@ def adapter_suites() -> dict[str, Path]:
 
 def is_suite(contract: Contract) -> bool:
     """Return whether a contract defines a suite, rather than applies one to a subject."""
+    # Only claims of suites have the option `needs`, the features of the subject that they need.
     return contract.suite is None and any("needs" in claim.options for claim in contract.falsifiers)
 
 
@@ -93,6 +94,7 @@ def join_suite(contract: Contract, suite: Contract) -> Contract:
 
     A claim of the suite kills the mutants whose `killed_by` has its id in the suite.
     """
+    # Findings about these claims point to the line of the user's contract that names the suite, not to a file of `pv`.
     location = contract.suite.location if contract.suite is not None else contract.location
     claims = []
     for claim in applied(suite).falsifiers:

@@ -1,7 +1,9 @@
-"""Checks contracts against each other and against the code they name, without importing or running any of it.
+"""Checks contracts against each other and against the code that they name, without importing or running the code.
 
-To add a rule, decorate its check with `pv.engines.rule.rule` and keep a bad contract for each of its codes. A new
-module is added to `RULES`; an engine holds the rules about its own claims.
+To add a rule:
+
+1. Decorate its check with `pv.engines.rule.rule`, in a module of `RULES`; rules about one engine are in its folder.
+2. Add a bad contract for each of its codes to tests/bad_contracts, and an explanation to pv/contract/rules.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,22 +14,24 @@ from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.registry import engines
 from pv.engines.rule import Context, rules_of
-from pv.linting import attacks, bindings, existing, mutants, refactors, references, subjects, waivers
+from pv.linting import attacks, bindings, mutants, references
 from pv.source.imports import Imports
 from pv.source.project import Project
 
 __all__ = ["CODES", "MUTANT_STALE", "RUNNABLE", "SCORE_STALE", "lint"]
 
 RULES = (
-    *rules_of(references, bindings, attacks, mutants, refactors, subjects, waivers, existing),
+    *rules_of(references, bindings, attacks, mutants),
     *(rule for engine in engines() for rule in engine.rules),
 )
 
 _CODES = sorted([*LOADING, EVIDENCE, *(code for rule in RULES for code in rule.codes)], key=lambda code: code.name)
 CODES: Mapping[str, str] = {code.name: code.meaning for code in _CODES}
-"""Every code that loading and lint can give, and its meaning."""
+"""The meaning of every code of loading and lint."""
 MUTANT_STALE = frozenset(code.name for code in _CODES if code.stops is Stops.MUTANT)
+"""The codes of errors that keep a mutant from being tried."""
 SCORE_STALE = frozenset(code.name for code in _CODES if code.stops is Stops.SCORE)
+"""The codes of errors that keep a mutation score from being measured."""
 RUNNABLE = frozenset(code.name for code in _CODES if code.stops is not Stops.CONTRACT)
 """The codes of errors that fail a contract but do not keep its falsifiers from running."""
 
@@ -35,11 +39,14 @@ RUNNABLE = frozenset(code.name for code in _CODES if code.stops is not Stops.CON
 def lint(
     contracts: Sequence[Contract], *, project: Project, subjects: Mapping[str, Target] | None = None
 ) -> tuple[Finding, ...]:
-    """Return everything that is wrong with well-formed contracts, by file and line.
+    """Return the findings in well-formed contracts, in the order of files and lines.
 
-    `subjects` gives contracts (by id) another subject than their own, as `pv validate --subject` does.
+    Args:
+        contracts: The contracts, linked with each other by `pv.contract.load`.
+        project: The project whose code they name.
+        subjects: Other subjects for contracts, by their ids, as for `pv validate --subject`.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     imports = Imports(project)
     for contract in contracts:
         context = Context(
@@ -51,5 +58,5 @@ def lint(
         )
         for rule in RULES:
             if rule.existing is not contract.strict:
-                found.extend(rule.check(context))
-    return tuple(sorted(found, key=lambda f: (f.location, f.code)))
+                findings.extend(rule.check(context))
+    return tuple(sorted(findings, key=lambda finding: (finding.location, finding.code)))

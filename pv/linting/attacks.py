@@ -14,6 +14,7 @@ from pv.engines.rule import Context, rule
 from pv.source import resolve
 from pv.source.resolve import Unbound, name_of
 
+# The decorators of Hypothesis, the fixtures of pytest for files, and words in the names of functions that may assert.
 HYPOTHESIS = {"given", "settings", "example", "seed", "reproduce_failure"}
 FILES = {"tmp_path", "tmpdir", "tmp_path_factory"}
 ASSERTING = ("assert", "raises", "warns", "fail", "check", "expect")
@@ -32,15 +33,16 @@ def attacks(context: Context) -> Iterator[Finding]:
     for falsifier in context.contract.falsifiers:
         if falsifier.test is None or not engine_of(falsifier).asserts:
             continue
-        with contextlib.suppress(Unbound):  # has a finding of its own
-            found = resolve.function(context.project, falsifier.test)
-            yield from _parametrized(falsifier, found.node)
-            yield from _unsupplied(falsifier, found.node)
-            returned = list(_returned(falsifier, found.node))
-            yield from returned or _unasserted(context, falsifier, found)
+        with contextlib.suppress(Unbound):  # which another rule reports
+            function = resolve.function(context.project, falsifier.test)
+            yield from _parametrized(falsifier, function.node)
+            yield from _unsupplied(falsifier, function.node)
+            returned = list(_returned_value(falsifier, function.node))
+            yield from returned or _unasserted(context, falsifier, function)
 
 
 def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+    # A worker calls the function without pytest, so nothing would supply the parametrized arguments.
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call) and name_of(decorator) == "parametrize":
             first = decorator.args[0] if decorator.args else None
@@ -52,7 +54,7 @@ def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
 
 def _unsupplied(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
     drawn = _drawn_parameters(node)
-    if drawn is None or any(name_of(each) == "parametrize" for each in node.decorator_list):
+    if drawn is None or any(name_of(decorator) == "parametrize" for decorator in node.decorator_list):
         return
     supplied = {*engine_of(falsifier).parameters(falsifier), "subject", "device", *drawn}
     for name in _required(node):
@@ -62,25 +64,28 @@ def _unsupplied(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
 
 
 def _required(node: Node) -> list[str]:
+    """Return the parameters without a default."""
     arguments = node.args
-    positional = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    positional = [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)]
     required = positional[: len(positional) - len(arguments.defaults)]
     return required + [a.arg for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is None]
 
 
 def _drawn_parameters(node: Node) -> set[str] | None:
-    """Return the parameters that `@given` draws; None if decorators may supply others."""
+    """Return the parameters that `@given` draws; None if the decorators do not show which ones are supplied."""
     names: set[str] = set()
-    positional = [each.arg for each in node.args.args]
+    positional = [parameter.arg for parameter in node.args.args]
     for decorator in node.decorator_list:
         if not isinstance(decorator, ast.Call) or name_of(decorator) not in HYPOTHESIS:
             return None
         if name_of(decorator) != "given":
             continue
-        parts = [*decorator.args, *(each for each in decorator.keywords if each.arg is None)]
-        if any(isinstance(each, ast.Starred | ast.keyword) or _is_ellipsis(each) for each in parts):
+        # `@given(...)` infers strategies from annotations; which names `*x` and `**x` supply, the source does not show.
+        parts = [*decorator.args, *(keyword for keyword in decorator.keywords if keyword.arg is None)]
+        if any(isinstance(part, ast.Starred | ast.keyword) or _is_ellipsis(part) for part in parts):
             return None
-        names |= {str(each.arg) for each in decorator.keywords}
+        names |= {str(keyword.arg) for keyword in decorator.keywords}
+        # Hypothesis assigns positional strategies to the last parameters.
         names |= set(positional[len(positional) - len(decorator.args) :] if decorator.args else ())
     return names
 
@@ -89,33 +94,35 @@ def _is_ellipsis(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and node.value is ...
 
 
-def _returned(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+def _returned_value(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+    """Yield a finding for the first `return` with a value, outside of nested functions."""
     todo: list[ast.AST] = list(node.body)
     while todo:
-        each = todo.pop(0)
-        if isinstance(each, ast.Return) and each.value is not None and not _is_none(each.value):
+        child = todo.pop(0)
+        if isinstance(child, ast.Return) and child.value is not None and not _is_none(child.value):
             message = f"{falsifier.id}: {falsifier.test} returns a value, which is ignored"
-            yield error("PV115", falsifier.at("test"), message, f"write `assert {ast.unparse(each.value)[:60]}`")
+            yield error("PV115", falsifier.at("test"), message, f"write `assert {ast.unparse(child.value)[:60]}`")
             return
-        if not isinstance(each, ast.expr | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            todo += ast.iter_child_nodes(each)
+        if not isinstance(child, ast.expr | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            todo += ast.iter_child_nodes(child)
 
 
 def _unasserted(context: Context, falsifier: Falsifier, function: resolve.Function) -> Iterator[Finding]:
     """Yield a notice if neither the function nor the functions of its file that it may call can assert anything."""
     assert falsifier.test is not None
+    # The direct check first: nearly all functions pass it, and the search for called functions dominates lint's time.
     if any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(function.node)):
-        return  # most do, and to find what they call takes most of the time of lint
+        return
     path = function.path
     module = module_of(resolve.module_name(context.project, path), path, resolve.parse(path))
     definitions = reachable(Names([module]), path, falsifier.test.name)
-    if not any(_may_assert(each, node) for each in definitions for node in ast.walk(each.node)):
+    if not any(_may_assert(definition, node) for definition in definitions for node in ast.walk(definition.node)):
         message = f"{falsifier.id}: {falsifier.test} has no assert, so only an exception can refute it"
         yield notice("PV204", falsifier.at("test"), message, "assert the prediction")
 
 
 def _may_assert(definition: Definition, node: ast.AST) -> bool:
-    """Return whether a node asserts or raises, or calls a function from elsewhere or with the name of an assertion."""
+    """Return whether a node asserts, raises, or calls a function that may, by its origin or its name (`check_...`)."""
     if isinstance(node, ast.Assert | ast.Raise):
         return True
     if not isinstance(node, ast.Call):

@@ -50,6 +50,7 @@ def _statements(path: Path, _: tuple[int, int]) -> tuple[ast.Import | ast.Import
         node = todo.pop()
         if isinstance(node, ast.Import | ast.ImportFrom):
             statements.append(node)
+        # Imports for the type checker alone do not run, so no result depends on them.
         elif isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             todo += node.orelse
         elif not isinstance(node, ast.expr):
@@ -63,6 +64,7 @@ class Imports:
     def __init__(self, project: Project) -> None:
         self._project = project
         self._find = cache(partial(resolve.find_module, project))
+        # Whether a top-level name belongs to the project, even if the module that is imported from it is missing.
         self._inside = cache(lambda top: self._find(top) is not None or _is_folder(project, top))
         self._of = cache(self._read)
 

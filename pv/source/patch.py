@@ -226,6 +226,7 @@ class _Nodes:
 
 def _runs(block: list[ast.stmt], pattern: list[ast.stmt]) -> Iterator[Match]:
     """Yield the consecutive statements of a block that are equal to the pattern."""
+    # The type of the first statement is compared before the trees, which rules out nearly every start cheaply.
     for start in range(len(block) - len(pattern) + 1):
         if type(block[start]) is type(pattern[0]) and same(run := block[start : start + len(pattern)], pattern):
             yield Match(run[0], run[-1], block)
@@ -332,6 +333,7 @@ def _place(source: Source, name: str, find: str, occurrence: int | None) -> Matc
         raise BrokenMutant(MutantProblem.NO_DEFINITION, f"unknown function {name!r}")
     matches = source.occurrences(name, find)
     times = f"{find!r} occurs {len(matches)} times in {name!r}"
+    # Without an index, several places are an error: the author must not be surprised by the one that is edited.
     if occurrence is None and len(matches) != 1:
         raise BrokenMutant(MutantProblem.NO_MATCH, f"{times}; it must occur exactly once")
     if occurrence is not None and occurrence >= len(matches):

@@ -39,6 +39,7 @@ def pieces(source: str) -> Pieces:
     """Return the pieces of Python source. Raise an error of `syntax.UNREADABLE` if it is not Python."""
     tree = ast.parse(source)
     docs = dict(_docs(tree))
+    # Hypothesis draws constants of local modules as examples, so a result can depend on them.
     constants = {f"{type(n.value).__name__} {n.value!a}" for n in ast.walk(tree) if isinstance(n, ast.Constant)}
     shown = {name: doc for name, (doc, is_shown) in docs.items() if is_shown}
     # Last, since it removes the bodies from the tree.

@@ -49,6 +49,7 @@ def find_project(start: str | Path) -> Project:
         file = folder / "pyproject.toml"
         if file.is_symlink() and not file.exists():
             raise ProjectError(f"{file}: broken symbolic link")
+        # A pyproject.toml without the table belongs to a part of the project: the search goes on above it.
         table = _table(file) if file.is_file() else None
         if table is not None:
             return _project(folder, file, table)
@@ -77,6 +78,7 @@ def is_shipped(path: Path) -> bool:
 
 def is_users(file: str) -> bool:
     """Return whether a file of code belongs to the user: not to `pv`, to Python, or to an installed package."""
+    # Code without a file has a name such as `<string>`.
     return file[:1] != "<" and not is_installed(file) and not Path(file).is_relative_to(HOME / "pv")
 
 

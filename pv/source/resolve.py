@@ -75,6 +75,7 @@ class Function:
 def function(project: Project, binding: Binding) -> Function:
     """Return the function of a binding, in the project or in a conformance suite. Raise Unbound."""
     path = _resolved(project.root / binding.file)
+    # A contract that applies a suite has claims whose tests are in the suite, and not in the project.
     if not _is_file(path):
         shipped = (_resolved(home / binding.file) for home, _ in suite_homes())
         path = next((file for file in shipped if is_shipped(file) and _is_file(file)), path)
@@ -128,6 +129,7 @@ def find_module(project: Project, module: str) -> Path | None:
     inside = module.replace(".", os.sep)
     for root in project.roots:
         for name in (f"{root}{os.sep}{inside}{os.sep}__init__.py", f"{root}{os.sep}{inside}.py"):
+            # A link out of the root is ignored: the code under contract is only what is below the roots.
             is_file = os.path.isfile(name)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
             if is_file and os.path.realpath(name).startswith(os.path.join(root, "")):  # noqa: PTH118  (Path is slow)
                 return Path(name)
@@ -371,6 +373,7 @@ def _parameters(node: FunctionNode, *, method: bool) -> Parameters | None:
     if not names <= TRANSPARENT:
         return None
     arguments = node.args
+    # `ast` has the defaults of the last positional parameters, and one entry for every keyword-only parameter.
     skipped = int(method and "staticmethod" not in names)
     positional = [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)]
     defaults = len(arguments.defaults)

@@ -56,7 +56,7 @@ def imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
         node = todo.popleft()
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield node
-        elif not isinstance(node, ast.expr):
+        elif not isinstance(node, ast.expr):  # no expression contains a statement
             todo.extend(ast.iter_child_nodes(node))
 
 

@@ -46,7 +46,7 @@ def find(
 def _ask_workers(pool: Pool, project: Project, names: Iterable[str]) -> dict[str, tuple[DeviceInfo | None, str]]:
     answers: dict[str, tuple[DeviceInfo | None, str]] = {}
     for name in names:
-        if name == CPU:
+        if name == CPU:  # always available, so no worker has to start
             answers[name] = (DeviceInfo(torch=_installed_torch()), "")
             continue
         body = tasks.device(project, name)

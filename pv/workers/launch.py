@@ -135,6 +135,7 @@ class ForkLauncher:
         self.preload, self.work = preload, work
         # SEQPACKET keeps the borders of messages, and carries the descriptors of a task with its message.
         ours, servers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # The orphans of a killed server become children of this process, which can then kill and reap them.
         tree.become_subreaper()
         config = json.dumps({"preload": preload, "work": str(work)})
         self.log = work / "server.log"

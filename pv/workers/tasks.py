@@ -157,6 +157,7 @@ def _body(code: Code, engine: Engine[Any], payload: Any, conditions: Conditions)
     if conditions.mutant is not None:
         plan, mutated_files = plan_mutant(code.project, conditions.mutant)
         files |= mutated_files
+    # Only these modules are instrumented for coverage: the rest of the project runs at full speed.
     covered = tuple(sorted(resolve.module_name(code.project, path) for path in files))
     plan = replace(plan, covered=covered, statements=conditions.statements, guarded=conditions.guarded)
     return Body(

@@ -68,7 +68,7 @@ def _status_without_detail(reply: Reply, end: Record | None) -> tuple[TrialStatu
         return status, detail.format(reply)
     if reply.status is None:
         return TrialStatus.CRASHED, "the fork server was killed while this task ran alone"
-    if os.WIFSIGNALED(reply.status):
+    if os.WIFSIGNALED(reply.status):  # by the code itself, or by the kernel when the machine ran out of memory
         number = os.WTERMSIG(reply.status)
         return TrialStatus.CRASHED, f"killed by signal {number} ({signal.Signals(number).name})"
     return TrialStatus.NO_RESULT, f"the worker ended without a result (exit status {os.WEXITSTATUS(reply.status)})"

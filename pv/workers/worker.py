@@ -96,6 +96,7 @@ def prepare(body: Body) -> None:
     if "hypothesis" in sys.modules:
         sys.modules["hypothesis"].configuration.set_hypothesis_home_dir(None)
     tempfile.tempdir = None  # a value that the server cached is not this worker's folder
+    # No __pycache__ in the project: the bytecode of a mutant must never be loaded by another process.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     if body.device != "cuda":
@@ -112,6 +113,7 @@ def _prefer_suites(roots: list[str]) -> None:
     """Import suites from a root that has them, as a clone of `pv` does, and not from the `pv` that is installed."""
     for root in reversed(roots):
         folder = Path(root, *SUITES.relative_to(HOME).parts)
+        # The package was imported from the installation: only its search path can be changed.
         if folder != SUITES and folder.is_dir():
             importlib.import_module("pv.suites").__path__.insert(0, str(folder))
 

@@ -31,6 +31,6 @@ def test_a_contract_in_prose_cannot_pass() -> None:
     assert sum(len(contract.results) for contract in report.contracts) == UNBOUND
     reasons = {result.reason for contract in report.contracts for result in contract.results}
     assert reasons == {"not bound: its test is prose"}
-    (softmax,) = (each for each in report.contracts if each.contract.location.path.stem == "softmax-kernel-v1")
+    (softmax,) = (entry for entry in report.contracts if entry.contract.location.path.stem == "softmax-kernel-v1")
     harnesses = len(softmax.contract.harnesses)
     assert f" and {harnesses} harnesses stated, 0 run: their tests are prose" in sentence(softmax) and harnesses > 0

@@ -48,7 +48,7 @@ VALUES = st.recursive(
 def places(tree: Any, path: tuple[Key, ...] = ()) -> list[tuple[Key, ...]]:
     """The path of every value in the tree but the root."""
     pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
-    return [found for key, value in pairs for found in ((*path, key), *places(value, (*path, key)))]
+    return [place for key, value in pairs for place in ((*path, key), *places(value, (*path, key)))]
 
 
 def delete(draw: st.DrawFn, inside: Any, key: Key) -> None:

@@ -11,18 +11,18 @@ PAGE = Path(__file__).parents[2] / "docs/contract-reference.md"
 
 
 def properties(node: Any, path: str = "") -> Iterator[tuple[str, Any, bool]]:
-    """Yield the path of each key that a schema knows, its schema, and whether it is required."""
+    """Yield (path, schema, is required) for every key of a schema."""
     if isinstance(node, dict):
-        own, required = node.get("properties"), node.get("required", ())
-        yield from ((f"{path}/{key}", own[key], key in required) for key in (own if isinstance(own, dict) else ()))
-    for key, each in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
-        yield from properties(each, f"{path}/{key}")
+        keys, required = node.get("properties"), node.get("required", ())
+        yield from ((f"{path}/{key}", keys[key], key in required) for key in (keys if isinstance(keys, dict) else ()))
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        yield from properties(value, f"{path}/{key}")
 
 
 def test_every_key_is_described() -> None:
-    found = list(properties(schema("contract")))
-    assert len(found) > 100
-    assert [path for path, node, _ in found if not node.get("description")] == []
+    keys = list(properties(schema("contract")))
+    assert len(keys) > 100
+    assert [path for path, node, _ in keys if not node.get("description")] == []
 
 
 def test_page_is_current() -> None:

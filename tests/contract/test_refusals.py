@@ -38,10 +38,10 @@ def refusals(path: Path) -> list[str]:
     started = time.process_time()
     loaded = load([path])
     assert time.process_time() - started < SOON_S
-    assert all(found.location.path == path and found.location.line >= 1 for found in loaded.findings)
-    assert all(found.severity is Severity.REFUSAL for found in loaded.findings)
+    assert all(finding.location.path == path and finding.location.line >= 1 for finding in loaded.findings)
+    assert all(finding.severity is Severity.REFUSAL for finding in loaded.findings)
     assert loaded.contracts == ()
-    return [str(found).removeprefix(f"{path}:") for found in loaded.findings]
+    return [str(finding).removeprefix(f"{path}:") for finding in loaded.findings]
 
 
 def spoilt(old: str, new: str) -> str:
@@ -76,8 +76,8 @@ def test_what_is_no_sound_contract_is_refused_at_its_place(name: str, write: Wri
 
 def test_keys_that_are_missing_together_are_reported_once(write: Write) -> None:
     lines = (line for line in GOOD.splitlines() if not line.startswith(("  rule:", "  prediction:")))
-    (found,) = refusals(write("\n".join(lines)))
-    assert found.endswith("PV011 missing key 'rule', 'prediction' in 'falsifiers[0]'; add it")
+    (finding,) = refusals(write("\n".join(lines)))
+    assert finding.endswith("PV011 missing key 'rule', 'prediction' in 'falsifiers[0]'; add it")
 
 
 @pytest.mark.parametrize("number", ["9" * 10**5, "1e999", "0x" + "f" * 10**4])
@@ -146,9 +146,9 @@ DOUBLE = "def double(number):\n    return number * 2\n"
 def test_a_subject_that_is_no_python_is_a_finding(source: str, place: str, tmp_path: Path, write: Write) -> None:
     test = "def falsify_double(subject): assert True\n"
     projects.write(tmp_path, {"pyproject.toml": "[tool.pv]\n", "tiny.py": source, "falsifiers/falsify_tiny.py": test})
-    found = findings(tmp_path, write(GOOD))
-    assert [each.code for each in found] == ["PV120", "PV135"]  # for the subject, and for the mutant of it
-    assert all(f"tiny.py{place} is not valid Python: " in each.message for each in found)
+    problems = findings(tmp_path, write(GOOD))
+    assert [problem.code for problem in problems] == ["PV120", "PV135"]  # for the subject, and for the mutant of it
+    assert all(f"tiny.py{place} is not valid Python: " in problem.message for problem in problems)
 
 
 @pytest.mark.parametrize(("file", "code"), [("tiny.py", "PV120"), ("falsifiers/falsify_tiny.py", "PV110")])
@@ -156,5 +156,5 @@ def test_an_import_that_is_no_python_is_a_finding(file: str, code: str, tmp_path
     files = {"tiny.py": DOUBLE, "falsifiers/falsify_tiny.py": "def falsify_double(subject): assert True\n"}
     files[file] = f"import helper\n{files[file]}"
     projects.write(tmp_path, {"pyproject.toml": "[tool.pv]\n", "helper.py": "def double(:\n", **files})
-    (found,) = findings(tmp_path, write(GOOD))
-    assert found.code == code and "helper.py:1:12 is not valid Python: " in found.message
+    (finding,) = findings(tmp_path, write(GOOD))
+    assert finding.code == code and "helper.py:1:12 is not valid Python: " in finding.message

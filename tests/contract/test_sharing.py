@@ -20,9 +20,9 @@ BASE = Path(__file__).with_name("shared.yaml").read_text()
 def loaded(folder: Path, **contracts: str) -> dict[str, Contract]:
     for id_, text in contracts.items():
         (folder / f"{id_}.yaml").write_text(f"{HEAD}falsifiers: []\n{text}".replace("id: c", f"id: {id_}", 1))
-    found = load([folder])
-    assert found.findings == ()
-    return {contract.id: contract for contract in found.contracts}
+    loaded_files = load([folder])
+    assert loaded_files.findings == ()
+    return {contract.id: contract for contract in loaded_files.contracts}
 
 
 def test_references_are_replaced_by_domains_and_constants(tmp_path: Path) -> None:
@@ -35,13 +35,13 @@ def test_references_are_replaced_by_domains_and_constants(tmp_path: Path) -> Non
 def test_used_equation_brings_those_that_it_calls(tmp_path: Path) -> None:
     user = "use: [base.scaled]\nequations: {own: {domain: {x: real}, expression: x}}\n"
     contracts = loaded(tmp_path, base=BASE, user=user)
-    found = sharing.executable(contracts["user"])
-    assert list(found) == ["own", "scaled", "weight"]
-    assert found["scaled"] == sharing.executable(contracts["base"])["scaled"]
+    equations = sharing.executable(contracts["user"])
+    assert list(equations) == ["own", "scaled", "weight"]
+    assert equations["scaled"] == sharing.executable(contracts["base"])["scaled"]
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "unknown"),
     [
         ("domain: {x: $most}, expression: x", []),
         ("domain: {x: $mots}, expression: x", [("e", "domain/x", "mots", (1, 1))]),
@@ -50,9 +50,9 @@ def test_used_equation_brings_those_that_it_calls(tmp_path: Path) -> None:
         ("domain: {x: real}, expression: x, invariants: [x > $low]", [("e", "invariants/0", "low", (1, 5))]),
     ],
 )
-def test_unknown_references_are_found_with_their_position(tmp_path: Path, text: str, found: Any) -> None:
+def test_unknown_references_are_reported_with_their_position(tmp_path: Path, text: str, unknown: Any) -> None:
     contract = loaded(tmp_path, base=f"constants: {{most: 8}}\nequations: {{e: {{{text}}}}}\n")["base"]
-    assert list(sharing.unknown(contract)) == found
+    assert list(sharing.unknown(contract)) == unknown
 
 
 @pytest.mark.parametrize("name", sorted(adapter_suites()))

@@ -14,7 +14,7 @@ LIMIT = 3
 
 def scale(number, *, factor=2):
     total = number * factor
-    names = [each + total for each in range(LIMIT)]
+    names = [item + total for item in range(LIMIT)]
 
     def inner(part):
         return part + 1
@@ -55,7 +55,7 @@ def findings(folder: Path, change: str, more: str = "", code: str = CODE) -> lis
     """Return the messages and hints of PV146 in a project with one mutant."""
     falsify = "def falsify(subject):\n    pass\n\n\ndef wrong(number):\n    return 1\n"
     files = {"code.py": code, "falsify.py": falsify, "c.yaml": CONTRACT.format(change=change) + more}
-    return [f"{each.message}; {each.hint}" for each in linted(folder, files) if each.code == "PV146"]
+    return [f"{finding.message}; {finding.hint}" for finding in linted(folder, files) if finding.code == "PV146"]
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ def findings(folder: Path, test: str, contract: str = CONTRACT) -> list[tuple[st
 
 def test_claim_on_two_devices_needs_the_parameter_device(tmp_path: Path) -> None:
     contract = CONTRACT.replace('attack"', 'attack", devices: [cpu, cuda]')
-    (found,) = findings(tmp_path, "def attack(subject): assert True\n", contract)
-    assert found == ("PV112", "add the parameter `device`")
+    (finding,) = findings(tmp_path, "def attack(subject): assert True\n", contract)
+    assert finding == ("PV112", "add the parameter `device`")
     assert findings(tmp_path, "def attack(subject, device): assert True\n", contract) == []
 
 
@@ -53,9 +53,9 @@ def test_a_duplicate_id_names_the_line_of_the_first(tmp_path: Path, section: str
     used = {"falsifiers": "A", "mutants": "B", "obligations": "C"}[section]
     text = HEAD + "".join(f"{key}: {value}\n" for key, value in entries.items())
     text += f'runs: [{{name: {used}, callable: "t.py::run"}}]\n'
-    found = [f for f in linted(tmp_path, {"c.yaml": text}) if f.code == "PV101"]
+    duplicates = [f for f in linted(tmp_path, {"c.yaml": text}) if f.code == "PV101"]
     line = 3 + list(entries).index(section)
-    assert [f.message for f in found] == [f"duplicate id {used!r} (first defined at line {line})"]
+    assert [f.message for f in duplicates] == [f"duplicate id {used!r} (first defined at line {line})"]
 
 
 def test_text_that_is_no_whole_expression_is_said_to_be_a_part(tmp_path: Path) -> None:

@@ -12,20 +12,20 @@ from pv.workers.launch import environment
 from pv.workers.pool import Pool
 
 MAX_SERVERS = 3
-"""Servers that are kept at a time."""
+"""Number of servers that stay open."""
 ALWAYS = ("pv.engines.equation.attack", "hypothesis.strategies", "subprocess")
 OF_TORCH = ("torch._dynamo", "torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data")
 """Parts of torch that take long to load, for every server that loads torch."""
 
 
 def packages(preload: Sequence[str]) -> tuple[str, ...]:
-    """Return the installed packages of a list of modules: what else a worker needs, it loads in milliseconds."""
+    """Return the installed packages of a list of modules: a worker loads all other modules in milliseconds."""
     roots = {name.partition(".")[0] for name in preload} - sys.stdlib_module_names - {"pv"}
     return tuple(sorted(root for root in roots if find_spec(root) is not None))
 
 
 class SharedPools:
-    """Makes pools as `Pool` does, but gives an idle one of the same packages and variables again."""
+    """Return an idle pool of the same packages and environment variables, or else a new one."""
 
     def __init__(self) -> None:
         self.pools: dict[tuple[object, ...], Pool] = {}
@@ -35,19 +35,19 @@ class SharedPools:
             return Pool(list(preload), jobs, spawn=True)
         key = (packages(preload), *sorted(environment("").items()))
         pool = self.pools.pop(key, None)
-        if pool is not None and (pool.running or pool.pending or pool.suspects):  # it was interrupted
+        if pool is not None and (pool.running or pool.pending or pool.suspects):  # an interrupted validation left tasks
             pool.__exit__()
             pool = None
         pool = self.pools[key] = pool or Pool([*preload, *ALWAYS, *(OF_TORCH if "torch" in key[0] else ())], jobs)
         pool.jobs = jobs
-        for path in pool.work.iterdir():  # what claims of an earlier validation kept for each other
+        for path in pool.work.iterdir():  # runs that claims of an earlier validation shared
             if path.is_dir():
                 shutil.rmtree(path)
         self.close(MAX_SERVERS)
         return nullcontext(pool)
 
     def close(self, keep: int = 0) -> None:
-        """Close all pools but the last ones that were used."""
+        """Close all pools but the last `keep` ones that were used."""
         while len(self.pools) > keep:
             self.pools.pop(next(iter(self.pools))).__exit__()
 

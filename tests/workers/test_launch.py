@@ -1,4 +1,4 @@
-"""How workers are started: from which servers, where servers cannot run, with which suites; and their limits."""
+"""How workers are started: fork servers, systems without them, the suites that they import, and their limits."""
 
 import contextlib
 import os
@@ -54,7 +54,7 @@ def test_a_fork_server_starts_however_long_it_waits_for_a_core(tmp_path: Path, m
         ),
     ],
 )
-def test_a_fork_server_that_does_not_start_says_why_and_what_it_printed(
+def test_failed_start_of_fork_server_quotes_reason_and_output(
     code: str, cpu_s: float, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "loaded_first.py").write_text(code)
@@ -71,7 +71,7 @@ def test_a_fork_server_that_does_not_start_says_why_and_what_it_printed(
     assert message.endswith("its output:\nso far" if "so far" in code else "it printed nothing")
 
 
-def test_spawned_workers_say_the_same(project: Project) -> None:
+def test_spawned_workers_return_the_same_results(project: Project) -> None:
     project("small")
     report = pv.validate(spawn=True, only=["C-LIMIT", "C-COMMAND"])
     assert report.exit_code == 0
@@ -79,7 +79,7 @@ def test_spawned_workers_say_the_same(project: Project) -> None:
     assert report.notes == ("tasks are spawned, as requested",)
 
 
-def test_the_same_modules_share_a_server_and_others_get_their_own(marked: Callable[[], list[int]]) -> None:
+def test_pools_of_the_same_modules_share_a_server(marked: Callable[[], list[int]]) -> None:
     with PoolCache(1) as pools:
         for preload, servers in ((["json"], 1), (["json"], 1), (["csv"], 2)):
             with pools.pool(preload) as pool:

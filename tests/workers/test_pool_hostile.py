@@ -1,4 +1,4 @@
-"""Falsifiers that misbehave: the right outcome, nothing left behind, the others unharmed."""
+"""Falsifiers that misbehave have the right outcome, leave nothing behind, and do not disturb other claims."""
 
 import os
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ ENDS = yaml.safe_load((PROJECTS / "hostile/outcomes.yaml").read_text())
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Result]]:
-    """One validation of all of them; its temporary files are under a folder of its own."""
+    """Validate all of them once, with temporary files in a separate folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(copy("hostile", tmp_path_factory.mktemp("hostile") / "project"))
         patch.setattr(tasks, "MEMORY_MIB", 500)

@@ -1,4 +1,4 @@
-"""Mutants and probes reach what a run starts, in whichever way; and what they can't reach never makes a pass.
+"""Mutants and coverage reach the processes that a run starts, and code that they cannot reach never passes.
 
 The subject's code runs in child processes alone: see `tests/projects/children`.
 """
@@ -44,5 +44,5 @@ def test_a_mutant_in_code_that_only_a_child_runs_is_killed(results: dict[str, Re
 
 
 @pytest.mark.parametrize("name", NO_PASS)
-def test_what_was_not_reached_is_no_pass(results: dict[str, Result], name: str) -> None:
+def test_unreached_code_never_passes(results: dict[str, Result], name: str) -> None:
     assert (results[name].outcome, results[name].reason) == NO_PASS[name]
