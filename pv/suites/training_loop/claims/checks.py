@@ -23,16 +23,16 @@ from pv.suites.training_loop.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case of a test. fault: what is wrong, "" if nothing. causes: the known mistakes that give exactly this fault.
-
-    hint: printed where no cause is known. untried: why the case says nothing, although it should: the run is not about
-    the claim; "" if it is.
-    """
+    """One case of a test."""
 
     run: Run
+    # The fault; "" if there is none.
     fault: str = ""
+    # The known mistakes that give exactly this fault.
     causes: tuple[str, ...] = ()
+    # Printed where no cause is known.
     hint: str = ""
+    # The reason why the run of the case cannot judge the claim; "" if it can.
     untried: str = ""
 
 
@@ -105,6 +105,7 @@ def judge(cases: Cases, unexplained: str = "") -> None:
             raise SkipTest(f"{name}: {untried[name]}")
         return
     name, causes = most_informative({name: case.causes for name, case in failed.items()})
+    # All failing cases are listed, so that a user sees whether accumulation matters.
     which = "all" if len(failed) == len(cases) else "; ".join(failed)
     share = f" ({len(failed)} of {len(cases)} cases fail: {which})" if len(cases) > 1 else ""
     hint = "" if causes else failed[name].hint or unexplained
@@ -165,6 +166,7 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
     if not step.batches:
         causes = ("a training in eval mode",) if trains_in_eval_mode(run) else ()
         return Case(run, "the optimizer steps without a forward in training mode since the last step", causes)
+    # The oracle computes the token mean at the weights before the step, over exactly the examples that the step used.
     right = sums(run.before(k), run.named(step.names))
     expected = {name: tensor / max(right.tokens, 1) for name, tensor in right.gradient.items()}
     off = difference(step.gradient, expected)

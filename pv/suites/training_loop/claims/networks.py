@@ -208,6 +208,7 @@ def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, a
     """Return the loss and the gradient of three rows, with the same random numbers in each call."""
     called: list[str] = []
     network.zero_grad()
+    # A hook shows whether the network was evaluated at all.
     with register_module_forward_hook(lambda module, *_: called.append(type(module).__name__)):
         torch.manual_seed(1)
         rows = rows_of(own(bench).tokens)
@@ -314,6 +315,7 @@ def falsify_evaluation_leaves_the_modes(bench: Bench) -> None:
     parts, called = set(network.modules()), []
     with register_module_forward_hook(lambda module, *_: called.append(module in parts)):
         own(bench).evaluate_network(network)
+    # The mode of the root and of every part: an evaluation must restore all of them.
     changed = {name or "the network": module.training for name, module in network.named_modules()}
     changed = {name: mode for name, mode in changed.items() if mode != before["" if name == "the network" else name]}
     modes = ", ".join(f"{name} is in {'training' if mode else 'eval'} mode" for name, mode in changed.items())
@@ -379,6 +381,7 @@ def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
     if declared is not None:
         return [(a, b) for a, b in declared]
     named = _named_with_duplicates(network)
+    # Also duplicates: a tied parameter has two names, and only the first is listed otherwise.
     modules = dict(network.named_modules(remove_duplicate=False))
     weights = {
         kind: [f"{name}.weight" for name, module in modules.items() if isinstance(module, kind)]
@@ -473,6 +476,7 @@ def falsify_steps_change_the_trained_parameters(bench: Bench) -> None:
     changed = {name for name, parameter in network.named_parameters() if not torch.equal(parameter, before[name])}
     trained = {name for name, parameter in network.named_parameters() if parameter.requires_grad}
     faults = {
+        # Both directions: frozen parameters that move, and trained ones that do not.
         "has requires_grad False and changes: a forward or a step writes to it": sorted(changed - trained),
         "has requires_grad True and does not change": sorted(trained - changed),
     }
