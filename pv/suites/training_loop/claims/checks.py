@@ -46,10 +46,10 @@ PRECISION = (
 Cases: TypeAlias = dict[str, Case]
 
 
-def require(reported: object, what: str, hint: str) -> None:
+def require(reported: object, feature: str, hint: str) -> None:
     """Raise SkipTest if an adapter has not reported something at all: that says nothing of the trainer."""
     if not reported:
-        raise SkipTest(f"the adapter reports no {what}; {hint}")
+        raise SkipTest(f"the adapter reports no {feature}; {hint}")
 
 
 def require_steps(*runs: Run) -> None:
@@ -134,7 +134,7 @@ def format_causes(causes: tuple[str, ...]) -> str:
     return f"; it is {', or '.join(causes)}" if causes else ""
 
 
-def unchanged(bench: Bench, with_it: Job, off: str, what: str, count: Callable[[Run], int]) -> Cases:
+def unchanged(bench: Bench, with_it: Job, off: str, name: str, count: Callable[[Run], int]) -> Cases:
     """Return a case for each accumulation: the run must equal, bit for bit, the run in which the cadence `off` is 0.
 
     count: of what a run shows of it. Where there is no more of it than in the other run, two runs are compared that do
@@ -148,13 +148,13 @@ def unchanged(bench: Bench, with_it: Job, off: str, what: str, count: Callable[[
         same = run.order == plain.order and not different(run.weights, plain.weights)
         # Equal runs prove nothing if the adapter ignored the setting.
         if same and not (run.steps and count(run) > count(plain)):
-            why = f"the run where `job.{off}` is 0 has as many {what} as the one where it is {getattr(job, off)}"
+            why = f"the run where `job.{off}` is 0 has as many {name} as the one where it is {getattr(job, off)}"
             hint = f"let the adapter make none where it is 0, and some where it is not ({count(run)} are seen)"
             cases[f"accumulation {accumulate}"] = Case(run, untried=f"{why}, or no step is taken: {hint}")
             continue
-        fault = "" if same else f"beside the run without {what}, {first_difference(run, plain)}"
+        fault = "" if same else f"beside the run without {name}, {first_difference(run, plain)}"
         beside = off != "eval_every" and len(run.evaluated) > len(plain.evaluated)
-        changing = f"the evaluations that come with {what}" if beside else what
+        changing = f"the evaluations that come with {name}" if beside else name
         causes = (f"{explain_difference(run, plain)} that {changing} change",) if fault else ()
         cases[f"accumulation {accumulate}"] = Case(run, fault, causes)
     return cases

@@ -46,8 +46,8 @@ def falsify_each_example_once_an_epoch(bench: Bench, **shape: Any) -> None:
     if bench.missing("", ("short_windows",)):
         _judge_passes(run)
     elif len(names) != n * epochs:
-        what = f"{epochs} x {n} examples are to be consumed, and {len(names)} are: {names}"
-        refute(what, run, _lost(run, n * epochs - len(names)))
+        fault = f"{epochs} x {n} examples are to be consumed, and {len(names)} are: {names}"
+        refute(fault, run, _lost(run, n * epochs - len(names)))
     for epoch in range(len(names) // n):
         # Order is free within an epoch; the set of examples is not.
         part = sorted(names[epoch * n : (epoch + 1) * n])

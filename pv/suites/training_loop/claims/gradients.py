@@ -225,7 +225,7 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
             f"the optimizer holds {sorted(held)}, and {sorted(expected)} are to be trained" if held != expected else ""
         )
         mistakes = {HOLDS_FROZEN: held - expected, "left out of the optimizer ({})": expected - held}
-        causes = tuple(what.format(", ".join(sorted(names))) for what, names in mistakes.items() if names)
+        causes = tuple(cause.format(", ".join(sorted(names))) for cause, names in mistakes.items() if names)
         cases["embedding frozen" if frozen else "nothing frozen"] = Case(run, fault, causes)
     judge(cases)
 
