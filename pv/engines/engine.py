@@ -39,22 +39,23 @@ class Depends(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """The settings with which one worker tries one claim.
-
-    examples: None for the claim's own number. seed: the user's, which an engine combines with the claim's id. replay:
-    VERSION:BLOB, or exact arguments as a JSON object. directory: of a run's record; execute: the arguments with which
-    the worker executes the run first, None if its record exists. statements: record every statement that is reached.
-    guarded: refuse writes to files of the project.
-    """
+    """The settings with which one worker tries one claim."""
 
     device: str = "cpu"
+    # The number of examples; None for the number that the claim states.
     examples: int | None = None
+    # The seed of the user; an engine combines it with the id of the claim.
     seed: int = 0
     mutant: Mutant | None = None
+    # The example to replay, VERSION:BLOB or exact arguments as a JSON object; "" for none.
     replay: str = ""
+    # The folder of a run's record.
     directory: str = ""
+    # The arguments with which the worker first executes the run; None if its record exists.
     execute: Mapping[str, Any] | None = None
+    # Record every statement that is reached.
     statements: bool = False
+    # Refuse writes to files of the project.
     guarded: bool = False
 
 

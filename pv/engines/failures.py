@@ -25,8 +25,9 @@ class FailureClassifier:
     """Classifies exceptions by their innermost frame in the project.
 
     An AssertionError of the falsifier refutes the claim; an exception of the subject means that it raised;
-    anything else is an error of the falsifier or environment. replacement: the function that a mutant swaps in, ""
-    for none.
+    anything else is an error of the falsifier or environment.
+
+    replacement: the function that a mutant swaps in, "" for none.
     """
 
     def __init__(

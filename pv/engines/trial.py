@@ -53,25 +53,28 @@ class Code:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterexample:
-    """An input that refuted the claim. `arguments` are JSON (see `pv.engines.encoding`); `exact` if they rebuild it.
+    """An input that refuted the claim."""
 
-    call: the call of the code as it was made. printed: what the example printed. file: the file that holds the
-    arguments, where they are too long for a command line. code: the code that it is about, the closest first.
-    explained: whether the error names its cause. right: the change to make; "" if none is known.
-    """
-
+    # The arguments as JSON; see `pv.engines.encoding`.
     arguments: Mapping[str, Any]
+    # Whether `decode` rebuilds the arguments.
     exact: bool
     error: str
     frames: tuple[str, ...] = ()
     shrunk: bool = False
     blob: str = ""
     hypothesis: str = ""
+    # The call of the code with its values, as text.
     call: str = ""
+    # The output of the example.
     printed: str = ""
+    # The file that holds the arguments, where they are too long for a command line.
     file: str = ""
+    # The code that the error is about, the closest first.
     code: tuple[Code, ...] = ()
+    # Whether the error names its cause.
     explained: bool = False
+    # The change to make; "" if none is known.
     right: str = ""
 
     @property
@@ -122,26 +125,29 @@ class EquationMutants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reads:
-    """What a result depends on besides its task and the files that were opened.
+    """What a result depends on besides its task and the files that were opened."""
 
-    functions: those that ran, as `module:name`. loaded: the file of every module whose functions are recorded, below
-    the root. asked: modules of the project that were asked for. texts: Python files that were read as text. listed:
-    folders whose entries were read. metadata: those that were read to find the metadata of packages. searched: folders
-    in which modules were looked up, with the names of these. looked: paths that code asked about. outside: files
-    outside the root that were read. readers: loaded libraries that read docstrings. unsure: why this may not be all,
-    "" if it is.
-    """
-
+    # The functions that ran, as `module:name`.
     functions: frozenset[str] = frozenset()
+    # The file of every module whose functions are recorded, below the root.
     loaded: Mapping[str, str] = field(default_factory=dict)
+    # Modules of the project that an import tried to load.
     asked: frozenset[str] = frozenset()
+    # Python files that were read as text.
     texts: frozenset[str] = frozenset()
+    # Folders whose entries were read.
     listed: frozenset[str] = frozenset()
+    # Folders that were read to find the metadata of packages.
     metadata: frozenset[str] = frozenset()
+    # Folders in which modules were looked up, with the names of the modules.
     searched: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # Paths that code probed without opening them.
     looked: frozenset[str] = frozenset()
+    # Files outside the root that were read.
     outside: frozenset[str] = frozenset()
+    # Loaded libraries that read docstrings.
     readers: frozenset[str] = frozenset()
+    # The reason why the list may be incomplete; "" if it is complete.
     unsure: str = ""
 
 

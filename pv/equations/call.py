@@ -107,6 +107,7 @@ def parse_call(text: str, names: frozenset[str]) -> Call:
         if any(keyword.arg is None for keyword in call.keywords):
             raise formula.refuse("unsupported syntax: ** in a call", call)
     named = tuple((_dotted(call), call) for call in reversed(calls))
+    # The function of the whole call is the last one of the chain.
     return Call(named[-1][0], tree, text, named)
 
 
@@ -153,6 +154,7 @@ def _dotted(call: ast.Call) -> str:
     node: ast.expr = call.func
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Attribute):
+            # From the outside in: the last attribute is met first.
             names.insert(0, node.attr)
             node = node.value
         else:
@@ -186,6 +188,7 @@ def _check_argument(formula: Formula, node: ast.expr, names: frozenset[str]) -> 
         case ast.Dict(keys=keys, values=parts) if all(_is_text(key) for key in keys):
             for part in parts:
                 _check_argument(formula, part, names)
+        # Python parses -1 as the negation of 1.
         case ast.UnaryOp(op=ast.USub(), operand=part):
             _check_argument(formula, part, names)
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATORS:

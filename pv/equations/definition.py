@@ -26,13 +26,11 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The claimed accuracy.
+    """The claimed accuracy."""
 
-    dtypes: the dtypes of the code's arrays, one per example in turn. computes_in: the dtype of the code's operations;
-    "" is that of its arrays.
-    """
-
+    # The dtypes of the code's arrays, one per example in turn.
     dtypes: tuple[str, ...] = ("float32",)
+    # The dtype of the code's operations; "" is that of its arrays.
     computes_in: str = "float32"
     tolerance: Tolerance | None = None
 

@@ -35,6 +35,7 @@ DEFAULT_BOUNDS: Mapping[Kind, tuple[float, float]] = {
     Kind.INDEX: (0.0, 0.0),
     Kind.SIZE: (1.0, 4.0),
 }
+# Kinds that take LOW..HIGH; the bounds of the others follow from what they mean.
 BOUNDED = frozenset({Kind.LOGITS, Kind.REAL, Kind.POSITIVE, Kind.INT, Kind.SIZE})
 DISCRETE = frozenset({Kind.INDEX, Kind.MASK, Kind.INT})
 DISTRIBUTIONS = frozenset({Kind.PROB, Kind.LOGPROB})
@@ -48,6 +49,7 @@ MAX_BOUND = 1e38
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _AXIS = r"[A-Z][A-Za-z0-9]*"
+# KIND [of AXIS] [AXES] [LOW..HIGH] [or VALUE], for example `index of V [B,T] or -100`.
 _FORM = re.compile(
     rf"(?P<kind>[a-z]+)(?:\s+of\s+(?P<of>{_AXIS}))?\s*(?:\[(?P<axes>{_AXIS}(?:\s*,\s*{_AXIS})*)\])?"
     rf"(?:\s+(?P<low>{_NUMBER}|{_AXIS}|[a-z_]\w*)\.\.(?P<high>{_NUMBER}|{_AXIS}|[a-z_]\w*))?"
@@ -58,18 +60,17 @@ _FORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable of a domain.
-
-    low and high: a number, or the name of a size or of an earlier scalar. of: the axis that an index selects from.
-    extra: a negative value that an index may also have, such as -100; it selects nothing.
-    """
+    """One variable of a domain, such as `logits[B,T,V]` or `real 0.25..20`."""
 
     name: str
     kind: Kind
     axes: tuple[str, ...]
+    # `low` and `high`: a number, or the name of a size or of an earlier scalar.
     low: float | str
     high: float | str
+    # The axis that an index selects from.
     of: str | None = None
+    # A negative value that an index may also have, such as -100; it selects nothing.
     extra: int | None = None
 
 
@@ -164,6 +165,7 @@ def _check_bounds(kind: Kind, low: float | str, high: float | str) -> None:
 
 
 def _check_range(kind: Kind, low: float, high: float) -> None:
+    # float32 ends at 3.4e38; a log-probability may be -inf.
     if max(abs(low), abs(high)) > MAX_BOUND and kind is not Kind.LOGPROB:
         raise Refusal(f"bound out of range: expected at most {MAX_BOUND:g}, which float32 can hold")
     if not low <= high:

@@ -38,15 +38,15 @@ class ValueType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Value(Generic[C]):
-    """A value.
+    """The value of an expression."""
 
-    axes: the names of its axes, in the order of the content. type: number, condition or index. content: what the
-    algebra computes, such as a tensor [runs, *axes]. of: the axis that an index selects from; None for other types.
-    """
-
+    # The names of its axes, in the order of the content.
     axes: Axes
+    # Number, condition or index.
     type: ValueType
+    # What the algebra computes, such as a tensor [runs, *axes].
     content: C
+    # The axis that an index selects from; None for other types.
     of: str | None = None
 
 
@@ -316,6 +316,7 @@ def _one_hot(rules: AxisRules[C], node: ast.Call) -> Value[C]:
     value = rules.value(node.args[0])
     if value.type is not ValueType.INDEX or value.of is None:
         raise rules.refuse(f"one_hot takes an index, got {value.type.with_article}", node.args[0])
+    # The new axis would be a second one of the same name, which broadcasting could not tell from the first.
     if value.of in value.axes:
         raise rules.refuse(f"one_hot cannot add axis {value.of}: the index already has it", node.args[0])
     axes = rules.union(node, value.axes, (value.of,))
@@ -332,6 +333,7 @@ def _top(rules: AxisRules[C], node: ast.Call) -> Value[C]:
     _check_arity(rules, "top", node, 3)
     value = rules.number(node.args[0])
     axis, count = rules.axis(node.args[1], value), node.args[2]
+    # The size of the result must be declared, so that its axis has a name and a bound.
     if not isinstance(count, ast.Name) or count.id not in rules.sizes or count.id in value.axes:
         raise rules.refuse("top takes a size as third argument, such as K", count)
     content = rules.algebra.top(value.content, value.axes.index(axis), count.id)
@@ -350,6 +352,7 @@ _OTHERS: Mapping[str, Callable[[AxisRules[Any], ast.Call], Value[Any]]] = {
 }
 
 
+# The longest chain of equations that call each other.
 MAX_CALLS = 8
 _ARITHMETIC = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",

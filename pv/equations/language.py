@@ -108,12 +108,14 @@ def _short(node: ast.AST) -> str:
     return ast.unparse(node)[:40]
 
 
+# Limits that keep parsing, checking and drawing cheap, whatever a contract contains.
 MAX_CHARACTERS = 2000
 MAX_NODES = 400
 MAX_DEPTH = 30
 MAX_CONSTANT = 1e300
 SPLIT = "define parts of it as equations of their own"
 
+# Every function here must exist in `tensors` and, for numbers without axes, in `scalars`.
 ELEMENTWISE = {
     **dict.fromkeys(("exp", "log", "log1p", "expm1", "sqrt", "abs", "sin", "cos", "tanh", "sigmoid", "erf"), 1),
     **dict.fromkeys(("relu", "floor", "sign", "isfinite"), 1),
@@ -280,6 +282,7 @@ def _lines(formula: Formula, body: list[ast.stmt]) -> tuple[Line, ...]:
 
 
 def _assignment(formula: Formula, statement: ast.stmt) -> Line:
+    # One name on the left: chained and tuple assignments would hide which value is meant.
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         raise formula.refuse("expected `name = expression` on every line but the last", statement)
     target = statement.targets[0]
@@ -293,6 +296,7 @@ def _assignment(formula: Formula, statement: ast.stmt) -> Line:
 def _check_tuples(formula: Formula, body: list[ast.stmt]) -> None:
     last = body[-1]
     top = last.value if isinstance(last, ast.Expr) else None
+    # A tuple is allowed as an index, x[i, j], and as the last line.
     for statement in body:
         for node in ast.walk(statement):
             if isinstance(node, ast.Tuple) and node is not top and not _is_index(statement, node):

@@ -24,6 +24,7 @@ from pv.equations.language import Formula
 inf = math.inf
 
 
+# Lower-case names are those of PyTorch, so that callers need not know which library is used.
 class dtype(NamedTuple):
     """The type of the numbers of a tensor. cast: how a Python number becomes one."""
 
@@ -209,6 +210,7 @@ def _inferred(numbers: list[Any]) -> dtype:
         return _complex
     if not numbers or any(isinstance(number, float) for number in numbers):
         return float32
+    # PyTorch has no larger integers, and raises.
     if any(not -(2**63) <= number < 2**63 for number in numbers):
         raise ValueError("expected integers of 64 bits")
     return _bool if all(isinstance(number, bool) for number in numbers) else int64
@@ -256,6 +258,7 @@ def needs_torch(equation: Definition, definitions: Mapping[str, Definition]) -> 
     """
     if equation.derivative is not None:
         return f"the derivative of {equation.derivative.equation}"
+    # Arrays first: the usual reason, and the clearest message.
     for variable in equation.variables.values():
         if variable.axes:
             return f"the array {variable.name}[{','.join(variable.axes)}]"

@@ -20,15 +20,14 @@ from pv.source.patch import Source, patch, read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Automatic:
-    """One automatic mutant.
-
-    place: the name under which coverage records the changed code. result: the digest of the mutated module's code.
-    """
+    """One automatic mutant."""
 
     mutant: Mutant
     operator: str
     function: str
+    # The name under which coverage records the changed code.
     place: str
+    # The digest of the mutated module's code.
     result: str
     diff: str
 

@@ -40,6 +40,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.RShift: ast.LShift,
 }
 BOUNDARIES = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+# Symmetric functions, and `suppress`: swapping their arguments changes nothing.
 ANY_ORDER = {"min", "max", "maximum", "minimum", "mul", "logaddexp", "hypot", "promote_types", "suppress"}
 TAKES_TYPES = {"isinstance", "issubclass", "cast"}
 
@@ -209,6 +210,7 @@ def faults(function: Function, foreign: frozenset[str] = frozenset()) -> Iterato
             yield Fault("removed call" if isinstance(statement, ast.Expr) else "dropped", statement, "", statement)
         for part in _own_expressions(statement):
             for operator, place, new in _changes(part, foreign):
+                # A call whose result is unused would be replaced by its argument: the same as dropping it.
                 if not (place is part and isinstance(statement, ast.Expr) and operator == "removed call"):
                     yield Fault(operator, place, new, statement)  # a call for nothing is dropped as a whole instead
         if isinstance(statement, ast.AugAssign) and type(statement.op) in ARITHMETIC:
@@ -244,6 +246,7 @@ def _expressions(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     children: list[ast.AST] = list(ast.iter_child_nodes(node))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in TAKES_TYPES:
+        # The types of isinstance and cast are no computation.
         children = list(node.args[:1])
     for child in children:
         if not isinstance(child, ast.arguments):

@@ -10,17 +10,17 @@ from pv.workers.scheduler import OnProgress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The options of a mutation run.
-
-    sample: the number of mutants to draw, None for all. widely: also mutate the modules that the subjects import.
-    modules: patterns of the only modules to mutate. fresh: ignore cached results.
-    """
+    """The options of a mutation run."""
 
     jobs: int
+    # The number of mutants to draw, None for all.
     sample: int | None = None
     seed: int = 0
+    # Also mutate the modules that the subjects import.
     widely: bool = False
+    # Patterns of the only modules to mutate.
     modules: tuple[str, ...] = ()
+    # Ignore cached results.
     fresh: bool = False
     spawn: bool = False
     on_progress: OnProgress | None = None
@@ -28,27 +28,28 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MutationResult:
-    """The generated mutants of a contract with their statuses.
-
-    total: the number of mutants, of which `judged` were tried. unfit: trials of falsifiers that do not hold on the
-    clean code, and so were not used. unused: declared equivalents that match no generated mutant. idle: modules in
-    `mutation_scope` of which no falsifier executes anything. scope: the modules that `mutation_scope` names. files: the
-    project files that were read. restricted: the falsifiers or modules are not those of the contract's score.
-    elsewhere: why nothing is mutated here, "" if something is. unrecorded: the score was not recorded because of its
-    problems.
-    """
+    """The generated mutants of a contract with their statuses."""
 
     contract: Contract
     falsifiers: tuple[str, ...]
+    # The number of generated mutants; `judged` holds the mutants that were tried.
     total: int
     judged: tuple[Judged, ...]
+    # Trials of falsifiers that do not hold on the clean code and were therefore not used.
     unfit: tuple[Trial, ...] = ()
+    # Declared equivalents that match no generated mutant.
     unused: tuple[str, ...] = ()
+    # Modules in `mutation_scope` of which no falsifier executes anything.
     idle: tuple[str, ...] = ()
+    # The modules that `mutation_scope` names.
     scope: tuple[str, ...] = ()
+    # The project files that were read.
     files: frozenset[str] = frozenset()
+    # The falsifiers or modules are not those of the contract's score.
     restricted: bool = False
+    # The score was not recorded because of its problems.
     unrecorded: bool = False
+    # The reason why nothing is mutated; "" if something is.
     elsewhere: str = ""
 
     @property

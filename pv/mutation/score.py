@@ -59,6 +59,7 @@ def fingerprint(project: Project, contract: Contract) -> Fingerprint:
     declared = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
     small = {f"{c.id} {run.name}": dict(run.small or {}) for c in (contract, *contract.judges) for run in c.runs}
     paths = [path for f, subject in claims for path in store.paths(project, owner[f.id], f, subject)]
+    # Without `mutation_scope`, the modules follow from the subjects, so they belong to the fingerprint.
     named, falsifiers = contract.mutation_scope.modules, [f for f, _ in claims]
     within = [] if named else [module.name for module in scope.default(project, contract, falsifiers)]
     clause_digest = digest_data({"clauses": clauses, "equivalents": declared, "small": small, "scope": within})

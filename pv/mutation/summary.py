@@ -23,6 +23,7 @@ def objections(result: MutationResult) -> list[str]:
     """Return the problems that prevent a result from being recorded as the contract's score."""
     measured = score.of(result)
     texts = [f"{t.falsifier} does not hold on the code itself: {t.detail or t.status.value}" for t in result.unfit]
+    # A declared equivalent that a falsifier kills is not equivalent: the declaration is wrong.
     texts += [
         f"declared equivalent, but {j.tried[-1]} kills it: {j.mutant.mutant.id}"
         for j in _of(result, MutantStatus.NOT_EQUIVALENT)

@@ -75,14 +75,12 @@ class NotComparable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A value that must equal result `place` of the `count` results of an equation.
+    """A value that must equal result `place` of the `count` results of an equation."""
 
-    says: a sentence with {} for the value, and {} for that of the equation. by_code: computed by the code, not from
-    another equation in float64.
-    """
-
+    # A sentence with {} for the value, and {} for that of the equation.
     says: str
     result: Tensor
+    # Computed by the code, not from another equation in float64.
     by_code: bool = True
     place: int = 0
     count: int = 1

@@ -53,6 +53,7 @@ def equations(context: Context) -> Iterator[Finding]:
     yield from _uses(contract)
     definitions, problems = parse_equations(sharing.executable(contract))
     incomplete = {name for name, _ in unknown}
+    # `use` brings equations of other contracts: their problems are reported in those files.
     for problem in problems:
         # One of another contract is reported there.
         if problem.equation in by_name and problem.equation not in incomplete:
@@ -161,6 +162,7 @@ def implemented(context: Context) -> Iterator[Finding]:
     contract = context.contract
     parsed, _ = parse_equations(sharing.executable(contract))
     declared = {equation.name for equation in contract.equations}
+    # Several falsifiers may compare the same equation with the same subject: one finding.
     seen: set[tuple[str, Target]] = set()
     for falsifier in contract.falsifiers:
         equation = parsed.get(falsifier.equation or "") if is_compared(falsifier) else None

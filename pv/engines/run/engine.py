@@ -20,9 +20,10 @@ PREDICATE_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPayload:
-    """The payload of a reference run: `callable` or `command` executes it, `test` or `observed` judges its record.
+    """The payload of a reference run: `callable` or `command` executes it, `test` or `observed` judges its
+    record.
 
-    Either part may be absent. observed: the id of a claim of `training-run`. must_reach: the run must try that claim.
+    Either part may be absent.
     """
 
     directory: str
@@ -31,7 +32,9 @@ class RunPayload:
     environment: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, Any]
     test: Function | None = None
+    # The id of a claim of `training-run`.
     observed: str = ""
+    # The run must try that claim.
     must_reach: bool = False
 
 
@@ -74,12 +77,14 @@ class RunEngine(Engine[RunPayload]):
         executes = payload.callable is not None or payload.command
         if executes and (failed := self._execute(payload, worker)) is not None:
             return failed
+        # A claim of `training-run` reads the traces; a predicate reads the record.
         if payload.observed:
             return _judged(payload, worker)
         if payload.test is None:
             return {"status": TrialStatus.HELD.value, "valid": 1}
         predicate = worker.function(payload.test)
         run = reference_run.read(Path(payload.directory))
+        # A run that failed refutes every predicate, with its reason.
         if run.failure:
             return {"status": TrialStatus.RAISED.value, "detail": run.failure, "error": run.failure, "valid": 1}
         record = {"run": run}

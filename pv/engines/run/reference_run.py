@@ -21,18 +21,16 @@ OBSERVED = "observed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """The argument `run` of a predicate: the JSON result, the traced events in order, and the run's own directory.
-
-    observed: the `Run` of `pv.suites.training_run.run` that the traces of a command show; None for a function.
-    failure: why the command failed; "" if it did not.
-    """
+    """The argument `run` of a predicate: the JSON result, the traced events in order, and the run's own directory."""
 
     arguments: Mapping[str, Any]
     device: str
     directory: Path
     result: Any
     trace: tuple[Mapping[str, Any], ...]
+    # The `Run` of `pv.suites.training_run.run` that the traces of a command show; None for a function.
     observed: Any = None
+    # Why the command failed; "" if it did not.
     failure: str = ""
 
 

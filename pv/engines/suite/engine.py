@@ -35,15 +35,14 @@ class SuiteTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuitePayload:
-    """The payload of a claim. premises: by id, with their own examples and seeds, so that their runs are shared.
-
-    ids: the ids of all claims of the suite.
-    """
+    """The payload of a claim."""
 
     claim: str
+    # The ids of all claims of the suite.
     ids: tuple[str, ...]
     bench: Function
     main: SuiteTest
+    # By id, with their own examples and seeds, so that their runs are shared.
     premises: Mapping[str, SuiteTest]
     replay: str
 

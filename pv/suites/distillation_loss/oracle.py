@@ -25,10 +25,13 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Convention:
-    """What a loss documents. divergence: forward or reverse. reduction: mean, batchmean or sum. factor: T^2 or 1."""
+    """The convention of a loss, as its attributes document it."""
 
+    # Forward or reverse.
     divergence: str = "forward"
+    # Mean, batchmean or sum.
     reduction: str = "mean"
+    # T^2 or 1.
     factor: str = "T^2"
 
     def weight(self, case: Case) -> float:

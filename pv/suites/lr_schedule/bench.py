@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from pv.suites.bench import CallableBench
 
 PEAK, LEAST = 0.1, 0.02
+# Two groups with different rates: a scheduler must keep their ratio.
 BASES = (PEAK, 0.3 * PEAK)
 NAMES = {
     "warmup": ("warmup", "warmup_steps", "num_warmup_steps", "n_warmup", "warmup_iters", "warm_up"),

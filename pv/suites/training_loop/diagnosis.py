@@ -56,8 +56,8 @@ def _moved(actual: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
             start = epoch * size + skipped + by
             expected = names[start : start + len(actual)]  # the run may end before
             if len(expected) >= min(len(actual), FEW + 1) and list(actual[: len(expected)]) == expected:
-                what = "some after the cut is skipped" if by > 0 else "some before the cut is replayed"
-                moved = f"the order of its epoch, of which {what}: {_steps(abs(by), right)}"
+                part = "some after the cut is skipped" if by > 0 else "some before the cut is replayed"
+                moved = f"the order of its epoch, of which {part}: {_steps(abs(by), right)}"
                 return (moved, *_units(skipped, skipped + by, right))
     return ()
 

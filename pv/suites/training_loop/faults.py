@@ -75,6 +75,7 @@ def zeroes_what_is_not_finite(
     return [(nats if math.isfinite(nats) else 0.0, tokens) for nats, tokens in sums]
 
 
+# A real fault of custom optimizers: state outside of `optimizer.state` is not in `state_dict`.
 class MomentsInAnAttribute(torch.optim.Optimizer):
     """SGD with momentum, which it keeps where no `state_dict` has it."""
 

@@ -63,6 +63,7 @@ def decay_of(parameter: Tensor, decay: float) -> float:
 
 def groups(job: Job, model: nn.Module) -> list[dict[str, Any]]:
     """Return the parameter groups: one for all, a second for the head, or one per parameter with its decay."""
+    # By identity: a tied head shares its parameter with the embedding.
     head = {id(parameter) for parameter in probe_of(model).head.parameters()} if job.groups else set()
     rest = [parameter for parameter in trained(model) if id(parameter) not in head]
     head_parameters = [parameter for parameter in trained(model) if id(parameter) in head]
@@ -164,6 +165,7 @@ def train_step(training: Training, window: Sequence[Batch]) -> None:
     """Take one optimizer step, then log, evaluate and save where that is due."""
     job, state = training.job, training.state
     note(training, "step_begin")
+    # The order matters: backward, check, unscale, clip, step, schedule, then logs, evaluation and checkpoint.
     state.since.append(backward(training, window))
     refuse_not_finite(state.since[-1], state.step + 1)
     # Clipping needs true gradients: divide by the scale first.
@@ -290,6 +292,7 @@ def begin(job: Job) -> Training:
     """Return the parts of a run as they are before its first step, or after the step of its checkpoint."""
     torch.manual_seed(job.seed)
     model = job.model()
+    # The optimizer is created after the model is complete: later parameters would not be trained.
     optimizer = make_optimizer(job, model)
     scheduler = make_scheduler(job, optimizer)
     training = Training(
@@ -304,6 +307,7 @@ def begin(job: Job) -> Training:
     )
     if job.resume:
         restore(training, read(job.resume))
+    # After the restore, when the first step is known.
     refuse_later_checkpoints(job.directory, training.state.step)
     return training
 

@@ -84,7 +84,7 @@ def explain_gradient(run: Run, k: int, tolerance: float) -> tuple[str, ...]:
         return exact
     # Two mistakes at once: tokens that are not to be scored, in a mean that is not over all of them. Made only now,
     # since each needs the sums of all micro-batches once more.
-    both = {f"{name}, {what}": make for what, rows in _scored_too(window) for name, make in _means(window, rows)}
+    both = {f"{name}, {labels}": make for labels, rows in _scored_too(window) for name, make in _means(window, rows)}
     exact = tuple(name for name, make in both.items() if difference(actual, make()) < allowed)
     return exact or tuple(
         f"{name}, up to a factor" for name, mistaken in gradients.items() if _parallel(actual, mistaken, allowed)

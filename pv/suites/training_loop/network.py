@@ -69,6 +69,7 @@ class Attention(nn.Module):
         """Return logits [B, T, V] of ids [B, T], padded where the mask [B, T] is False."""
         # Positions count tokens, not padding: a cumulative sum of the mask.
         hidden = self.drop(self.embed(ids) * self.scale + self.position((mask.cumsum(1) - 1).clamp(min=0)))
+        # -1e9 and not -inf: a row that sees nothing would be 0 / 0.
         scores = (hidden @ hidden.transpose(1, 2)).masked_fill(~visible(mask), -1e9)
         logits: Tensor = self.head(self.norm(hidden + scores.softmax(-1) @ hidden))
         return logits

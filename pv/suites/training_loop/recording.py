@@ -19,25 +19,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An optimizer step as the optimizer saw it.
+    """An optimizer step as the optimizer saw it."""
 
-    batches: the names in each forward in training mode since the last step. widths: the positions of a row in each of
-    these forwards. first: the weights in the first of them, empty if there was none. rates: by the name of each
-    parameter that the optimizer holds. decays: weight decay, likewise. gradient: None where a parameter had none.
-    scaled: the largest element of the gradient of the hidden states in each backward since the last step. weights:
-    after the step. state: of the optimizer, after the step, by `parameter.key`. random: a digest of the state of
-    PyTorch's default generator before the first of those forwards; "" if there was none.
-    """
-
+    # The names of the examples in every forward in training mode since the last step.
     batches: tuple[tuple[int, ...], ...]
+    # The number of positions of a row in every forward of `batches`.
     widths: tuple[int, ...]
+    # The weights before the first forward of `batches`; {} if there was none.
     first: Mapping[str, Tensor]
+    # The rate of every parameter that the optimizer holds, by name.
     rates: Mapping[str, float]
+    # The weight decay of every parameter that the optimizer holds, by name.
     decays: Mapping[str, float]
+    # The gradients by name; None for a parameter without one.
     gradient: Mapping[str, Tensor | None]
+    # The largest element of the gradient of the hidden states, for every backward since the last step.
     scaled: tuple[float, ...]
+    # The weights after the step.
     weights: Mapping[str, Tensor]
+    # The state of the optimizer after the step, by `parameter.key`.
     state: Mapping[str, Tensor]
+    # A digest of the default generator's state before the first forward of `batches`; "" without one.
     random: str
 
     @property
@@ -60,27 +62,28 @@ class Masked:
 
 @dataclass(slots=True, kw_only=True)
 class Recorder:
-    """The forwards and optimizer steps of the probe of the current run.
-
-    evaluated: the names in each forward in eval mode. graded: those of them with gradients. untrained: those of
-    forwards in training mode without a gradient. early: how many of those in eval mode precede all others. masked: the
-    rows with a mask in forwards in training mode. width: the most tokens of a row in these. widths, first: of the
-    pending forwards, as in a step.
-    """
+    """The forwards and optimizer steps of the probe of the current run."""
 
     probe: Probe | None = None
     steps: list[Step] = field(default_factory=list)
     pending: list[tuple[int, ...]] = field(default_factory=list)
+    # `pending`, `widths` and `first` become `batches`, `widths` and `first` of the next step.
     widths: list[int] = field(default_factory=list)
     first: dict[str, Tensor] = field(default_factory=dict)
+    # The names of the examples in every forward in eval mode.
     evaluated: list[tuple[int, ...]] = field(default_factory=list)
+    # The names in forwards in eval mode with gradients.
     graded: list[tuple[int, ...]] = field(default_factory=list)
+    # The names in forwards in training mode without gradients.
     untrained: list[tuple[int, ...]] = field(default_factory=list)
+    # The rows that had a mask in forwards in training mode.
     masked: list[Masked] = field(default_factory=list)
     scaled: list[float] = field(default_factory=list)
     random: str = ""
     forwards: int = 0
+    # The number of forwards in eval mode before the first one in training mode.
     early: int = 0
+    # The largest number of tokens of a row in training mode.
     width: int = 0
 
     def watch(self, probe: Probe) -> Probe:

@@ -26,30 +26,32 @@ _DISTURBANCE = itertools.count(1000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run: what the trainer reported and what was recorded.
-
-    evaluated: the names in each forward in eval mode. early: how many of these precede all others. graded: those with
-    gradients. untrained: in training mode without a gradient. leftover: those in forwards in training mode whose
-    gradient reached no step. masked: rows with their masks in forwards in training mode. width: the most tokens of a
-    row in these. weights, average: at the end.
-    best_weights: of the best checkpoint. shared: whether the average has the storage of the weights. tied: whether
-    embedding and head are one parameter at the end. done: the steps before the cut of a resumed run. started: the
-    processes and threads that it has started. The other fields are those of `Report`.
-    """
+    """The report of a trainer together with the recorded steps. Fields without a comment are those of `Report`."""
 
     job: Job
     steps: tuple[Step, ...]
+    # The names of the examples in every forward in eval mode.
     evaluated: tuple[tuple[int, ...], ...]
+    # The number of forwards in eval mode before the first one in training mode.
     early: int
+    # The names in forwards in eval mode with gradients.
     graded: tuple[tuple[int, ...], ...]
+    # The names in forwards in training mode without gradients.
     untrained: tuple[tuple[int, ...], ...]
+    # The names in forwards in training mode that no step followed.
     leftover: tuple[tuple[int, ...], ...]
+    # The rows that had a mask in forwards in training mode.
     masked: tuple[Masked, ...]
+    # The largest number of tokens of a row in training mode.
     width: int
+    # The weights, and their running average, at the end of the run.
     weights: Mapping[str, Tensor]
     average: Mapping[str, Tensor]
+    # The weights of the best checkpoint; {} if none is reported.
     best_weights: Mapping[str, Tensor]
+    # Whether the average has the storage of the weights.
     shared: bool
+    # Whether embedding and head are one parameter at the end.
     tied: bool
     logs: tuple[Mapping[str, float], ...]
     evaluations: tuple[tuple[int, float], ...]
@@ -57,7 +59,9 @@ class Run:
     checkpoints: Mapping[int, Path]
     final_step: int | None
     best: int | None
+    # The number of steps before the cut of a resumed run.
     done: int = 0
+    # The number of processes and threads that the run started.
     started: int = 0
 
     def before(self, k: int) -> Mapping[str, Tensor]:

@@ -23,15 +23,14 @@ Sums = tuple[float, int]
 
 @dataclass(slots=True)
 class State:
-    """The counters and logs of a checkpoint, besides the states of model, optimizer, schedule and random numbers.
-
-    tokens: scored since the run began. since: the sums of each micro-batch, by step, since the last log. best: the
-    least evaluation loss and its step.
-    """
+    """The counters and logs of a checkpoint, besides the states of model, optimizer, schedule and random numbers."""
 
     step: int = 0
+    # The number of scored tokens since the run began.
     tokens: int = 0
+    # The sums of each micro-batch, by step, since the last log.
     since: list[list[Sums]] = field(default_factory=list)
+    # The least evaluation loss and its step.
     best: tuple[float, int] | None = None
     logs: list[dict[str, float]] = field(default_factory=list)
     evaluations: list[tuple[int, float]] = field(default_factory=list)
@@ -109,6 +108,7 @@ def snapshot(training: Training) -> dict[str, Any]:
         "schedule": training.scheduler.last_epoch,
         "scaler": training.scaler.state_dict(),
         "average": training.average.state_dict(),
+        # Without the random state, dropout after a resume draws other numbers.
         "random": torch.get_rng_state(),
         "state": asdict(training.state),
     }
@@ -127,6 +127,7 @@ def restore(training: Training, saved: Mapping[str, Any]) -> None:
 
 def rotate(job: Job, best: tuple[float, int] | None) -> None:
     """Remove the checkpoints that do not stay."""
+    # Only after the new checkpoint is complete: a kill in between leaves too many, never too few.
     saved = checkpoints(job.directory)
     for step in saved.keys() - checkpoints_to_keep(saved, job.keep, best[1] if job.best and best else None):
         shutil.rmtree(saved[step])

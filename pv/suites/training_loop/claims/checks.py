@@ -23,16 +23,16 @@ from pv.suites.training_loop.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case of a test. fault: what is wrong, "" if nothing. causes: the known mistakes that give exactly this fault.
-
-    hint: printed where no cause is known. untried: why the case says nothing, although it should: the run is not about
-    the claim; "" if it is.
-    """
+    """One case of a test."""
 
     run: Run
+    # The fault; "" if there is none.
     fault: str = ""
+    # The known mistakes that give exactly this fault.
     causes: tuple[str, ...] = ()
+    # Printed where no cause is known.
     hint: str = ""
+    # The reason why the run of the case cannot judge the claim; "" if it can.
     untried: str = ""
 
 
@@ -46,10 +46,10 @@ PRECISION = (
 Cases: TypeAlias = dict[str, Case]
 
 
-def require(reported: object, what: str, hint: str) -> None:
+def require(reported: object, feature: str, hint: str) -> None:
     """Raise SkipTest if an adapter has not reported something at all: that says nothing of the trainer."""
     if not reported:
-        raise SkipTest(f"the adapter reports no {what}; {hint}")
+        raise SkipTest(f"the adapter reports no {feature}; {hint}")
 
 
 def require_steps(*runs: Run) -> None:
@@ -105,6 +105,7 @@ def judge(cases: Cases, unexplained: str = "") -> None:
             raise SkipTest(f"{name}: {untried[name]}")
         return
     name, causes = most_informative({name: case.causes for name, case in failed.items()})
+    # All failing cases are listed, so that a user sees whether accumulation matters.
     which = "all" if len(failed) == len(cases) else "; ".join(failed)
     share = f" ({len(failed)} of {len(cases)} cases fail: {which})" if len(cases) > 1 else ""
     hint = "" if causes else failed[name].hint or unexplained
@@ -133,7 +134,7 @@ def format_causes(causes: tuple[str, ...]) -> str:
     return f"; it is {', or '.join(causes)}" if causes else ""
 
 
-def unchanged(bench: Bench, with_it: Job, off: str, what: str, count: Callable[[Run], int]) -> Cases:
+def unchanged(bench: Bench, with_it: Job, off: str, name: str, count: Callable[[Run], int]) -> Cases:
     """Return a case for each accumulation: the run must equal, bit for bit, the run in which the cadence `off` is 0.
 
     count: of what a run shows of it. Where there is no more of it than in the other run, two runs are compared that do
@@ -147,13 +148,13 @@ def unchanged(bench: Bench, with_it: Job, off: str, what: str, count: Callable[[
         same = run.order == plain.order and not different(run.weights, plain.weights)
         # Equal runs prove nothing if the adapter ignored the setting.
         if same and not (run.steps and count(run) > count(plain)):
-            why = f"the run where `job.{off}` is 0 has as many {what} as the one where it is {getattr(job, off)}"
+            why = f"the run where `job.{off}` is 0 has as many {name} as the one where it is {getattr(job, off)}"
             hint = f"let the adapter make none where it is 0, and some where it is not ({count(run)} are seen)"
             cases[f"accumulation {accumulate}"] = Case(run, untried=f"{why}, or no step is taken: {hint}")
             continue
-        fault = "" if same else f"beside the run without {what}, {first_difference(run, plain)}"
+        fault = "" if same else f"beside the run without {name}, {first_difference(run, plain)}"
         beside = off != "eval_every" and len(run.evaluated) > len(plain.evaluated)
-        changing = f"the evaluations that come with {what}" if beside else what
+        changing = f"the evaluations that come with {name}" if beside else name
         causes = (f"{explain_difference(run, plain)} that {changing} change",) if fault else ()
         cases[f"accumulation {accumulate}"] = Case(run, fault, causes)
     return cases
@@ -165,6 +166,7 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
     if not step.batches:
         causes = ("a training in eval mode",) if trains_in_eval_mode(run) else ()
         return Case(run, "the optimizer steps without a forward in training mode since the last step", causes)
+    # The oracle computes the token mean at the weights before the step, over exactly the examples that the step used.
     right = sums(run.before(k), run.named(step.names))
     expected = {name: tensor / max(right.tokens, 1) for name, tensor in right.gradient.items()}
     off = difference(step.gradient, expected)

@@ -30,6 +30,7 @@ from pv.suites.training_loop.run import Run
 
 def falsify_clipping_scales_the_window(bench: Bench) -> None:
     cases: Cases = {}
+    # One limit that always clips, and one that never does.
     for accumulate, limit in product((1, 2), (0.1, 3.0)):
         run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, epochs=2))
         require_forwards(run)

@@ -46,9 +46,10 @@ def falsify_each_example_once_an_epoch(bench: Bench, **shape: Any) -> None:
     if bench.missing("", ("short_windows",)):
         _judge_passes(run)
     elif len(names) != n * epochs:
-        what = f"{epochs} x {n} examples are to be consumed, and {len(names)} are: {names}"
-        refute(what, run, _lost(run, n * epochs - len(names)))
+        fault = f"{epochs} x {n} examples are to be consumed, and {len(names)} are: {names}"
+        refute(fault, run, _lost(run, n * epochs - len(names)))
     for epoch in range(len(names) // n):
+        # Order is free within an epoch; the set of examples is not.
         part = sorted(names[epoch * n : (epoch + 1) * n])
         if part != list(range(1, n + 1)):
             refute(f"epoch {epoch + 1} consumes the examples {part}, not 1 to {n} once each", run)
@@ -162,6 +163,7 @@ def falsify_workers_change_nothing(bench: Bench) -> None:
         refute(
             f"beside the run without workers, with 2 workers {difference}", workers, _causes_of_workers(alone, workers)
         )
+    # Equal runs prove nothing if no worker was started.
     if workers.started <= alone.started:
         hint = "hand it to the loader of the training data, or name `workers` as missing in `features`"
         raise SkipTest(f"with `job.workers` 2, no more processes or threads are started than with 0: {hint}")
@@ -184,6 +186,7 @@ def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
 @given(**shapes())
 def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> None:
     run = bench.run(job(**shape))
+    # A loop that fills windows up may have fewer micro-batches left over than a window needs.
     full = bool(bench.missing("", ("short_windows",)))
     if len(run.leftover) > (run.job.accumulate - 1 if full else 0):
         causes = () if full else _causes_of_leftover(bench, run)
@@ -239,6 +242,7 @@ def steps_of_epoch(run: Run) -> int:
 def falsify_steps_of_an_epoch(bench: Bench, **shape: Any) -> None:
     run = bench.run(job(**shape))
     expected, shape_of = run.job.epochs * steps_of_epoch(run), f"{run.job.epochs} x {len(run.job.train)} examples"
+    # Without short windows, an epoch may end inside a window: fewer steps are allowed.
     window = run.job.batch * run.job.accumulate
     least = run.job.epochs * len(run.job.train) // window if bench.missing("", ("short_windows",)) else expected
     if not least <= len(run.steps) <= expected:

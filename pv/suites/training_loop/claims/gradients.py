@@ -52,6 +52,7 @@ OTHER_LOSS = (
 
 def falsify_equal_full_windows(bench: Bench) -> None:
     cases: Cases = {}
+    # Equal examples in full windows: even a loop that averages the means of micro-batches is right here.
     for batch, accumulate in product((1, 2), (1, 2, 3)):
         run = bench.run(job(equal(2 * batch * accumulate), batch=batch, accumulate=accumulate, epochs=2))
         cases |= gradient_cases(bench, run)
@@ -79,6 +80,7 @@ def _micro_batches(shape: Mapping[str, Any]) -> int:
 @first(**DISTINGUISHING)
 @given(**shapes(2))
 def falsify_unequal_full_windows(bench: Bench, **shape: Any) -> None:
+    # At least one full window; the short ones are another claim.
     assume(_micro_batches(shape) >= shape["accumulate"])
     judge(unequal_cases(bench, shape, lambda taken, planned: taken == planned))
 
@@ -94,6 +96,7 @@ def falsify_equal_partial_windows(bench: Bench) -> None:
 @first(**DISTINGUISHING)
 @given(**shapes(2))
 def falsify_unequal_partial_windows(bench: Bench, **shape: Any) -> None:
+    # At least one short window, else there is nothing to judge.
     assume(_micro_batches(shape) % shape["accumulate"])
     judge(unequal_cases(bench, shape, lambda taken, planned: taken < planned))
 
@@ -222,7 +225,7 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
             f"the optimizer holds {sorted(held)}, and {sorted(expected)} are to be trained" if held != expected else ""
         )
         mistakes = {HOLDS_FROZEN: held - expected, "left out of the optimizer ({})": expected - held}
-        causes = tuple(what.format(", ".join(sorted(names))) for what, names in mistakes.items() if names)
+        causes = tuple(cause.format(", ".join(sorted(names))) for cause, names in mistakes.items() if names)
         cases["embedding frozen" if frozen else "nothing frozen"] = Case(run, fault, causes)
     judge(cases)
 
@@ -240,6 +243,7 @@ def falsify_end_token_is_scored(bench: Bench) -> None:
     end = int(cast("Any", bench.trainer).end)
     if not 0 <= end < VOCABULARY:
         raise SkipTest(f"the end token {end} is not below {VOCABULARY}, the number of tokens of the suite's model")
+    # The first token names the example, so the end token must not be a name.
     names = [name for name in range(*NAMES) if name != end]
     train = tuple(ending(name, length, end) for name, length in zip(names, (5, 3, 5, 4, 5, 2, 5, 5), strict=False))
     cases: Cases = {}
@@ -288,6 +292,7 @@ def _spoilt_case(bench: Bench, plain: Run, spoiled: Job, at: int) -> Case:
         late = k < len(steps) - (not pending)
         return Case(plain, f"{_after(k, broken)}, and the error is raised later", (SPOILT,)) if late else Case(plain)
     batches = [batch for step in run.steps for batch in step.batches] + [*run.leftover]
+    # The loop stopped before the bad micro-batch, so nothing was tried.
     if at >= len(batches):
         raise SkipTest(f"micro-batch {at + 1}, whose loss is not finite, was not seen in training mode")
     for k, broken in _spoiled(run.steps):

@@ -82,8 +82,8 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
     # A loop that resets its sums with each epoch logs another window wherever the last log was in another epoch.
     begin, last = (k - 1) // per_epoch * per_epoch, k - run.job.log_every
     if begin != last:
-        what = "the token mean of the epoch so far" if begin < last else RESET
-        mistakes[what] = token_mean([_total(batch_sums(run, i)) for i in range(begin, k)])
+        name = "the token mean of the epoch so far" if begin < last else RESET
+        mistakes[name] = token_mean([_total(batch_sums(run, i)) for i in range(begin, k)])
     if k > run.job.log_every:
         before = [_total(batch_sums(run, i)) for i in range(k)]
         mistakes["the loss since the last log / the tokens of the whole run"] = (

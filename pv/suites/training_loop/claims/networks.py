@@ -39,7 +39,7 @@ NEAR_LOSS = 1e-4
 """How far a loss may be off, relative; networks compute it in float32."""
 
 
-def own(bench: Bench) -> WithNetwork:
+def network_adapter(bench: Bench) -> WithNetwork:
     return cast("WithNetwork", bench.trainer)
 
 
@@ -58,7 +58,7 @@ def awake(network: nn.Module) -> nn.Module:
 
 def forward(bench: Bench) -> Logits:
     """Return the forward of a new network. Raise SkipTest if its logits do not depend on the tokens."""
-    trainer = own(bench)
+    trainer = network_adapter(bench)
     network = awake(trainer.network())
 
     def logits(rows: Sequence[Row]) -> Sequence[Tensor]:
@@ -73,17 +73,21 @@ def forward(bench: Bench) -> Logits:
 
 
 def falsify_no_position_sees_later_tokens(bench: Bench) -> None:
-    assert_no_later_token_is_seen(forward(bench), own(bench).tokens)
+    assert_no_later_token_is_seen(forward(bench), network_adapter(bench).tokens)
 
 
 def falsify_padding_is_not_seen(bench: Bench) -> None:
-    logits, rows = forward(bench), rows_of(own(bench).tokens)
+    logits, rows = forward(bench), rows_of(network_adapter(bench).tokens)
     assert_rows_are_as_alone(logits, logits, rows, lambda: _of_padding(bench))
 
 
 def _of_padding(bench: Bench) -> str:
     """Name the known mistake: change the embeddings of the padding, and see whether the logits change."""
-    trainer, network, rows = own(bench), own(bench).network(), rows_of(own(bench).tokens)
+    trainer, network, rows = (
+        network_adapter(bench),
+        network_adapter(bench).network(),
+        rows_of(network_adapter(bench).tokens),
+    )
     changed = False
 
     def shift(module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
@@ -119,11 +123,11 @@ def _padding(ids: Tensor, rows: Sequence[Row]) -> Tensor | None:
 
 
 def falsify_eval_mode_draws_nothing(bench: Bench) -> None:
-    assert_nothing_is_drawn(forward(bench), rows_of(own(bench).tokens))
+    assert_nothing_is_drawn(forward(bench), rows_of(network_adapter(bench).tokens))
 
 
 def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
-    trainer = own(bench)
+    trainer = network_adapter(bench)
     if not trainer.frozen:
         raise NotClaimed("no frozen parts: `frozen` of the adapter is empty")
     named = dict(trainer.network().named_parameters())
@@ -156,8 +160,8 @@ def _parameter_names(network: nn.Module, optimizer: Optimizer) -> list[str]:
 
 
 def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
-    network = own(bench).network()
-    held = _parameter_names(network, own(bench).network_optimizer(network))
+    network = network_adapter(bench).network()
+    held = _parameter_names(network, network_adapter(bench).network_optimizer(network))
     trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
     foreign = {name for name in held if name.endswith(OTHER)}
     faults = {
@@ -166,12 +170,14 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
         "is frozen, and the optimizer holds it": sorted(set(held) - set(trained) - foreign),
         "is in two groups of the optimizer": sorted({name for name in held if held.count(name) > 1}),
     }
-    assert not any(faults.values()), "; ".join(f"{', '.join(who)} {what}" for what, who in faults.items() if who)
+    assert not any(faults.values()), "; ".join(
+        f"{', '.join(names)} {fault}" for fault, names in faults.items() if names
+    )
 
 
 def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
-    network = own(bench).network()
-    optimizer = own(bench).network_optimizer(network)
+    network = network_adapter(bench).network()
+    optimizer = network_adapter(bench).network_optimizer(network)
     names = _parameter_names(network, optimizer)
     held = [(group, parameter) for group in optimizer.param_groups for parameter in group["params"]]
     decays = [float(group.get("weight_decay", 0.0)) for group, _ in held]
@@ -186,8 +192,8 @@ def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
 
 
 def falsify_order_of_the_parameters(bench: Bench) -> None:
-    networks = [own(bench).network() for _ in range(8)]  # together, so that no address is used twice
-    orders = [_parameter_names(network, own(bench).network_optimizer(network)) for network in networks]
+    networks = [network_adapter(bench).network() for _ in range(8)]  # together, so that no address is used twice
+    orders = [_parameter_names(network, network_adapter(bench).network_optimizer(network)) for network in networks]
     other_orders = [order for order in orders if order != orders[0]]
     assert not other_orders, (
         f"the optimizers of two equal networks hold {orders[0]} and {other_orders[0]}: "
@@ -210,8 +216,8 @@ def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, a
     network.zero_grad()
     with register_module_forward_hook(lambda module, *_: called.append(type(module).__name__)):
         torch.manual_seed(1)
-        rows = rows_of(own(bench).tokens)
-        loss = own(bench).network_loss(network, rows, checkpointing=checkpointing, autocast=autocast)
+        rows = rows_of(network_adapter(bench).tokens)
+        loss = network_adapter(bench).network_loss(network, rows, checkpointing=checkpointing, autocast=autocast)
         loss.backward()
     gradient = {
         name: parameter.grad.clone() for name, parameter in network.named_parameters() if parameter.grad is not None
@@ -220,7 +226,7 @@ def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, a
 
 
 def falsify_loss_is_the_token_mean(bench: Bench) -> None:
-    trainer, rows = own(bench), rows_of(own(bench).tokens)
+    trainer, rows = network_adapter(bench), rows_of(network_adapter(bench).tokens)
     network = trainer.network().eval()
     with torch.no_grad():
         actual = float(trainer.network_loss(network, rows, checkpointing=False, autocast=False))
@@ -263,7 +269,7 @@ def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[
 
 
 def falsify_trained_parameters_have_gradients(bench: Bench) -> None:
-    network = awake(own(bench).network())
+    network = awake(network_adapter(bench).network())
     gradients = backward(bench, network).gradient
     trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
     missing = [name for name in trained if name not in gradients or not gradients[name].any()]
@@ -273,7 +279,7 @@ def falsify_trained_parameters_have_gradients(bench: Bench) -> None:
 
 
 def falsify_checkpointing_changes_no_gradient(bench: Bench) -> None:
-    network = own(bench).network()
+    network = network_adapter(bench).network()
     plain, again = backward(bench, network), backward(bench, network, checkpointing=True)
     if again.forwards == plain.forwards and again.gradient.keys() == plain.gradient.keys():
         raise SkipTest("network_loss(checkpointing=True) computes nothing twice: turn checkpointing on in it")
@@ -288,7 +294,7 @@ def falsify_checkpointing_changes_no_gradient(bench: Bench) -> None:
 
 
 def falsify_autocast_changes_little(bench: Bench) -> None:
-    network = own(bench).network().eval()  # dropout draws other numbers in bfloat16
+    network = network_adapter(bench).network().eval()  # dropout draws other numbers in bfloat16
     plain, low = backward(bench, network), backward(bench, network, autocast=True)
     if torch.equal(plain.loss, low.loss):
         raise SkipTest("network_loss(autocast=True) has the loss in full precision: turn autocast on in it")
@@ -309,11 +315,13 @@ def _apart(plain: Backward, other: Backward) -> tuple[float, str]:
 
 
 def falsify_evaluation_leaves_the_modes(bench: Bench) -> None:
-    network = own(bench).network()
+    network = network_adapter(bench).network()
     before = {name: module.training for name, module in network.named_modules()}
     parts, called = set(network.modules()), []
+    # A hook shows whether the network was evaluated at all.
     with register_module_forward_hook(lambda module, *_: called.append(module in parts)):
-        own(bench).evaluate_network(network)
+        network_adapter(bench).evaluate_network(network)
+    # The mode of the root and of every part: an evaluation must restore all of them.
     changed = {name or "the network": module.training for name, module in network.named_modules()}
     changed = {name: mode for name, mode in changed.items() if mode != before["" if name == "the network" else name]}
     modes = ", ".join(f"{name} is in {'training' if mode else 'eval'} mode" for name, mode in changed.items())
@@ -323,9 +331,11 @@ def falsify_evaluation_leaves_the_modes(bench: Bench) -> None:
 
 
 def falsify_frozen_parts_are_in_eval_mode(bench: Bench) -> None:
-    network = own(bench).network()
+    network = network_adapter(bench).network()
     parts = [name for name, module in network.named_modules() if name and _is_frozen(bench, name, module)]
-    assert parts, f"no module has frozen parameters alone; frozen are {', '.join(own(bench).frozen) or 'none'}"
+    assert parts, (
+        f"no module has frozen parameters alone; frozen are {', '.join(network_adapter(bench).frozen) or 'none'}"
+    )
     inside = {
         name: module for name, module in network.named_modules() if any(f"{name}.".startswith(f"{p}.") for p in parts)
     }
@@ -338,7 +348,9 @@ def falsify_frozen_parts_are_in_eval_mode(bench: Bench) -> None:
 def _is_frozen(bench: Bench, name: str, module: nn.Module) -> bool:
     """Return whether a module has parameters, all of which the adapter calls frozen."""
     names = [f"{name}.{parameter}" for parameter, _ in module.named_parameters()]
-    return bool(names) and all(any(fnmatch(name, pattern) for pattern in own(bench).frozen) for name in names)
+    return bool(names) and all(
+        any(fnmatch(name, pattern) for pattern in network_adapter(bench).frozen) for name in names
+    )
 
 
 Pairs = list[tuple[str, str]]
@@ -353,7 +365,7 @@ FEW, APART = 2e-3, 0.3
 
 
 def falsify_tied_weights_are_one_parameter(bench: Bench) -> None:
-    network = own(bench).network()
+    network = network_adapter(bench).network()
     # Modules, parameters and uses are compared separately: a tie can break at any of the three.
     pairs = tied_pairs(bench, network)
     if not pairs:
@@ -379,6 +391,7 @@ def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
     if declared is not None:
         return [(a, b) for a, b in declared]
     named = _named_with_duplicates(network)
+    # Also duplicates: a tied parameter has two names, and only the first is listed otherwise.
     modules = dict(network.named_modules(remove_duplicate=False))
     weights = {
         kind: [f"{name}.weight" for name, module in modules.items() if isinstance(module, kind)]
@@ -450,14 +463,14 @@ def _slope(bench: Bench, network: nn.Module, weight: Tensor, direction: Tensor) 
 
 def _network_loss(bench: Bench, network: nn.Module) -> Tensor:
     torch.manual_seed(1)
-    rows = rows_of(own(bench).tokens)
-    return own(bench).network_loss(network, rows, checkpointing=False, autocast=False)
+    rows = rows_of(network_adapter(bench).tokens)
+    return network_adapter(bench).network_loss(network, rows, checkpointing=False, autocast=False)
 
 
 def _take_steps(bench: Bench, network: nn.Module, optimizer: Optimizer | None = None) -> None:
     """Take steps with the loop's optimizer of the network, which is created unless it is passed."""
     network.train()
-    optimizer = own(bench).network_optimizer(network) if optimizer is None else optimizer
+    optimizer = network_adapter(bench).network_optimizer(network) if optimizer is None else optimizer
     for group in optimizer.param_groups:
         group["lr"] = STEP_RATE
     for _ in range(STEPS):
@@ -467,31 +480,32 @@ def _take_steps(bench: Bench, network: nn.Module, optimizer: Optimizer | None = 
 
 
 def falsify_steps_change_the_trained_parameters(bench: Bench) -> None:
-    network = own(bench).network()
+    network = network_adapter(bench).network()
     before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
     _take_steps(bench, network)
     changed = {name for name, parameter in network.named_parameters() if not torch.equal(parameter, before[name])}
     trained = {name for name, parameter in network.named_parameters() if parameter.requires_grad}
     faults = {
+        # Both directions: frozen parameters that move, and trained ones that do not.
         "has requires_grad False and changes: a forward or a step writes to it": sorted(changed - trained),
         "has requires_grad True and does not change": sorted(trained - changed),
     }
-    wrong = [f"{', '.join(names)} {what}" for what, names in faults.items() if names]
+    wrong = [f"{', '.join(names)} {fault}" for fault, names in faults.items() if names]
     assert not wrong, f"after {STEPS} steps, {'; '.join(wrong)}"
 
 
 def falsify_state_dict_of_the_optimizer_is_whole(bench: Bench) -> None:
-    network = own(bench).network()
-    optimizer = own(bench).network_optimizer(network)
+    network = network_adapter(bench).network()
+    optimizer = network_adapter(bench).network_optimizer(network)
     _take_steps(bench, network, optimizer)
     saved = io.BytesIO()
     # Through a file, as a checkpoint: references that stay alive in memory would hide what is not saved.
     torch.save((network.state_dict(), optimizer.state_dict()), saved)
     saved.seek(0)
     weights, state = torch.load(saved, weights_only=False)
-    again = own(bench).network()
+    again = network_adapter(bench).network()
     again.load_state_dict(weights)
-    restored = own(bench).network_optimizer(again)
+    restored = network_adapter(bench).network_optimizer(again)
     restored.load_state_dict(state)
     before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
     _take_steps(bench, network, optimizer)

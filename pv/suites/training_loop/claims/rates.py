@@ -39,6 +39,7 @@ def linear(job: Job, done: int, planned: int, first: int = 0) -> float:
 def schedule_of(bench: Bench, run: Run) -> Schedule:
     """Return the schedule that the trainer documents, or the job's with the beginning that the run has."""
     documented: Callable[[Job, int, int], float] | None = getattr(bench.trainer, "expected_rate", None)
+    # Two conventions of a warm-up: it begins with 0, or with peak / steps; the first step shows which.
     above = run.job.warmup > 0 and any(close(step.rate, run.job.rate / run.job.warmup) for step in run.steps[:1])
     return partial(documented, run.job) if documented else partial(linear, run.job, first=int(above))
 
@@ -53,6 +54,7 @@ def scheduled(bench: Bench) -> Iterator[tuple[str, Run]]:
 def falsify_rate_of_each_step(bench: Bench) -> None:
     cases: Cases = {}
     for case, run in scheduled(bench):
+        # The schedule must span the steps that the run takes, not the epochs, if `max_steps` is set.
         planned = run.job.max_steps or _steps_of_epochs(bench, run)
         actual = [step.rate for step in run.steps]
         expected = [schedule_of(bench, run)(k, planned) for k in range(planned)]
@@ -187,6 +189,7 @@ def _flat(rates: Iterable[Mapping[str, float]]) -> list[float]:
 
 def falsify_rates_do_not_depend_on_accumulation(bench: Bench) -> None:
     cases: Cases = {}
+    # Equally many steps for every accumulation, so rates must be equal step by step.
     plain = _rates(bench, _stepping_job(1))
     for accumulate in (2, 3):
         run = bench.run(_stepping_job(accumulate))
