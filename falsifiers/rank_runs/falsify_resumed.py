@@ -89,6 +89,7 @@ def falsify_other_ranks_are_refused(subject: Any) -> None:
 
 @given(strategy=STRATEGIES, rank=st.integers(1, 2), damaged=st.booleans())
 @example(strategy="fsdp2", rank=2, damaged=True)
+@example(strategy="ddp", rank=1, damaged=False)
 def falsify_unequal_checkpoints_are_refused(subject: Any, strategy: str, rank: int, damaged: bool) -> None:
     """One rank has a disk of its own, where a file of the checkpoint is damaged, or its manifest is another."""
     with scratch() as directory:
