@@ -49,6 +49,7 @@ def validate(
         _dry_run(form, outputs, pairs(subjects), options)
     files = [output(text, formats()) for text in outputs]
     base = _base(baseline, options["paths"])
+    # An unchanged project needs neither workers nor lint: the whole report is cached.
     remembered = Remembered({**options, "subjects": pairs(subjects)})
     if (cached := remembered.recall()) is not None:
         print_and_exit(cached, form, files, verbose, _compared(base, cached, fail_on, options["paths"]))

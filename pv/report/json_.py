@@ -155,6 +155,7 @@ def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, object]:
 def _counterexample(example: Counterexample | None) -> dict[str, object] | None:
     if example is None:
         return None
+    # `asdict` leaves tuples and mappings, which would not compare equal to what is read back.
     lists = {"frames": list(example.frames), "code": [asdict(span) for span in example.code]}
     return asdict(example) | {"arguments": dict(example.arguments), **lists}
 

@@ -23,6 +23,7 @@ MAX_RESULTS = 5000  # GitHub's code scanning shows no more, and takes at most 25
 def render(report: Report, view: View) -> str:
     """Return one SARIF log, worst result first. Claims that hold are left out: a viewer would list them as alerts."""
     results = list(_results(report, view))
+    # SARIF results refer to rules by index, and several results may share a rule.
     rules = {rule["id"]: rule for rule, _ in results}
     indices = {id_: index for index, id_ in enumerate(rules)}
     shown = [result | {"ruleIndex": indices[result["ruleId"]]} for _, result in results]
@@ -134,6 +135,7 @@ def _result(rule: str, level: str, text: str, names: Mapping[str, str]) -> dict[
 def _place(location: Location, folder: str) -> dict[str, object]:
     path = PurePath(folder) / location.path
     uri = quote(path.as_posix().encode("utf-8", "backslashreplace"))
+    # A relative path is resolved against the root of the repository, an absolute one is a file outside of it.
     artifact = {"uri": f"file://{uri}"} if path.is_absolute() else {"uri": uri, "uriBaseId": "%SRCROOT%"}
     return {"artifactLocation": artifact, "region": {"startLine": location.line, "startColumn": location.column}}
 

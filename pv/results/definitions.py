@@ -144,6 +144,7 @@ def _holds(new: str, old: str) -> bool:
     outer, inner = RANGE.fullmatch(new), RANGE.fullmatch(old)
     if outer is None or inner is None or any(outer[part] != inner[part] for part in ("before", "after")):
         return False
+    # The pattern also matches text such as `1e..2`, which is no number.
     try:
         return float(outer["low"]) <= float(inner["low"]) and float(inner["high"]) <= float(outer["high"])
     except ValueError:

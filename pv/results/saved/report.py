@@ -200,6 +200,7 @@ def _report(data: Mapping[str, Any]) -> Report:
         files=data.get("files", {}),
         project=data["project"],
     )
+    # Guards against files that were edited by hand, and against rules that changed without a new version of the format.
     if report.exit_code != data["exit_code"]:
         raise _Damaged(f"its exit code is {data['exit_code']}, its contracts give {report.exit_code}")
     return report
