@@ -97,7 +97,7 @@ def _keys(
             yield key, f"{key}{place} changed: {_format_value(new, old)}, was {_format_value(old, new)}"
 
 
-def _same(old: Any, new: Any, *, code: bool) -> bool:
+def _same(old: object, new: object, *, code: bool) -> bool:
     """Return whether two values are equal.
 
     Args:
@@ -151,7 +151,7 @@ def _holds(new: str, old: str) -> bool:
         return False
 
 
-def _format_value(value: Any, other: Any) -> str:
+def _format_value(value: object, other: object) -> str:
     """Return a value as text; for two mappings only the entries that differ."""
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         value = {key: item for key, item in value.items() if key not in other or other[key] != item}
