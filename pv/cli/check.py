@@ -27,7 +27,7 @@ class _CheckCommand(click.Command):
             position = args.index("--")
             ctx.obj = args[position + 1 :]
             args = args[:position]
-        else:
+        elif not set(args) & set(ctx.help_option_names):  # help must stay fast, and this loads another module
             self._refuse_command_without_mark(args)
         return super().parse_args(ctx, args)
 
