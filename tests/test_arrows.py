@@ -30,7 +30,7 @@ ROOMS: dict[str, str] = {
     "report": "errors contract equations engines results",
     "commands": "errors contract source observe suites linting results workers mutation engines",
     "pytest_plugin": "errors contract source instrument engines results workers",
-    "cli": "errors contract observe linting mutation report commands",
+    "cli": "errors contract observe results linting mutation report commands",
 }
 THIRD_PARTIES: dict[str, str] = {
     "contract": "cattrs yaml jsonschema",

@@ -5,15 +5,18 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.core import ParameterSource
 
 from pv.cli.options import CHECK
 from pv.cli.validate import print_and_exit
-from pv.commands.terminal import folder, live, output, print_whole, screen, write
+from pv.commands.terminal import folder, live, output, print_whole, terminal_width, uses_color, write
 from pv.report import formats, render
+
+if TYPE_CHECKING:
+    from pv.commands.observed import ObservedRun
 
 
 class _CheckCommand(click.Command):
@@ -24,7 +27,7 @@ class _CheckCommand(click.Command):
             position = args.index("--")
             ctx.obj = args[position + 1 :]
             args = args[:position]
-        else:
+        elif not set(args) & set(ctx.help_option_names):  # help must stay fast, and this loads another module
             self._refuse_command_without_mark(args)
         return super().parse_args(ctx, args)
 
@@ -100,7 +103,13 @@ def check(
     in_save: bool,
     extend: str,
     against: str,
-    **options: Any,
+    suite: str,
+    only: Sequence[str],
+    jobs: int | None,
+    fail_fast: bool,
+    seed: int,
+    replay: str,
+    spawn: bool,
 ) -> None:
     """Judge a training script by one run of it, unchanged; or attack a trainer with an adapter.
 
@@ -127,20 +136,25 @@ def check(
         _refuse(typed, ("subject", *ONLY_FOR_SUBJECTS), "with a command or --trace alone")
         if command is None:
             _refuse(typed, COMPARISONS, "without a command")
-        settings: dict[str, Any] = {
-            "steps": steps or 0,
-            "sample": sample or 1,
-            "trace": trace,
-            "keep_compile": keep_compile,
-            "probes": not no_probes,
-            "cut": cut,
-            "resume": resume,
-            "in_save": in_save,
-            "extend": extend,
-            "against": against,
-            "only": options["only"],
-        }
-        _check_run(command, form, files, settings, verbose=verbose, hints=hints)
+        from pv.commands.observed import check_run
+
+        if command == []:
+            raise click.UsageError("no command after --: pv check -- python train.py")
+        observed = check_run(
+            command or (),
+            steps=steps or 0,
+            sample=sample or 1,
+            trace=trace,
+            keep_compile=keep_compile,
+            probes=not no_probes,
+            cut=cut,
+            resume=resume,
+            in_save=in_save,
+            extend=extend,
+            against=against,
+            only=only,
+        )
+        _print_run(observed, form, files, verbose=verbose, hints=hints)
     if subject is None:
         raise click.UsageError("missing SUBJECT or a command: pv check adapter:Adapter, or pv check -- python train.py")
     _refuse(typed, ONLY_FOR_COMMANDS, "with a SUBJECT")
@@ -149,7 +163,17 @@ def check(
 
     with live() as on_progress:
         try:
-            report = run(subject, on_progress=on_progress, **options)
+            report = run(
+                subject,
+                suite=suite,
+                only=only,
+                jobs=jobs,
+                fail_fast=fail_fast,
+                seed=seed,
+                replay=replay,
+                spawn=spawn,
+                on_progress=on_progress,
+            )
         except Interrupted as stop:
             report = stop.report
     print_and_exit(report, form, files, verbose)
@@ -163,45 +187,31 @@ def _refuse(typed: set[str], names: Sequence[str], where: str) -> None:
         raise click.UsageError(f"{name} has no effect {where}")
 
 
-def _check_run(
-    command: list[str] | None,
-    form: str,
-    files: Sequence[tuple[str, Path]],
-    settings: dict[str, Any],
-    *,
-    verbose: bool,
-    hints: bool,
+def _print_run(
+    observed: "ObservedRun", form: str, files: Sequence[tuple[str, Path]], *, verbose: bool, hints: bool
 ) -> NoReturn:
-    """Observe a command, or read its traces; print the report, write its files, and exit.
+    """Print the report of an observed run, write its files, and exit.
 
     Args:
-        command: The words of the command; None to read traces only.
+        observed: The run.
         form: The format on standard output.
         files: Further formats and their files.
-        settings: The keyword arguments of `check_run`.
         verbose: Show all details.
         hints: Show hints.
     """
-    from pv.commands.observed import check_run
     from pv.commands.observed_text import render as render_run
 
-    if command == []:
-        raise click.UsageError("no command after --: pv check -- python train.py")
-    observed = check_run(command or (), **settings)
-    options: dict[str, Any] = {"verbose": verbose, "folder": folder()}
-    text = (
-        render_run(observed, verbose=verbose, hints=hints)
-        if form == "text"
-        else render(observed.report, form, **screen(), **options)
-    )
-    print_whole(text)
+    # Text has the findings and figures of a run; the other formats take its report, as for a validation.
+    if form == "text":
+        print_whole(render_run(observed, verbose=verbose, hints=hints))
+    else:
+        report, color, width = observed.report, uses_color(), terminal_width()
+        print_whole(render(report, form, color=color, width=width, verbose=verbose, folder=folder()))
     for kind, file in files:
-        write(
-            file,
-            render_run(observed, verbose=True, hints=hints)
-            if kind == "text"
-            else render(observed.report, kind, **options),
-        )
+        if kind == "text":
+            write(file, render_run(observed, verbose=True, hints=hints))
+        else:
+            write(file, render(observed.report, kind, verbose=verbose, folder=folder()))
     sys.exit(observed.exit_code)
 
 

@@ -4,12 +4,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from pv.cli.options import baseline, form, outputs, taking
-from pv.commands.terminal import folder, output, print_whole, screen, write
+from pv.commands.terminal import folder, output, print_whole, terminal_width, uses_color, write
 from pv.report import FORMATS, MAX_BYTES, formats, render
 
 
@@ -53,10 +52,22 @@ def report(
     merged = read(files, partial=partial)
     base = bases.read(baseline, merged.project.values()) if baseline is not None else None
     compared = bases.compared(base, merged, fail_on) if base is not None else None
-    options: dict[str, Any] = {"verbose": verbose, "compared": compared, "max_bytes": max_bytes, "folder": folder()}
-    print_whole(render(merged, form, **screen(), **options))
+    shown = render(
+        merged,
+        form,
+        color=uses_color(),
+        width=terminal_width(),
+        verbose=verbose,
+        compared=compared,
+        max_bytes=max_bytes,
+        folder=folder(),
+    )
+    print_whole(shown)
     for kind, file in targets:
-        write(file, render(merged, kind, **options))
+        write(
+            file,
+            render(merged, kind, verbose=verbose, compared=compared, max_bytes=max_bytes, folder=folder()),
+        )
     if form == "github" and os.environ.get("GITHUB_STEP_SUMMARY"):
         _summarize(
             Path(os.environ["GITHUB_STEP_SUMMARY"]),

@@ -1,16 +1,29 @@
 """The commands that run the claims of contracts: validate, compare, mutate."""
 
-import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from pv.cli.options import COMPARE, MUTATE, VALIDATE
-from pv.commands.terminal import folder, live, output, pairs, print_whole, screen, uncollected, write
+from pv.commands.terminal import (
+    folder,
+    live,
+    output,
+    pairs,
+    print_whole,
+    terminal_width,
+    uncollected,
+    uses_color,
+    write,
+)
 from pv.report import COMPARISON_FORMATS, formats, render
+
+if TYPE_CHECKING:
+    from pv.results.saved.changes import Compared
+    from pv.results.verdict import Report
 
 
 @click.command()
@@ -36,6 +49,7 @@ def validate(
         _dry_run(form, outputs, pairs(subjects), options)
     files = [output(text, formats()) for text in outputs]
     base = _base(baseline, options["paths"])
+    # An unchanged project needs neither workers nor lint: the whole report is cached.
     cache = ReportCache({**options, "subjects": pairs(subjects)})
     if (cached := cache.lookup()) is not None:
         print_and_exit(cached, form, files, verbose, _compared(base, cached, fail_on, options["paths"]))
@@ -51,7 +65,7 @@ def validate(
     print_and_exit(report, form, files, verbose, _compared(base, report, fail_on, options["paths"]))
 
 
-def _base(baseline: str | None, paths: Sequence[Path]) -> Any:
+def _base(baseline: str | None, paths: Sequence[Path]) -> "Report | None":
     """Read the base of a comparison; None without `--baseline`. An unknown base stops the command early."""
     if baseline is None:
         return None
@@ -61,7 +75,7 @@ def _base(baseline: str | None, paths: Sequence[Path]) -> Any:
     return read(baseline, paths, project_of(paths).root)
 
 
-def _compared(base: Any, report: Any, fail_on: str, paths: Sequence[Path]) -> Any:
+def _compared(base: "Report | None", report: "Report", fail_on: str, paths: Sequence[Path]) -> "Compared | None":
     if base is None:
         return None
     from pv.commands.baseline import compared
@@ -71,32 +85,71 @@ def _compared(base: Any, report: Any, fail_on: str, paths: Sequence[Path]) -> An
 
 
 def print_and_exit(
-    report: Any, form: str, files: Sequence[tuple[str, Path]], verbose: bool, compared: Any = None
+    report: "Report",
+    form: str,
+    files: Sequence[tuple[str, Path]],
+    verbose: bool,
+    compared: "Compared | None" = None,
 ) -> NoReturn:
-    """Print a report, write its files, and exit."""
-    options: dict[str, Any] = {"verbose": verbose, "folder": folder(), "compared": compared}
-    print_whole(render(report, form, **screen(), **options))
+    """Print a report, write its files, and exit.
+
+    Args:
+        report: The report.
+        form: The format on standard output.
+        files: Further formats and their files.
+        verbose: Show all details.
+        compared: The comparison with a base.
+    """
+    shown = render(
+        report,
+        form,
+        color=uses_color(),
+        width=terminal_width(),
+        verbose=verbose,
+        folder=folder(),
+        compared=compared,
+    )
+    print_whole(shown)
     for kind, file in files:
-        write(file, render(report, kind, **options))
+        write(file, render(report, kind, verbose=verbose, folder=folder(), compared=compared))
     sys.exit(report.exit_code if compared is None else compared.exit_code(report))
 
 
-def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], options: dict[str, Any]) -> None:
+def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], options: Mapping[str, Any]) -> NoReturn:
     """Print the tasks that a validation would run, and exit."""
     from pv.commands.dry_run import dry_run as build
     from pv.report.dry_run import data, text
 
     if form not in ("text", "json") or outputs or options["record"] or options["replay"]:
         raise click.UsageError("--dry-run takes --format text or json, and neither --output, --record nor --replay")
-    names = ("paths", "only", "contracts", "devices", "mutants", "shard")
-    result = build(subjects=subjects, **{name: options[name] for name in names})
+    result = build(
+        options["paths"],
+        subjects=subjects,
+        only=options["only"],
+        contracts=options["contracts"],
+        devices=options["devices"],
+        mutants=options["mutants"],
+        shard=options["shard"],
+    )
     print_whole(data(result) if form == "json" else text(result))
     sys.exit(result.exit_code)
 
 
 @click.command()
 @COMPARE
-def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) -> None:
+def compare(
+    contract: str,
+    form: str,
+    outputs: Sequence[str],
+    paths: Sequence[Path],
+    subjects: Sequence[str],
+    only: Sequence[str],
+    jobs: int | None,
+    examples: int | None,
+    seed: int,
+    strict: bool,
+    spawn: bool,
+) -> None:
     """Test several subjects against one contract.
 
     CONTRACT is a file, a suite, or an id, searched among the named files and folders (default: the contracts of the
@@ -108,8 +161,19 @@ def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) ->
 
     files = [output(text, COMPARISON_FORMATS) for text in outputs]
     with live() as on_progress:
-        comparison = run(contract, on_progress=on_progress, **options)
-    print_whole(render(comparison, form, width=shutil.get_terminal_size().columns))
+        comparison = run(
+            contract,
+            paths=paths,
+            subjects=subjects,
+            only=only,
+            jobs=jobs,
+            examples=examples,
+            seed=seed,
+            strict=strict,
+            spawn=spawn,
+            on_progress=on_progress,
+        )
+    print_whole(render(comparison, form, width=terminal_width()))
     for kind, file in files:
         write(file, render(comparison, kind))
     sys.exit(comparison.exit_code)
@@ -117,7 +181,19 @@ def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) ->
 
 @click.command()
 @MUTATE
-def mutate(form: str, **options: Any) -> None:
+def mutate(
+    form: str,
+    names: Sequence[str],
+    paths: Sequence[Path],
+    sample: int | None,
+    seed: int,
+    widely: bool,
+    modules: Sequence[str],
+    jobs: int | None,
+    record: bool,
+    fresh: bool,
+    spawn: bool,
+) -> None:
     """Generate mutants of the covered code and list the survivors.
 
     Name contracts, by id or file, to use all their falsifiers, or falsifiers to use only those (default: all
@@ -130,7 +206,19 @@ def mutate(form: str, **options: Any) -> None:
 
     started = time.monotonic()
     with live() as on_progress:
-        results = run(on_progress=on_progress, **options)
+        results = run(
+            names,
+            paths=paths,
+            sample=sample,
+            seed=seed,
+            widely=widely,
+            modules=modules,
+            jobs=jobs,
+            record=record,
+            fresh=fresh,
+            spawn=spawn,
+            on_progress=on_progress,
+        )
     seconds = time.monotonic() - started
     print_whole(summary.data(results, seconds) if form == "json" else summary.text(results, seconds))
     sys.exit(summary.exit_code(results))

@@ -175,6 +175,7 @@ def _commit(project: Project, name: str) -> str:
             "write a report with `pv validate --output json=FILE`, or `git fetch` the branch"
         )
     commit = output.decode().strip()
+    # Changes on the other branch since HEAD left it are not changes of this branch.
     common = _git(project, "merge-base", commit, "HEAD")
     return common.decode().strip() if common else commit
 

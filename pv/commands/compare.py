@@ -64,6 +64,7 @@ def compare(
     paths, contract = paths or _file(contract), contract_id(contract)
     loaded_contract = _contract(contract, paths, project)
     _check_only(loaded_contract, only)
+    # A subject may be named twice, once by name and once by target; equal columns are tried once.
     columns = list(dict.fromkeys(_columns(loaded_contract, subjects, project)))
     request = Request(
         paths=[loaded_contract.location.path],
@@ -76,6 +77,7 @@ def compare(
         jobs=jobs,
     )
     options = options_of(request, spawn=spawn, on_progress=on_progress)
+    # All subjects share the workers' fork servers, since most of them load the same libraries.
     with PoolCache(options.jobs, spawn=spawn) as pools:
         results, interrupted = _tried(columns, project, request, replace(options, pools=pools))
     return Comparison(contract=loaded_contract, columns=tuple(results), strict=strict, interrupted=interrupted)

@@ -35,9 +35,11 @@ def locate_code(project: Project, contract: Contract, evidence: Evidence) -> Evi
 def _located(project: Project, contract: Contract, claim: Falsifier | None, trial: Trial) -> Trial:
     if claim is None or trial.counterexample is None:
         return trial
+    # Names with "@" are coverage of single statements.
     ran = sorted(name for name in trial.reached if "@" not in name)
     first = _named(project, contract, claim)
     spans = list(_spans(project, [*(name for name in first if name in ran), *(name for name in ran)]))
+    # A frame in another file is of a library or of the test: the user cannot mend it there.
     files = {span.path for span in spans}
     raised = [code for code in _frames(project, trial.counterexample.frames) if code.path in files]
     places = dict.fromkeys([*raised[-1:], *spans])

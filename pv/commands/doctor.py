@@ -170,6 +170,7 @@ def _limits() -> Iterator[Check]:
     remedy = "free some space, or set TMPDIR" if full else ""
     yield Check("disk", Level.PROBLEM if full else Level.OK, f"{disk} MiB free in {folder}", remedy)
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    # A task may start dozens of threads, and Linux counts threads as processes of the user.
     few = processes != resource.RLIM_INFINITY and processes < 64 * default_jobs()
     shown = "unlimited" if processes == resource.RLIM_INFINITY else str(processes)
     yield Check(
@@ -183,6 +184,7 @@ def _free_memory_mib() -> int:
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         limits_mib.append(int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) // 1024)
+    # Inside a container the limit of the control group (version 2) is what counts, not the memory of the machine.
     with suppress(OSError, ValueError):
         group = Path("/sys/fs/cgroup")
         limit, used = (int((group / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))

@@ -1,9 +1,8 @@
 """Build every task of a validation without running it."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pv.commands.plan import Plan, Request, plan_validation, project_of
 from pv.commands.validation.attempts import Attempt, Options, Tasks
@@ -28,16 +27,27 @@ def dry_run(
     paths: Sequence[str | Path] = (),
     *,
     project: Project | None = None,
+    only: Sequence[str] = (),
+    contracts: Sequence[str] = (),
     devices: Sequence[str] = (),
+    subjects: Mapping[str, str] | None = None,
+    mutants: bool = True,
     shard: str = "",
-    **options: Any,
 ) -> DryRun:
     """Build every task that `pv.validate` would run for these arguments, without running it.
 
     The devices need not exist. Raise UsageError and ProjectError like `pv.validate`.
     """
     part = parse(shard) if shard else None
-    request = Request(paths=paths, devices=tuple(devices) or None, shard=part, **options)
+    request = Request(
+        paths=paths,
+        only=only,
+        contracts=contracts,
+        devices=tuple(devices) or None,
+        subjects=subjects or {},
+        mutants=mutants,
+        shard=part,
+    )
     plan = plan_validation(project or project_of(paths), request)
     tasks = Tasks(plan.project, plan.subjects, Options(jobs=1))
     runnable = [c for c in plan.contracts if c.strict and plan.runnable(c)]

@@ -88,6 +88,7 @@ def optional(node: Node, skipped: int) -> tuple[Parameter, ...]:
         zip(positional[len(positional) - len(node.args.defaults) :], node.args.defaults, strict=True)
     )
     defaults += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    # Optional parameters are passed by keyword, which positional-only ones cannot be.
     alone = {argument.arg for argument in node.args.posonlyargs} | {argument.arg for argument in positional[:skipped]}
     return tuple(
         _around(argument, value) for argument, value in defaults if value is not None and argument.arg not in alone
@@ -131,6 +132,7 @@ def _parameter(argument: ast.arg, by_keyword: bool) -> Parameter:
 
 def _around(argument: ast.arg, default: ast.expr) -> Parameter:
     """Return a parameter whose proposed values are its default, or numbers of the same magnitude."""
+    # Half to twice the default: valid values of a rate or a limit have the magnitude of its default.
     text, value = ast.unparse(default), getattr(default, "value", None)
     domain, strategy = "", f"st.just({text})"
     if type(value) is float and value > 0:
@@ -332,6 +334,7 @@ def _expression(text: str, names: set[str]) -> str:
         return ""
     if not isinstance(node, ast.BinOp | ast.Call | ast.UnaryOp) or not _is_simple(node, names):
         return ""
+    # The language of equations writes `minimum` for Python's `min`.
     for child in ast.walk(node):
         if isinstance(child, ast.Call) and isinstance(child.func, ast.Name):
             child.func.id = SYNONYMS.get(child.func.id, child.func.id)

@@ -145,6 +145,7 @@ def _refuse(
     """Raise UsageError for a contract that lint refuses, and for a partial score that would be recorded."""
     bad = [f for f in findings if f.severity is not Severity.NOTICE]
     for judged in (contract, *contract.judges):
+        # A finding that only spoils the score blocks the scored contract, but not the contracts that judge its mutants.
         allowed = RUNNABLE - SCORE_STALE if judged is contract else RUNNABLE
         blocking = [f for f in bad if f.location.path == judged.location.path and f.code not in allowed]
         if blocking:

@@ -101,6 +101,7 @@ def resolve_names(names: Sequence[str | Path], project: Project) -> ResolvedArgu
     A path takes precedence over an equal id, unless it is a folder without contracts, such as a package of that name.
     Raise UsageError for a name that is neither a path nor an id.
     """
+    # Loading the contracts of the project takes time, and is only needed to look up ids.
     if all(_may_hold_contracts(name) for name in names):
         return ResolvedArguments(tuple(map(Path, names)))
     loaded = load(path for path in project.contracts if path.exists())

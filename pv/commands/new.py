@@ -462,6 +462,7 @@ def _write(project: Project, files: Mapping[Path, str], name: str, to_do: tuple[
 
 def create(files: Mapping[Path, str]) -> None:
     """Create all files or none. Raise UsageError if one exists or cannot be written."""
+    # Mode "x" fails if the file exists, also if another process has just created it.
     created: list[Path] = []
     for path, text in files.items():
         try:

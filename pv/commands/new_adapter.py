@@ -166,7 +166,7 @@ def _training(loop: Loop) -> Call:
 
 def _whole(target: Target, loop: Loop) -> str:
     call = _with_its_end(_training(loop))
-    # Settings that are to be filled in may have any of these.
+    # A settings object that is left to fill in may have any of these settings, so none is declared missing.
     unread = any(map(PARAMETER.fullmatch, re.findall(r'fill_in\("(\w+)"\)', call.text)))
     unset = [name for setting, name in _BY_SETTING.items() if setting not in call.taken and not unread]
     reported = [role for role in _REPORTED if is_class(loop) and loop.method(role) is not None]

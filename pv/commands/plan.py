@@ -179,6 +179,7 @@ def plan_validation(project: Project, request: Request, before_lint: BeforeLint 
     if request.shard is not None:
         selections = divide(requested, selections, request.shard)
     contracts = tuple(c for c in requested if c.id in selections)
+    # Lint takes longest, so whatever can run beside it starts now.
     if before_lint is not None:
         before_lint(contracts, targets)
     findings = (*files.findings, *lint(contracts, project=project, subjects=targets))
@@ -298,6 +299,7 @@ def _check(request: Request) -> None:
         refuse_form(request.replay)
     if request.shard is not None and request.replay:
         raise UsageError("--shard does not take --replay")
+    # Evidence is valid for the clause in the contract, so nothing that departs from it may be recorded.
     weakened = request.replay or request.examples is not None or request.seed or request.subjects
     if request.record and weakened:
         raise UsageError(
@@ -345,4 +347,5 @@ def _share(contract: Contract, selection: Selection, shard: Shard) -> Selection 
 def _shard_of(contract: str, name: str, of: int) -> int:
     """Return the shard of a claim or run, by a hash of its name: the same on every machine, in any order."""
     digest = hashlib.sha256(f"{contract} {name}".encode()).digest()
+    # Python's own `hash` differs between processes.
     return int.from_bytes(digest[:8], "big") % of + 1

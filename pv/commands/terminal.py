@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pv.errors import UsageError
 
@@ -26,10 +26,14 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def screen() -> dict[str, Any]:
-    """Return the options of `render` that depend on standard output: color and width."""
-    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return {"color": color, "width": shutil.get_terminal_size().columns}
+def uses_color() -> bool:
+    """Return whether standard output is a terminal and NO_COLOR is not set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def terminal_width() -> int:
+    """Return the width of the terminal in columns; 80 if there is none."""
+    return shutil.get_terminal_size().columns
 
 
 def folder() -> str:

@@ -132,6 +132,7 @@ class Rows:
         if absent := self.attempts.absent(device):
             return skipped(wanted, absent, id_)
         subject = target.inside(importlib.import_module(target.module))
+        # pytest may have put another folder first in sys.path: then a module of the same name was imported.
         if elsewhere := self._elsewhere(target):
             return skipped(wanted, elsewhere, id_)
         values: dict[str, Any] = dict.fromkeys(clause.arguments, WholeBox(cast("Harness", clause.claim)))

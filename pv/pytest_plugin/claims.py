@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pv.contract.names import Target
     from pv.engines.trial import Trial
     from pv.source.project import Project
+    from pv.workers.pool import Pool
 
 
 @dataclass
@@ -29,7 +30,7 @@ class Attempts:
     project: "Project"
     subject: "Target | None" = None
     mutant: "Mutant | None" = None
-    _pool: Any = None
+    _pool: "Pool | None" = None
 
     def trial(self, contract: "Contract", claim: "Falsifier", device: str, mutant: "Mutant | None") -> "Trial":
         """Return the trial of a claim on the subject, or on a mutant of it. Raise `Unbound`, `UsageError`."""
@@ -74,7 +75,7 @@ class Attempts:
             self._pool.__exit__()
             self._pool = None
 
-    def _workers(self, contract: "Contract") -> Any:
+    def _workers(self, contract: "Contract") -> "Pool":
         from pv.workers import tasks
         from pv.workers.pool import Pool
 
@@ -122,9 +123,9 @@ class RefusedItem(pytest.Item):
     why: str
 
     @classmethod
-    def of(cls, parent: ContractFile, why: str) -> Any:
+    def of(cls, parent: ContractFile, why: str) -> "RefusedItem":
         """Return the item of a refused contract."""
-        item: Any = cls.from_parent(parent, name="contract")
+        item: RefusedItem = cls.from_parent(parent, name="contract")
         item.why = why
         return item
 
@@ -146,17 +147,18 @@ class ClaimItem(pytest.Item):
     @classmethod
     def of(
         cls, parent: ContractFile, contract: "Contract", claim: "Falsifier", device: str, mutant: "Mutant | None" = None
-    ) -> Any:
+    ) -> "ClaimItem":
         """Return the item of a claim. Its name is that of the parametrized test of a falsifier."""
         name = f"{claim.id}-{device}" if mutant is None else f"{claim.id}[{mutant.id}]"
-        item: Any = cls.from_parent(parent, name=name)
+        item: ClaimItem = cls.from_parent(parent, name=name)
         item.contract, item.claim, item.device, item.mutant = contract, claim, device, mutant
         return item
 
     def runtest(self) -> None:
         from pv.engines.trial import TrialStatus
 
-        parent: Any = self.parent
+        parent = self.parent
+        assert isinstance(parent, ContractFile)
         absent = parent.attempts.absent(self.device)
         if absent:
             pytest.skip(absent)

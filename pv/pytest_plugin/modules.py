@@ -45,6 +45,7 @@ class Imports:
         names = [str(root) for root in roots]
         self._added = [name for name in names if name not in sys.path]
         self._finder = RootsFirst({module.partition(".")[0] for module in modules}, names)
+        # At the end of sys.path, so that other tests import what they would import without the plugin.
         sys.path += self._added
         # Behind pytest's own finder, which rewrites the assertions of these modules and finds them in the roots too.
         behind = next((i for i, finder in enumerate(sys.meta_path, 1) if "_pytest" in type(finder).__module__), 0)

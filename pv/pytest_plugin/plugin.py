@@ -180,6 +180,7 @@ class FalsifierPlugin:
 
         from pv.engines.property.attack import load_profile
 
+        # Hypothesis takes the profile at decoration, that is, while the module is imported.
         before = settings.get_current_profile_name()
         numbers = [clause.claim.examples for clause in self.clauses if clause.file == collector.path.resolve()]
         load_profile(max(numbers, default=100), shrink=True)

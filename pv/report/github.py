@@ -97,4 +97,5 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     """Escape a text for a property of a workflow command, which also ends at a colon or comma."""
+    # Percent signs first (in `_data`): otherwise the escapes themselves would be escaped.
     return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict
-from typing import Any
 
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.finding import Finding, Location
@@ -25,7 +24,7 @@ def render(report: Report, view: View) -> str:
     return json.dumps(data(report), indent=1, ensure_ascii=False) + "\n"
 
 
-def data(report: Report) -> dict[str, Any]:
+def data(report: Report) -> dict[str, object]:
     """Return the report as a JSON object."""
     return {
         "format": REPORT_FORMAT,
@@ -53,7 +52,7 @@ def data(report: Report) -> dict[str, Any]:
     }
 
 
-def _contract(verdict: ContractVerdict) -> dict[str, Any]:
+def _contract(verdict: ContractVerdict) -> dict[str, object]:
     contract = verdict.contract
     return {
         "id": contract.id,
@@ -83,23 +82,23 @@ def _contract(verdict: ContractVerdict) -> dict[str, Any]:
     }
 
 
-def _run(run: RunTrace) -> dict[str, Any]:
+def _run(run: RunTrace) -> dict[str, object]:
     events = [{"event": event, "count": number} for event, number in run.events]
     losses = [{"step": step, "loss": loss} for step, loss in run.losses]
     return {"run": run.run, "device": run.device, "seconds": run.seconds, "events": events, "losses": losses}
 
 
-def _mutants(verdict: ContractVerdict) -> dict[str, Any]:
+def _mutants(verdict: ContractVerdict) -> dict[str, object]:
     return {"claimed": sorted(verdict.claimed), "killed": sorted(verdict.killed), "untried": verdict.untried}
 
 
-def _score(score: MutationScore) -> dict[str, Any]:
+def _score(score: MutationScore) -> dict[str, object]:
     lists = {"judges": list(score.judges), "changed": list(score.changed)}
     data = {name: value for name, value in asdict(score).items() if name != "scope"}
     return {**data, "mutation_scope": list(score.scope), **lists, "value": score.value}
 
 
-def _result(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
+def _result(result: Result, verdict: ContractVerdict) -> dict[str, object]:
     recorded = result.recorded
     return {
         "falsifier": result.falsifier.id,
@@ -121,7 +120,7 @@ def _result(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
     }
 
 
-def _recorded(recorded: Recorded) -> dict[str, Any]:
+def _recorded(recorded: Recorded) -> dict[str, object]:
     return {
         "hardware": recorded.hardware.name,
         "torch": recorded.hardware.torch,
@@ -134,7 +133,7 @@ def _recorded(recorded: Recorded) -> dict[str, Any]:
     }
 
 
-def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
+def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, object]:
     return {
         "status": trial.status.value,
         "detail": trial.detail,
@@ -153,14 +152,15 @@ def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
     }
 
 
-def _counterexample(example: Counterexample | None) -> dict[str, Any] | None:
+def _counterexample(example: Counterexample | None) -> dict[str, object] | None:
     if example is None:
         return None
+    # `asdict` leaves tuples and mappings, which would not compare equal to what is read back.
     lists = {"frames": list(example.frames), "code": [asdict(span) for span in example.code]}
     return asdict(example) | {"arguments": dict(example.arguments), **lists}
 
 
-def _equation_mutants(trial: Trial, verdict: ContractVerdict) -> dict[str, Any] | None:
+def _equation_mutants(trial: Trial, verdict: ContractVerdict) -> dict[str, object] | None:
     if trial.equation_mutants is None:
         return None
     places = [details.place(survivor, verdict) for survivor in trial.equation_mutants.survivors]
@@ -171,11 +171,11 @@ def _equation_mutants(trial: Trial, verdict: ContractVerdict) -> dict[str, Any] 
     return {**asdict(trial.equation_mutants), "survivors": survivors}
 
 
-def _place(place: Location) -> dict[str, Any]:
+def _place(place: Location) -> dict[str, object]:
     return {"path": str(place.path), "line": place.line, "column": place.column}
 
 
-def finding_data(finding: Finding) -> dict[str, Any]:
+def finding_data(finding: Finding) -> dict[str, object]:
     """Return a finding as a JSON object."""
     return {
         "code": finding.code,
@@ -188,7 +188,7 @@ def finding_data(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _claim(claim: Falsifier) -> dict[str, Any]:
+def _claim(claim: Falsifier) -> dict[str, object]:
     """Return a claim as a JSON object."""
     return {
         "id": claim.id,
@@ -210,7 +210,7 @@ def _claim(claim: Falsifier) -> dict[str, Any]:
     }
 
 
-def _harness(harness: Harness) -> dict[str, Any]:
+def _harness(harness: Harness) -> dict[str, object]:
     """Return the box of a harness as a JSON object."""
     return {
         "bounds": dict(harness.bounds),
@@ -220,7 +220,7 @@ def _harness(harness: Harness) -> dict[str, Any]:
     }
 
 
-def _declared_mutant(mutant: Mutant) -> dict[str, Any]:
+def _declared_mutant(mutant: Mutant) -> dict[str, object]:
     """Return a declared mutant as a JSON object."""
     return {
         "id": mutant.id,
@@ -233,7 +233,7 @@ def _declared_mutant(mutant: Mutant) -> dict[str, Any]:
     }
 
 
-def _change(mutant: Mutant) -> dict[str, Any]:
+def _change(mutant: Mutant) -> dict[str, object]:
     change = mutant.change
     if isinstance(change, Edit):
         occurrence = {} if change.occurrence is None else {"occurrence": change.occurrence}
@@ -241,7 +241,7 @@ def _change(mutant: Mutant) -> dict[str, Any]:
     return {"object": str(change.object), "replacement": str(change.replacement)}
 
 
-def _gate(gate: Gate) -> dict[str, Any]:
+def _gate(gate: Gate) -> dict[str, object]:
     """Return the gate as a JSON object; null means all."""
     return {
         "id": gate.id,
@@ -257,7 +257,7 @@ def _gate(gate: Gate) -> dict[str, Any]:
     }
 
 
-def _waiver(waiver: Waiver) -> dict[str, Any]:
+def _waiver(waiver: Waiver) -> dict[str, object]:
     """Return a waiver as a JSON object."""
     texts = {name: getattr(waiver, name) for name in ("owner", "reason", "expires", "weaker", "removed")}
     place = waiver.location

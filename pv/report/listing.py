@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from pv.contract import sharing
 from pv.contract.claims import Falsifier, Harness
@@ -49,7 +48,7 @@ def _bound(claim: Falsifier) -> str:
     return kind.binding(claim) + (f"  over {scope}" if scope else "")
 
 
-def _data(contract: Contract) -> dict[str, Any]:
+def _data(contract: Contract) -> dict[str, object]:
     return {
         "id": contract.id,
         "version": contract.version,
@@ -59,7 +58,7 @@ def _data(contract: Contract) -> dict[str, Any]:
     }
 
 
-def _falsifier(falsifier: Falsifier) -> dict[str, Any]:
+def _falsifier(falsifier: Falsifier) -> dict[str, object]:
     return {
         "id": falsifier.id,
         "rule": falsifier.rule,
@@ -70,7 +69,7 @@ def _falsifier(falsifier: Falsifier) -> dict[str, Any]:
     }
 
 
-def _harness(harness: Harness) -> dict[str, Any]:
+def _harness(harness: Harness) -> dict[str, object]:
     return {
         "id": harness.id,
         "rule": harness.rule,

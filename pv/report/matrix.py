@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from pv.contract.claims import Falsifier
+from pv.contract.finding import Finding
 from pv.contract.wording import count
 from pv.errors import UsageError
 from pv.report import COMPARISON_FORMATS, details, json_, phrases, places, writable
@@ -31,7 +31,7 @@ def render(comparison: Comparison, form: str = "text", *, width: int = 100) -> s
     return writable("\n".join(lines) + "\n")
 
 
-def data(comparison: Comparison) -> dict[str, Any]:
+def data(comparison: Comparison) -> dict[str, object]:
     """Return the comparison as a JSON object; the report of each column is that of `pv validate`."""
     return {
         "format": FORMAT,
@@ -162,7 +162,7 @@ def _detail_lines(column: Column, falsifier: Falsifier) -> Iterator[tuple[str, s
     yield from details.lines(result, column.verdict)
 
 
-def _findings(comparison: Comparison) -> list[Any]:
+def _findings(comparison: Comparison) -> list[Finding]:
     reports = (column.report for column in comparison.columns if column.report is not None)
     return list(dict.fromkeys(finding for report in reports for finding in phrases.refusals_and_errors(report)))
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import Any
 from urllib.parse import quote
 
 from pv.contract.finding import Location
@@ -17,13 +16,14 @@ from pv.results.verdict import ContractVerdict, Report, Status
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 SHOWN = (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED)
-Found = tuple[dict[str, Any], dict[str, Any], Location | None]  # rule, result, place
+Found = tuple[dict[str, object], dict[str, object], Location | None]  # rule, result, place
 MAX_RESULTS = 5000  # GitHub's code scanning shows no more, and takes at most 25,000
 
 
 def render(report: Report, view: View) -> str:
     """Return one SARIF log, worst result first. Claims that hold are left out: a viewer would list them as alerts."""
     results = list(_results(report, view))
+    # SARIF results refer to rules by index, and several results may share a rule.
     rules = {rule["id"]: rule for rule, _ in results}
     indices = {id_: index for index, id_ in enumerate(rules)}
     shown = [result | {"ruleIndex": indices[result["ruleId"]]} for _, result in results]
@@ -37,7 +37,7 @@ def render(report: Report, view: View) -> str:
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _invocation(report: Report, view: View) -> dict[str, Any]:
+def _invocation(report: Report, view: View) -> dict[str, object]:
     notes = [{"level": "note", "message": {"text": plain(note)}} for note in phrases.notes(report) if note]
     failed = [{"level": "warning", "message": {"text": plain(text)}} for text in gates.unmet_overall(report)]
     return {
@@ -47,7 +47,7 @@ def _invocation(report: Report, view: View) -> dict[str, Any]:
     }
 
 
-def _results(report: Report, view: View) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _results(report: Report, view: View) -> Iterator[tuple[dict[str, object], dict[str, object]]]:
     """Yield a rule and a result for each finding, failure and unmet gate, at most `MAX_RESULTS`."""
     all_results = [*_findings(report), *_failures(report, view), *_weaker(view), *_gates(report)]
     for rule, result, location in all_results[:MAX_RESULTS]:
@@ -71,7 +71,7 @@ def _failures(report: Report, view: View) -> Iterator[Found]:
                     yield _rule(result, verdict), failure, places.of_result(result, view)
 
 
-def _rule(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
+def _rule(result: Result, verdict: ContractVerdict) -> dict[str, object]:
     claim = result.falsifier
     explained = f"`pv explain {claim.id}` says what it looks for." if claim.is_of_script else ""
     parts = (claim.rule, claim.prediction and f"Predicted: {claim.prediction}", details.guess(result), explained)
@@ -79,13 +79,13 @@ def _rule(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
     return _described(f"{verdict.contract.id}/{claim.id}", claim.rule or claim.id, text)
 
 
-def _described(id_: str, short: str, text: str = "") -> dict[str, Any]:
+def _described(id_: str, short: str, text: str = "") -> dict[str, object]:
     """Return a rule with the descriptions that GitHub requires."""
     full = _message(text or short)
     return {"id": id_, "shortDescription": _message(short), "fullDescription": full, "help": full}
 
 
-def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str, Any]:
+def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str, object]:
     level = "error" if result.outcome is not Outcome.UNDECIDED and gates.blocks_gate(result) else "warning"
     lines = [f"{result.outcome.value}{phrases.on_device(result)}"]
     lines += [f"{label}: {text}" for label, text in details.lines(result, verdict)]
@@ -125,16 +125,17 @@ def _gates(report: Report) -> Iterator[Found]:
             yield rule, _result(id_, level, message, names), gate.location or contract.location
 
 
-def _result(rule: str, level: str, text: str, names: Mapping[str, str]) -> dict[str, Any]:
+def _result(rule: str, level: str, text: str, names: Mapping[str, str]) -> dict[str, object]:
     """Return a SARIF result, with a fingerprint of `names`."""
     # Without line numbers in the fingerprint, an edit above the location does not open a new alert.
     digest = hashlib.sha256(json.dumps(dict(names), sort_keys=True).encode()).hexdigest()
     return {"ruleId": rule, "level": level, "message": _message(text), "partialFingerprints": {"pv/v1": digest}}
 
 
-def _place(location: Location, folder: str) -> dict[str, Any]:
+def _place(location: Location, folder: str) -> dict[str, object]:
     path = PurePath(folder) / location.path
     uri = quote(path.as_posix().encode("utf-8", "backslashreplace"))
+    # A relative path is resolved against the root of the repository, an absolute one is a file outside of it.
     artifact = {"uri": f"file://{uri}"} if path.is_absolute() else {"uri": uri, "uriBaseId": "%SRCROOT%"}
     return {"artifactLocation": artifact, "region": {"startLine": location.line, "startColumn": location.column}}
 

@@ -114,6 +114,7 @@ def contract_lines(verdicts: Sequence[ContractVerdict]) -> list[str]:
 
 def aligned(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Return one line for every row, with aligned cells and without empty columns."""
+    # Devices other than the CPU come between the score and the remarks, by name.
     columns = sorted({column for row in rows for column in row if row[column]}, key=_column_order)
     widths = {column: max(len(row.get(column, "")) for row in rows) for column in columns}
     return [GAP.join(f"{row.get(column, ''):<{widths[column]}}" for column in columns).rstrip() for row in rows]

@@ -97,7 +97,7 @@ def _keys(
             yield key, f"{key}{place} changed: {_format_value(new, old)}, was {_format_value(old, new)}"
 
 
-def _same(old: Any, new: Any, *, code: bool) -> bool:
+def _same(old: object, new: object, *, code: bool) -> bool:
     """Return whether two values are equal.
 
     Args:
@@ -144,13 +144,14 @@ def _holds(new: str, old: str) -> bool:
     outer, inner = RANGE.fullmatch(new), RANGE.fullmatch(old)
     if outer is None or inner is None or any(outer[part] != inner[part] for part in ("before", "after")):
         return False
+    # The pattern also matches text such as `1e..2`, which is no number.
     try:
         return float(outer["low"]) <= float(inner["low"]) and float(inner["high"]) <= float(outer["high"])
     except ValueError:
         return False
 
 
-def _format_value(value: Any, other: Any) -> str:
+def _format_value(value: object, other: object) -> str:
     """Return a value as text; for two mappings only the entries that differ."""
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         value = {key: item for key, item in value.items() if key not in other or other[key] != item}

@@ -235,6 +235,7 @@ def _outcome_of_trial(trial: Trial) -> tuple[Outcome, str]:
             return Outcome.NOT_CLAIMED, trial.detail
         case TrialStatus.SKIPPED | TrialStatus.CANCELLED | TrialStatus.INCONCLUSIVE:
             return Outcome.UNDECIDED, trial.detail
+        # A counterexample is streamed as soon as it is found: a crash while it is shrunk does not undo it.
         case TrialStatus.TIMEOUT | TrialStatus.OUT_OF_MEMORY | TrialStatus.CRASHED | TrialStatus.NO_RESULT if (
             trial.counterexample is not None
         ):
@@ -255,6 +256,7 @@ def _sensitivity(
         return Outcome.ERROR, f"the clean subject fails at the run's `small` arguments: {small.detail or 'refuted'}"
     if not falsifier.kills:
         return _automatic_sensitivity(falsifier, mutants, evidence)
+    # The gate may waive mutants; a waived mutant that survives is listed, but does not make the claim vacuous.
     required = set(falsifier.kills) if contract.gate.mutants is None else contract.gate.mutants & set(falsifier.kills)
     for trial in mutants:
         if trial.mutant not in required or trial.status is TrialStatus.CANCELLED:
@@ -286,6 +288,7 @@ def _automatic_sensitivity(falsifier: Falsifier, mutants: tuple[Trial, ...], evi
         return Outcome.UNDECIDED, _missing_reason(evidence, "no automatic mutant was judged")
     if not drawn:
         return Outcome.VACUOUS, "it kills no mutant: the code it reaches has nothing to mutate; declare one"
+    # Without a survivor no mutant was judged at all: every trial ended in an error.
     held = sum(trial.status is TrialStatus.HELD for trial in mutants)
     if not held:
         return Outcome.ERROR, f"none of {drawn} automatic mutants could be judged: {mutants[0].detail}"
@@ -314,6 +317,7 @@ def _recorded_result(
     elif record.changed:
         outcome, reason = Outcome.UNDECIDED, f"stale, changed: {', '.join(record.changed)}"
     else:
+        # Decide a record by the same rules as a trial; a record only stores whether code was reached, not which.
         trial = Trial(
             falsifier=falsifier.id,
             device=device,

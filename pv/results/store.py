@@ -176,6 +176,7 @@ def _results(path: Path) -> list[dict[str, Any]]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
+    # Values of the head are repeated in a result only where they differ, so they are merged back here.
     sound = Draft202012Validator(schema("evidence")).is_valid(content)
     return [result | {**_head(content), **result} for result in content["results"]] if sound else []
 

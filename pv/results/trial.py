@@ -150,12 +150,12 @@ def trace_of(run: str, device: str, seconds: float, events: Iterable[Mapping[str
     return RunTrace(run=run, device=device, seconds=seconds, events=rows[:MAX_EVENTS], losses=_thinned(losses))
 
 
-def _point(event: Mapping[str, Any]) -> tuple[float, float] | None:
+def _point(event: Mapping[str, object]) -> tuple[float, float] | None:
     step, loss = _number(event.get("step")), _number(event.get("loss"))
     return (step, loss) if step is not None and loss is not None else None
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     """Return a finite number as a float, None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
         return None

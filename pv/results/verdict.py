@@ -134,6 +134,7 @@ def decide(
     selected = [f for f in contract.claims if selection.selects(f)]
     attacked = [f for f in selected if selection.runs(f)]
     claimed = {m for f in attacked for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
+    # A replay decides one example, never a contract.
     partial = selection.replay or len(selected) < len(contract.claims)
     unclaimed = tuple(sorted(_unclaimed(contract, selection)))
     # A mutant that several falsifiers name counts as killed only if every one of them killed it.

@@ -48,6 +48,7 @@ class Submission:
         Cached trials are yielded while workers run, so that no worker waits for the caller.
         """
         while True:
+            # Workers first: a measured trial frees a worker, a cached one can wait.
             if self._cached and not self._scheduler.poll(self._begin):
                 yield self._cached.popleft()
             elif (ended := next(self._scheduler.trials(self._begin), None)) is not None:
@@ -71,6 +72,7 @@ class Submission:
         self._held = held
         yield
         self._held = None
+        # `sorted` is stable, so claims with equal order keep the order of their contracts.
         order = {claim.id: reuse.priority(claim.id) for claim, _ in held}
         for _, job in sorted(held, key=lambda pair: order[pair[0].id]):
             self._scheduler.submit(job)
@@ -204,6 +206,7 @@ class Submission:
         run = self._run_of(attempt, claim)
         trials = [trial] if run is None else [trial, run]
         whole = trial if run is None else with_run(trial, run)
+        # Only the clean trial has a name: `pv why` explains claims, not mutants.
         name = claim.id if attempt.mutant is None and not attempt.small else ""
         source = source_of(pending.body, claim, trials)
         began_earlier = run is not None or source.depends_on is Depends.SHARED  # workers that began earlier

@@ -148,6 +148,8 @@ class Mutants:
         run = engine_of(falsifier).run_of(contract, falsifier)
         if not engine_of(falsifier).judged(falsifier):
             return
+        # Mutants of a run are judged with its `small` arguments. If these are its usual ones, and the subject is the
+        # contract's own, the clean trial already shows that the claim holds there.
         if run is None or (run.small == run.arguments and not self._is_replaced(contract, falsifier)):
             self._try_all(contract, falsifier)
         elif run.small is not None:
@@ -174,6 +176,7 @@ class Mutants:
             self._next_automatic(attempt.contract, falsifier)
 
     def _try_all(self, contract: Contract, falsifier: Falsifier) -> None:
+        # An equation falsifier that killed a mutant of its equation has shown that it can fail.
         evidence = Evidence(trials=self._known[contract.id].trials)
         if not falsifier.kills and not kills_equation_mutants(evidence, falsifier):
             self._next_automatic(contract, falsifier)
@@ -287,6 +290,7 @@ class Trials:
         )
         with self._pool(preload) as pool:
             self.devices, self._absent = devices.find(pool, self.project, devices_requested, self.options.probe)
+            # The loop is driven by its own results: every trial may submit the attempts that follow from it.
             scheduler = Scheduler[Attempt](pool, self.options.on_progress)
             self._prepare(scheduler)
             with self._submission.ordered():

@@ -78,6 +78,7 @@ def _scaled(points: Points) -> list[tuple[float, float]]:
     """Return the points in the coordinates of the drawing. A constant is drawn halfway up, away from the axis."""
     low_x, high_x = min(x for x, _ in points), max(x for x, _ in points)
     low_y, high_y = min(y for _, y in points), max(y for _, y in points)
+    # A constant would divide by zero.
     if low_y == high_y:
         low_y, high_y = low_y - 1, high_y + 1
     wide, high = (WIDTH - 2 * EDGE) / (high_x - low_x or 1), (HEIGHT - 2 * EDGE) / (high_y - low_y)

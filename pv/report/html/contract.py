@@ -76,6 +76,7 @@ def _block(result: Result, verdict: ContractVerdict) -> Html:
     """Return a failure with its counterexample and the commands that repeat it."""
     heading = tag("h3", badge(result.outcome.value), f" {result.falsifier.id}{phrases.on_device(result)}")
     place = tag("p", places.of_script(result) or places.claim(result), class_="path")
+    # Adjacent rows with the same label, such as the arguments of a counterexample, share one heading.
     groups = groupby(details.lines(result, verdict), key=lambda line: line[0])
     listed = [(tag("dt", label), [tag("dd", tag("pre", text)) for _, text in same]) for label, same in groups]
     return tag("article", heading, place, tag("dl", listed), data_search=True)

@@ -68,6 +68,7 @@ def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
 
 def _check_commits(reports: Mapping[str, Report]) -> None:
     commits = {name: report.commit.removesuffix("+") for name, report in reports.items() if report.commit}
+    # Reports without git have no commit; they are only compared by the files that their trials read.
     (first, commit), *rest = commits.items() or [("", "")]
     for name, other in rest:
         if other != commit:

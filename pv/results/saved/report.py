@@ -1,9 +1,9 @@
 """Read reports that `--format json` wrote; refuse a file that is damaged or of another version."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
@@ -34,10 +34,12 @@ from pv.results.trial import (
 )
 from pv.results.verdict import ContractVerdict, Report, Status
 
-Places = Mapping[str, Mapping[tuple[int, int], Location]]
+Data: TypeAlias = Mapping[str, Any]
+"""A JSON object, which the schema has validated."""
+Places: TypeAlias = Mapping[str, Mapping[tuple[int, int], Location]]
 
 
-def _contract(data: Mapping[str, Any], places: Places) -> Contract:
+def _contract(data: Data, places: Places) -> Contract:
     """Return the parts of a contract that a saved verdict holds.
 
     Args:
@@ -63,12 +65,12 @@ def _contract(data: Mapping[str, Any], places: Places) -> Contract:
     )
 
 
-def _waiver(data: Mapping[str, Any]) -> Waiver:
+def _waiver(data: Data) -> Waiver:
     texts = {name: data[name] for name in ("owner", "reason", "expires", "weaker", "removed")}
     return Waiver(**texts, location=_location(data))
 
 
-def _claim(data: Mapping[str, Any]) -> Falsifier:
+def _claim(data: Data) -> Falsifier:
     common = {name: data[name] for name in ("id", "rule", "prediction", "if_fails", "equation", "run", "examples")}
     common |= {
         "location": _location(data),
@@ -84,7 +86,7 @@ def _claim(data: Mapping[str, Any]) -> Falsifier:
     return Harness(**common, bounds=box["bounds"], requires=box["requires"], engine=box["engine"])
 
 
-def _mutant(data: Mapping[str, Any]) -> Mutant:
+def _mutant(data: Data) -> Mutant:
     fields = data["change"]
     change: Edit | Swap
     if "function" in fields:
@@ -99,7 +101,7 @@ def _mutant(data: Mapping[str, Any]) -> Mutant:
     return Mutant(id=data["id"], fault=data["fault"], seen_in=data["seen_in"], change=change, location=_location(data))
 
 
-def _gate(data: Mapping[str, Any], path: Path) -> Gate:
+def _gate(data: Data, path: Path) -> Gate:
     required = {key: _some(data[key]) for key in ("falsifiers", "mutants", "harnesses")}
     return Gate(
         id=data["id"],
@@ -117,7 +119,7 @@ def _some(ids: list[str] | None) -> frozenset[str] | None:
     return None if ids is None else frozenset(ids)
 
 
-def _equations(tolerances: list[dict[str, Any]], places: Places, here: Location) -> list[Equation]:
+def _equations(tolerances: Sequence[Data], places: Places, here: Location) -> list[Equation]:
     """Return the equations with a set tolerance or a surviving mutant; a report holds no other equation."""
     set_tolerances = {
         tolerance["equation"]: {"tolerance": {k: v for k, v in tolerance.items() if k != "equation"}}
@@ -133,7 +135,7 @@ def _texts(places: Mapping[tuple[int, int], Location]) -> dict[str, Callable[[in
     return {"expression": lambda line, column: places[line, column]} if places else {}
 
 
-def _location(data: Mapping[str, Any]) -> Location:
+def _location(data: Data) -> Location:
     """Return the location of an object with path, line and column."""
     return Location(Path(data["path"]), data["line"], data["column"])
 
@@ -164,7 +166,7 @@ def parse(text: str, path: str) -> Report:
         raise UsageError(f"{path} is damaged: not JSON ({error}); write it again with --output json={path}") from error
 
 
-def _checked(path: str, content: Any) -> Mapping[str, Any]:
+def _checked(path: str, content: Any) -> Data:
     """Return the content of a file if it follows the schema. Raise `UsageError` or `_Damaged`."""
     stated = content.get("format") if isinstance(content, dict) else None
     if stated != REPORT_FORMAT:
@@ -176,7 +178,7 @@ def _checked(path: str, content: Any) -> Mapping[str, Any]:
     return dict(content)
 
 
-def _report(data: Mapping[str, Any]) -> Report:
+def _report(data: Data) -> Report:
     contracts = tuple(_verdict(contract) for contract in data["contracts"])
     report = Report(
         contracts=contracts,
@@ -200,12 +202,13 @@ def _report(data: Mapping[str, Any]) -> Report:
         files=data.get("files", {}),
         project=data["project"],
     )
+    # Guards against files that were edited by hand, and against rules that changed without a new version of the format.
     if report.exit_code != data["exit_code"]:
         raise _Damaged(f"its exit code is {data['exit_code']}, its contracts give {report.exit_code}")
     return report
 
 
-def _verdict(data: Mapping[str, Any]) -> ContractVerdict:
+def _verdict(data: Data) -> ContractVerdict:
     contract = _contract(data, _places(data))
     mutants, score = data["mutants"], data["mutation_score"]
     claims = {claim.id: claim for claim in contract.claims}
@@ -231,7 +234,7 @@ def _verdict(data: Mapping[str, Any]) -> ContractVerdict:
     )
 
 
-def _places(data: Mapping[str, Any]) -> dict[str, dict[tuple[int, int], Location]]:
+def _places(data: Data) -> dict[str, dict[tuple[int, int], Location]]:
     """Return the locations of surviving equation mutants, by equation, then by line and column."""
     places: dict[str, dict[tuple[int, int], Location]] = {}
     for trial in (trial for result in data["results"] for trial in (result["trial"], *result["mutants"])):
@@ -242,27 +245,32 @@ def _places(data: Mapping[str, Any]) -> dict[str, dict[tuple[int, int], Location
     return places
 
 
-def _result(data: Mapping[str, Any], claim: Falsifier) -> Result:
-    names = {"falsifier": claim.id, "device": data["device"]}
+def _result(data: Data, claim: Falsifier) -> Result:
+    id_, device = claim.id, data["device"]
     return Result(
         falsifier=claim,
         device=data["device"],
         outcome=Outcome(data["outcome"]),
         reason=data["reason"],
         required=data["required"],
-        trial=_trial(data["trial"], **names) if data["trial"] is not None else None,
-        recorded=_recorded(data["recorded"], **names) if data["recorded"] is not None else None,
-        mutants=tuple(_trial(t, mutant=t["id"], mutant_reached=t["reached"], **names) for t in data["mutants"]),
+        trial=_trial(data["trial"], id_, device) if data["trial"] is not None else None,
+        recorded=_recorded(data["recorded"], id_, device) if data["recorded"] is not None else None,
+        mutants=tuple(
+            _trial(trial, id_, device, mutant=trial["id"], reached=trial["reached"]) for trial in data["mutants"]
+        ),
         unjudged=data.get("unjudged", False),
         fewer=data.get("fewer_examples", False),
     )
 
 
-def _trial(data: Mapping[str, Any], **names: Any) -> Trial:
+def _trial(data: Data, id_: str, device: str, *, mutant: str | None = None, reached: bool = False) -> Trial:
     changes = data["equation_mutants"]
     counts = {name: data[name] for name in ("detail", "valid", "invalid", "asked", "seed", "seconds", "peak_mib")}
     return Trial(
-        **names,
+        falsifier=id_,
+        device=device,
+        mutant=mutant,
+        mutant_reached=reached,
         **counts,
         cpu_s=data.get("cpu_seconds", 0.0),
         status=TrialStatus(data["status"]),
@@ -273,22 +281,23 @@ def _trial(data: Mapping[str, Any], **names: Any) -> Trial:
     )
 
 
-def _counterexample(data: Mapping[str, Any] | None) -> Counterexample | None:
+def _counterexample(data: Data | None) -> Counterexample | None:
     if data is None:
         return None
     code = tuple(Code(**span) for span in data.get("code", ()))
     return Counterexample(**{**data, "frames": tuple(data["frames"]), "code": code})
 
 
-def _equation_mutants(data: Mapping[str, Any]) -> EquationMutants:
+def _equation_mutants(data: Data) -> EquationMutants:
     names = ("equation", "line", "column", "before", "after")
     survivors = (EquationMutant(**{name: survivor[name] for name in names}) for survivor in data["survivors"])
     return EquationMutants(killed=data["killed"], total=data["total"], survivors=tuple(survivors))
 
 
-def _recorded(data: Mapping[str, Any], **names: Any) -> Recorded:
+def _recorded(data: Data, id_: str, device: str) -> Recorded:
     return Recorded(
-        **names,
+        falsifier=id_,
+        device=device,
         status=TrialStatus(data["status"]),
         valid=data["valid"],
         detail=data["detail"],
@@ -299,7 +308,7 @@ def _recorded(data: Mapping[str, Any], **names: Any) -> Recorded:
     )
 
 
-def _score(data: Mapping[str, Any]) -> MutationScore:
+def _score(data: Data) -> MutationScore:
     lists: dict[str, Any] = {name: tuple(data[name]) for name in ("judges", "changed")}
     counts = ("total", "judged", "killed", "by_timeout", "by_error", "no_coverage", "equivalent", "sampled")
     return MutationScore(
@@ -307,13 +316,13 @@ def _score(data: Mapping[str, Any]) -> MutationScore:
     )
 
 
-def _run(data: Mapping[str, Any]) -> RunTrace:
+def _run(data: Data) -> RunTrace:
     events = tuple((event["event"], event["count"]) for event in data["events"])
     losses = tuple((loss["step"], loss["loss"]) for loss in data["losses"])
     return RunTrace(run=data["run"], device=data["device"], seconds=data["seconds"], events=events, losses=losses)
 
 
-def _finding(data: Mapping[str, Any]) -> Finding:
+def _finding(data: Data) -> Finding:
     location = Location(Path(data["path"]), data["line"], data["column"])
     severity = Severity(data["severity"])
     return Finding(code=data["code"], severity=severity, location=location, message=data["message"], hint=data["hint"])

@@ -184,7 +184,7 @@ def _kills(result: Result) -> int:
 
 
 def _place(verdict: ContractVerdict, path: str) -> Location:
-    """Return the location of a definition; if it was not saved, of the definition or the contract around it."""
+    """Return the location of a definition; if it was not saved, that of its parent or of the contract."""
     places: Mapping[str, Any] = (verdict.definitions or {}).get("places", {})
     while path and path not in places:
         path = path.rpartition("/")[0]
