@@ -104,7 +104,7 @@ def old_names_note(subject: str, declared: Declarations) -> str:
         return ""
     entries = dict.fromkeys(sorted(declared.there), "True") | dict(declared.missing)
     mapping = ", ".join(f'"{name}": {value}' for name, value in entries.items())
-    names = " and ".join(f"`{name}`" for name in declared.old)
+    names = ", ".join(f"`{name}`" for name in declared.old)
     return f"{subject}: {names} will not be read from version 0.4 on; write `features = {{{mapping}}}`"
 
 

@@ -206,7 +206,7 @@ def old_names_notice(trainer: Any) -> str:
     features = _inherited(trainer)
     # What the base class declares already need not be written again.
     changed = {name: value for name, value in _from_old_names(features, old).items() if features.get(name) != value}
-    names = " and ".join(f"`{name}`" for name in old)
+    names = ", ".join(f"`{name}`" for name in old)
     parts = ", ".join(f'"{feature}": {value!r}' for feature, value in changed.items())
     return f"{type(trainer).__qualname__}: {names} will not be read from version 0.4 on; write `features = {{{parts}}}`"
 

@@ -129,7 +129,7 @@ class Reset(Own):
 
 class Computed(HandWritten):
     @property
-    def lacks(self) -> Mapping[str, str]:
+    def lacks(self) -> Mapping[str, str]:  # type: ignore[override]  # as of version 0.2
         return {**super().lacks, "clip": "no clipping"}
 
 
