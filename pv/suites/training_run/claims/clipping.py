@@ -109,7 +109,7 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
                     f"all {len(events)} calls clip the gradients of 0 parameters: a generator, such as "
                     "model.parameters(), was "
                     "used up before",
-                    "hand over model.parameters() anew in every call, or a list",
+                    "pass model.parameters() in each call, or a list of it: a generator can be read only once",
                 )
             without = [
                 event for event in events if event["parameters"] and (not event["with_gradient"] or event["norm"] == 0)
