@@ -312,7 +312,7 @@ def _with_whole_norms(traces: list[Sequence[Event]]) -> list[Sequence[Event]]:
     for kind in ("clip", "step"):
         columns = [[e for e in events if e["event"] == kind and _is_of_shards(e)] for events in traces]
         for row in zip(*columns, strict=False):
-            # Norms of disjoint shards add up as squares. The replicated part is in the norm of every rank: it counts once.
+            # Norms of disjoint shards add up as squares. The replicated part is in every norm, and counts once.
             replicated = row[0].get("whole_norm") or 0.0
             squares = [_square(event["norm"]) - _square(event.get("whole_norm") or 0.0) for event in row]
             total = _square(replicated) + sum(squares)

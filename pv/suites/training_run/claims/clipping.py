@@ -50,6 +50,7 @@ def clipped_last(run: Run, record: Record) -> None:
             and not window.carried
             and event["n"] > before.n
         ]
+        # Steps whose last clipping comes after their last backward pass, as it should.
         clipped = {w.n for w in windows if w.passes and any(c["n"] > w.passes[-1].n for c in w.clips)}
         if len(useless) >= 2 and not clipped:
             window, event = useless[0]
@@ -76,6 +77,7 @@ def clipped_unscaled(run: Run, record: Record) -> None:
             if event["limit"] == float("inf"):
                 continue
             record.tried += 1
+            # A limit above the scale was multiplied by it, too.
             scaled = event["scale"] is not None and 1 < event["scale"]
             if scaled and event["limit"] < event["scale"] and _shortened(event):
                 norm = "" if event["norm"] is None else f" of norm {event['norm']:.4g}"
@@ -182,6 +184,7 @@ def scaled_gradient_not_applied(run: Run, record: Record) -> None:
     for process, optimizer, windows in windows_of(run):
         if any(e.get("by_hand") for e in process.of("optimizer") if e["optimizer"] == optimizer):
             continue
+        # `scaler.step` divides by the scale and skips infinities; `unscale_` and a division by hand divide as well.
         scaled = [w for w in windows if w.passes and w.passes[-1].scale > 1]
         record.tried += len(scaled)
         wrong = [w for w in scaled if not w.unscaled and not w.event["by_scaler"] and not w.modified]
