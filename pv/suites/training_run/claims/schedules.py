@@ -81,7 +81,7 @@ def schedule_advances(run: Run, record: Record) -> None:
                 data = {e["loader"]: (e["at"], e["examples"]) for e in process.of("loader")}
                 passes = max(Counter(data[e["loader"]] for e in ended).values(), default=0)
                 planned = {schedule.horizon} - {0}
-                # Its constructor has set another rate than the base rate, as a warm-up does; or another schedule advances.
+                # Its constructor has set another rate than the base rate, as a warm-up does.
                 begun = schedule.event["rates"] != schedule.event["base_rates"]
                 instead = any(
                     other.calls and set(other.event["optimizers"]) & set(schedule.event["optimizers"])

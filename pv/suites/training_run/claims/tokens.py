@@ -288,7 +288,7 @@ def no_token_sees_the_future(run: Run, record: Record) -> None:
         if probe["offset"] != 1:
             continue
         record.tried += 1
-        # `early`: the largest change before the changed tokens. `own`: that of the logit that predicts the first of them.
+        # `early`: the largest change before the changed tokens. `own`: that of the logit which predicts the first.
         if probe["early"] <= VISIBLE or probe["own"] <= VISIBLE:
             continue
         kinds = [probe["attention"], probe["recurrent"]]
