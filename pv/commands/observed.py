@@ -60,14 +60,17 @@ class ObservedRun:
 
     @property
     def held(self) -> list[str]:
+        """Return the ids of the claims that were tried and not falsified."""
         return self._ids(Outcome.HELD)
 
     @property
     def falsified(self) -> list[str]:
+        """Return the ids of the falsified claims."""
         return self._ids(Outcome.FALSIFIED)
 
     @property
     def not_reached(self) -> list[str]:
+        """Return the ids of the claims that nothing in the run has tried."""
         return self._ids(Outcome.NOT_CLAIMED)
 
     def _ids(self, outcome: Outcome) -> list[str]:
@@ -76,6 +79,7 @@ class ObservedRun:
 
     @property
     def hints(self) -> list[tuple[str, Finding]]:
+        """Return the findings that may be meant, each with the id of its claim."""
         return [(name, f) for name, record in self.records.items() for f in record.findings if f.hint]
 
     @property

@@ -209,6 +209,7 @@ class Model:
         self.refresh(module)
 
     def refresh(self, module: nn.Module) -> None:
+        """Look at the layers of the module again: the script may replace some."""
         parts = list(module.modules())
         self.dropouts = [m for m in parts if (isinstance(m, modes.DROPOUT) and m.p) or _attention_dropout(m) > 0]
         self.layers = [m for m in parts if modes.has_statistics(m)] + self.dropouts
@@ -340,14 +341,17 @@ class Observer:
         return Observing(self, part)
 
     def add(self, kind: str, /, **fields: Any) -> dict[str, Any]:
+        """Append an event to the trace; see `Trace.add`."""
         return self.trace.add(kind, **fields)
 
     def number(self) -> int:
+        """Return a number that no other object of the trace has."""
         self._numbers += 1
         return self._numbers
 
     @staticmethod
     def sample(tensor: Tensor) -> Tensor:
+        """Return about 256 elements of a tensor; see `sample`."""
         return sample(tensor)
 
     def end_at_limit(self) -> None:
@@ -358,10 +362,12 @@ class Observer:
 
     @staticmethod
     def tensors_in(value: Any) -> Iterator[Tensor]:
+        """Yield the tensors in arguments or a batch; see `tensors_in`."""
         return tensors_in(value)
 
     @staticmethod
     def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+        """Return the parameters of an optimizer, in the order of its groups."""
         return parameters_of(optimizer)
 
     def at(self) -> str:
@@ -407,6 +413,7 @@ class Observer:
         return entry[2]
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note the state of an optimizer before a step, and look at its gradients."""
         state = self.state_of(optimizer)
         self.loaded.clear()  # a step changes weights, too
         state.began = self.ended_steps
@@ -442,6 +449,7 @@ class Observer:
                 state.before[id(p)] = (sample(p).clone(), gradient)
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Add the event of a step, and flush the trace now and then."""
         state = self.state_of(optimizer)
         self.averages.look("step")
         state.steps += 1
@@ -603,6 +611,7 @@ class Observer:
     # Backward passes.
 
     def begin_backward(self) -> dict[str, Any]:
+        """Note which gradients are left over, and return the record of the pass, to be handed to `end_backward`."""
         self.averages.look("backward")
         self.updates.before_backward(sys._getframe(2))
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
@@ -632,6 +641,7 @@ class Observer:
         return gradients
 
     def end_backward(self, current: dict[str, Any], at: str) -> None:
+        """Add the event of a backward pass: which optimizers it has reached, with which losses."""
         self.backward = None
         reached = {}
         waiting = self.waiting()
@@ -880,6 +890,7 @@ class Observer:
         return pending
 
     def note_zero(self, target: Any) -> None:
+        """Note that the gradients of an optimizer or a module are cleared."""
         self.updates.note()
         if isinstance(target, torch.optim.Optimizer):
             hit = [self.state_of(target).number]

@@ -56,9 +56,11 @@ class Record:
         )
 
     def falsify(self, at: str, seen: str, right: str) -> None:
+        """Add a finding that no correct program explains."""
         self.findings.append(Finding(at=at, seen=seen, right=right))
 
     def hint(self, at: str, seen: str, right: str) -> None:
+        """Add a finding that may be meant."""
         self.findings.append(Finding(at=at, seen=seen, right=right, hint=True))
 
 

@@ -94,10 +94,12 @@ class Window:
 
     @property
     def n(self) -> int:
+        """Return the position of the step among the events of the process."""
         return int(self.event["n"])
 
     @property
     def at(self) -> str:
+        """Return the line that takes the step."""
         return str(self.event["at"])
 
     @property
@@ -111,6 +113,7 @@ class Window:
         return bool(self.event["modified"]) or any(backward.touched for backward in self.passes)
 
     def losses(self, key: str) -> list[Loss]:
+        """Return the losses of one key in the backward passes of the window."""
         return [loss for backward in self.passes for loss in backward.losses if loss.key == key]
 
 
@@ -139,12 +142,14 @@ class Process:
             self.by_kind[event["event"]].append(event)
 
     def of(self, *kinds: str) -> Iterator[Event]:
+        """Yield the events of these kinds, in their order."""
         if len(kinds) == 1:
             return iter(self.by_kind.get(kinds[0], ()))
         return (event for event in self.events if event["event"] in kinds)
 
     @property
     def rank(self) -> int:
+        """Return the rank of the process; 0 in a run of one."""
         return int(self.start["rank"])
 
     @property
@@ -158,6 +163,7 @@ class Process:
 
     @property
     def has_ddp(self) -> bool:
+        """Return whether a model is wrapped in DistributedDataParallel."""
         return any(self.of("ddp"))
 
     @property
@@ -220,6 +226,7 @@ class Run:
 
     @property
     def troubles(self) -> list[str]:
+        """Return the errors of the observer itself, which may have cost events."""
         return sorted({event["reason"] for process in self.processes for event in process.of("trouble")})
 
 
