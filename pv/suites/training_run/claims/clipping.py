@@ -123,15 +123,15 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
                 note(
                     at,
                     f"all {len(events)} calls clip {events[0]['parameters']} parameters that are in no optimizer and "
-                    "have no gradient: those of another model, or of a copy",
+                    "have no gradient: they belong to another model, or to a copy",
                     "clip the parameters of the model that is trained",
                 )
             elif all(event["held"] == event["parameters"] for event in events) and _are_all_held(process, events):
                 record.falsify(
                     at,
                     f"in all {len(events)} calls, none of the {events[0]['parameters']} parameters has a gradient yet, "
-                    "and at the steps they have: they are clipped before the backward pass",
-                    "clip between the last backward pass and the step",
+                    "but at the steps they have one: the call comes before the backward pass",
+                    "clip between the last backward pass and optimizer.step()",
                 )
 
 

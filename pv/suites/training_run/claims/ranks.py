@@ -47,7 +47,7 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
                 record.falsify(
                     windows[0].at,
                     f"after step {windows[0].step} the ranks have different weights (sums over a few of them: "
-                    f"{numbers(digests)}); {cause}",
+                    f"{', '.join(f'{digest:.8g}' for digest in digests)}); {cause}",
                     change,
                 )
                 break
