@@ -97,7 +97,11 @@ def test_a_fault_is_named_with_line_numbers_and_change_and_is_in_every_format(tm
     assert outcomes["TR-CLIP-001"] == "not claimed"
     for form in ("sarif", "html", "markdown", "junit"):
         shown = html.unescape((tmp_path / f"r.{form}").read_text()).replace("\\", "")
-        parts = ["train.py", "the gradient of step 2 still contains 2 backward passes", "call optimizer.zero_grad() once"]
+        parts = [
+            "train.py",
+            "the gradient of step 2 still contains 2 backward passes",
+            "call optimizer.zero_grad() once",
+        ]
         assert [part for part in parts if part not in shown] == [], form
         # These words are about attacks on claims, and a script decides itself where it runs.
         words = (
