@@ -61,14 +61,17 @@ class ObservedRun:
 
     @property
     def held(self) -> list[str]:
+        """Return the ids of the claims that were tried and not falsified."""
         return self._ids(Outcome.HELD)
 
     @property
     def falsified(self) -> list[str]:
+        """Return the ids of the falsified claims."""
         return self._ids(Outcome.FALSIFIED)
 
     @property
     def not_reached(self) -> list[str]:
+        """Return the ids of the claims that nothing in the run has tried."""
         return self._ids(Outcome.NOT_CLAIMED)
 
     def _ids(self, outcome: Outcome) -> list[str]:
@@ -77,6 +80,7 @@ class ObservedRun:
 
     @property
     def hints(self) -> list[tuple[str, Finding]]:
+        """Return the findings that may be meant, each with the id of its claim."""
         return [(name, f) for name, record in self.records.items() for f in record.findings if f.hint]
 
     @property
@@ -153,6 +157,7 @@ def check_run(
             Path(trace).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"cannot write traces into {trace}: {error.strerror}") from error
+    # A run that was ended by a limit on its steps is not complete: claims about the end of a run are not tried.
     with contextlib.ExitStack() as stack:
         folder = trace or stack.enter_context(tempfile.TemporaryDirectory(prefix="pv-trace-"))
         status = _run(Path(folder), command, options, interruptions)
@@ -221,6 +226,7 @@ def _judged(
     )
     words = shlex.join(command)
     repeat = ("pv check", *claims.options, f"-- {words}" if command else f"--trace {shlex.quote(str(folder))}")
+    # The claims are the falsifiers of a contract and the run is their trial, so all formats of reports can show it.
     verdict = replace(decide(claims.contract, Evidence(trials=trials), selection), repeat=repeat)
     notes = _notes(run, status, steps)
     if (failure := _failure(run, status, trials)) and verdict.status is not Status.FAIL:
@@ -268,6 +274,7 @@ def _trial(name: str, record: Record) -> Trial:
             reached=reached,
         )
     finding = record.proofs[0]
+    # A line of the user's code is "path:line"; "?" and "" are not shown as places.
     places = [(path, int(line)) for path, _, line in (f.at.rpartition(":") for f in record.proofs) if line.isdigit()]
     example = Counterexample(
         arguments={},
@@ -300,6 +307,7 @@ def _steps(run: Run) -> list[ObservedStep]:
         for windows in process.windows.values()
         for window in windows
     ]
+    # The ceiling of the quotient is the stride.
     return rows[:: -(-len(rows) // MAX_STEPS) or 1]
 
 
@@ -308,6 +316,7 @@ def _step(rank: int, window: Window) -> ObservedStep:
     is_known = bool(losses) and all(backward.losses for backward in window.passes)
     examples = sum(max((loss.rows for loss in backward.losses), default=0) for backward in window.passes)
     elements = sum(loss.elements for loss in losses)
+    # The mean over all scored elements of the step, whatever reduction the losses have.
     means = [loss.value / (loss.elements if loss.reduction == "sum" else 1) for loss in losses]
     total = sum(mean * loss.elements for mean, loss in zip(means, losses, strict=True))
     return ObservedStep(

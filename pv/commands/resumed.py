@@ -127,6 +127,7 @@ class Comparing:
                 f"--cut {cut[-1]}: the run takes {count(uncut.steps, 'step')}: kill it after an earlier one"
             )
         saves = sorted({e["step"] for process in uncut.processes for e in process.of("save") if e["step"]})
+        # Each part must save after its beginning and before its end, or the next part would start from nothing new.
         after = 0
         for step in cut:
             if not any(after <= save < step for save in saves if save):
@@ -153,6 +154,7 @@ class Comparing:
             self.observe(command, part, place, title, cut=step - done, in_save=kind == "save")
             interrupted = read_folder(part, complete=False)
             saves = [e["step"] for process in interrupted.processes for e in process.of("save")]
+            # Steps are counted by process: a continuation begins with 1 again, so the step to kill after is shifted.
             done += max((save for save in saves if save), default=0)
             command = [*self.command, *resume]
         self.finish(command, self.folder / kind / str(len(steps) + 1), place, "resumed", done)
@@ -212,6 +214,7 @@ class Comparing:
 
 def _wait_for_cut(process: "subprocess.Popen[bytes]", trace: Path) -> bool:
     """Wait until all ranks are about to be killed, or the command ends; return whether any rank was killed."""
+    # Every rank writes a mark and waits when it reaches the step. All are killed together, as by a node that fails.
     since = None
     while process.poll() is None:
         marks = [json.loads(mark.read_text()) for mark in trace.glob("cut-*")]

@@ -101,6 +101,7 @@ class Capture:
         return tensor is not None and any(value is tensor for value in state.values())
 
     def is_alive(self) -> bool:
+        """Return whether the script still has the result, or a tensor of it."""
         return self.state() is not None or (self.first is not None and self.first() is not None)
 
     def note_use(self, step: int) -> dict[str, Any]:

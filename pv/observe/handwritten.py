@@ -44,6 +44,7 @@ class HandWritten:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
+        """Return one group, in the form of `torch.optim.Optimizer`, with a rate if the object has one."""
         rate = next((getattr(self.holder, name, None) for name in ("lr", "learning_rate") if self.holder), None)
         group: dict[str, Any] = {"params": self.parameters}
         return [{**group, "lr": float(rate)} if isinstance(rate, (int, float)) else group]

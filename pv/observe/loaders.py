@@ -151,6 +151,7 @@ class DatasetNumbers:
         self._by_id: dict[int, tuple[Callable[[], Any], int]] = {}
 
     def of(self, dataset: Any, new: Callable[[], int]) -> int:
+        """Return the number of a data set; of a new one, what `new` returns."""
         reference, number = self._by_id.get(id(dataset), (lambda: None, 0))
         if reference() is not dataset:
             number = new()

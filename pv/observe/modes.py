@@ -139,6 +139,7 @@ class Modes:
     # Requests.
 
     def begin_request(self, module: nn.Module, mode: bool, by_user: bool) -> None:
+        """Note a call of `train()` or `eval()` that no other one encloses, before it runs."""
         observer = self.observer
         at = observer.sites.find(2)[0]
         self._count += 1
@@ -210,6 +211,7 @@ class Modes:
         return bool(model.calls % LOOK_AGAIN == 0 or self._looked.get(model.number) != self._count)
 
     def end_forward(self) -> None:
+        """End the forward of an outermost module, and compare what its normalization layers got."""
         runs, self._runs, self._model, self._inputs = self._runs, {}, None, []
         for norm, calls in runs.items():
             if len(calls) > 1:

@@ -85,6 +85,8 @@ class OptimizerState:
         """By id of a parameter: samples of it and of its gradient before the step."""
         self.had_gradient: set[int] = set()
         self.digest_before: Optional[Late] = None
+        """The sum over a few weights before the step; `state_before` and `weights_before` are sums over all, where runs
+        are compared."""
         self.state_before: Optional[dict[str, Any]] = None
         self.weights_before: Optional[Late] = None
         self.began = 0
@@ -97,23 +99,25 @@ class OptimizerState:
         """The loss scale that the gradients are still multiplied by."""
         self.clipped: dict[int, tuple[Any, int]] = {}
         """As `last_look`, of the gradients that a clipping has covered since the step before."""
-        self.gradients: Optional[tuple[Optional[Tensor], int]] = None
+        self.gradients: Optional[tuple[Optional[Late], int]] = None
         """The norm and the number of gradients, where they may be gone when the step is noticed."""
         self.frozen = 0
+        """How many parameters required no gradient at the last step: a change is a reason to look closely."""
         self.idle = 0
         """First steps whose rates are 0, as those of a warm-up are: as many more are looked at."""
         self.copied: Optional[Tensor] = None
         """How the gradients differ from those of a model's weights, where they are copied from these."""
-        self.sides: dict[str, Tensor] = {}
-        """The same elements after that pass, and when the step begins."""
         self.local: list[tuple[Tensor, Tensor]] = []
         """Parameters, and elements of their gradients after the last backward pass of this rank."""
+        self.sides: dict[str, Tensor] = {}
+        """The elements of `local` ("local_gradient"), and the same elements when the step begins ("gradient")."""
         self.waiting = 0
         """Parameters whose gradient FSDP2 has not reduced when the step begins."""
         self.checks = 0
         """Steps for which every parameter is still looked at."""
 
 
+# Private, and missing in some versions: without it, tensors of `torch.func` are taken for plain ones.
 _transform: Callable[[], Any] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 
 
@@ -208,6 +212,7 @@ class Model:
         self.refresh(module)
 
     def refresh(self, module: nn.Module) -> None:
+        """Look at the layers of the module again: the script may replace some."""
         parts = list(module.modules())
         self.dropouts = [m for m in parts if (isinstance(m, modes.DROPOUT) and m.p) or _attention_dropout(m) > 0]
         self.layers = [m for m in parts if modes.has_statistics(m)] + self.dropouts
@@ -340,14 +345,17 @@ class Observer:
         return Observing(self, part)
 
     def add(self, kind: str, /, **fields: Any) -> dict[str, Any]:
+        """Append an event to the trace; see `Trace.add`."""
         return self.trace.add(kind, **fields)
 
     def number(self) -> int:
+        """Return a number that no other object of the trace has."""
         self._numbers += 1
         return self._numbers
 
     @staticmethod
     def sample(tensor: Tensor) -> Tensor:
+        """Return about 256 elements of a tensor; see `sample`."""
         return sample(tensor)
 
     def end_at_limit(self) -> None:
@@ -358,10 +366,12 @@ class Observer:
 
     @staticmethod
     def tensors_in(value: Any) -> Iterator[Tensor]:
+        """Yield the tensors in arguments or a batch; see `tensors_in`."""
         return tensors_in(value)
 
     @staticmethod
     def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+        """Return the parameters of an optimizer, in the order of its groups."""
         return parameters_of(optimizer)
 
     def at(self) -> str:
@@ -399,6 +409,7 @@ class Observer:
         if not parameters:
             return number
         first, last = parameters[0], parameters[-1]
+        # Ids are used again once a parameter is gone, so both parameters must still be the ones that were noted.
         key = (id(first), id(last), len(parameters))
         entry = self._first_optimizers.get(key)
         if entry is None or entry[0]() is not first or entry[1]() is not last:
@@ -406,6 +417,7 @@ class Observer:
         return entry[2]
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note the state of an optimizer before a step, and look at its gradients."""
         state = self.state_of(optimizer)
         self.loaded.clear()  # a step changes weights, too
         state.began = self.ended_steps
@@ -416,7 +428,9 @@ class Observer:
             state.state_before = checkpoints.state_sums(optimizer, sample)
         if self.options.comparing:
             state.weights_before = checkpoints.weights_sums(parameters, sample)
+        # A sentinel gradient that is another tensor now, or has another version, was changed by the script itself.
         state.modified = state.touched or any(not is_as_before(p, state.last_look) for p in sentinels(parameters))
+        # What this rank computed, and what it applies: the claims fit the factor of a reduction by hand to both.
         if state.local:
             whole = [(mine, few(p.grad)) for p, mine in state.local if p.grad is not None and not p.grad.is_sparse]
             state.local = []
@@ -428,6 +442,8 @@ class Observer:
         frozen = sum(not p.requires_grad for p in parameters)
         if frozen != state.frozen:
             state.frozen, state.checks = frozen, EAGER_STEPS
+        # Samples of every parameter cost two small copies each, so only the first steps and every 50th take them. Steps
+        # with a rate of 0 move nothing and are made up for.
         if state.steps < EAGER_STEPS + state.idle or state.steps % CHECKED_STEPS == 0 or state.checks:
             state.checks = max(0, state.checks - 1)
             rates = [group.get("lr") for group in optimizer.param_groups]
@@ -438,10 +454,12 @@ class Observer:
                 state.before[id(p)] = (sample(p).clone(), gradient)
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Add the event of a step, and flush the trace now and then."""
         state = self.state_of(optimizer)
         self.averages.look("step")
         state.steps += 1
         parameters = parameters_of(optimizer)
+        # The norm is read after the step: optimizers of torch do not change gradients, and a clipping comes before.
         norm, count = state.gradients or self.norm(optimizer)
         gradients = [p.grad for p in parameters if p.grad is not None]
         state.gradients = None
@@ -456,6 +474,7 @@ class Observer:
         if self.options.comparing:
             fields["weights_before"] = state.weights_before
             fields["weights"] = checkpoints.weights_sums(parameters, sample)
+        # The norms of shards of all ranks are added when the traces are read; of whole gradients only once.
         if any(map(is_shard, gradients)):
             fields["whole_norm"] = self._norm_of([gradient for gradient in gradients if not is_shard(gradient)])
         if _has_ranks():
@@ -491,6 +510,7 @@ class Observer:
         self.steps = max(self.steps, state.steps)
         if state.steps <= 2:
             checkpoints.watch_safetensors()
+        # Hooks on losses and logits are the most expensive part: `--sample N` keeps them for every N-th step.
         self.is_sampled = self.steps < EAGER_STEPS or self.steps % self.options.sample == 0
         if state.steps == EAGER_STEPS or state.steps % 500 == 0:
             self.describe()
@@ -518,6 +538,7 @@ class Observer:
     def digest(optimizer: torch.optim.Optimizer) -> Optional[Late]:
         """Return the sum over some elements of some parameters."""
         parameters = parameters_of(optimizer)
+        # Small ones are cheap; the first and the last one are in different layers.
         small = sorted(parameters, key=Tensor.numel)[:4] + parameters[:1] + parameters[-1:]
         samples = [sample(p) for p in small if local(p) is p]
         if len({(part.dtype, part.device) for part in samples}) == 1:
@@ -543,6 +564,7 @@ class Observer:
             if gradient is None or not gradient.numel():  # the shard of a small parameter may be empty
                 rows.append(torch.stack([moved.double(), *[torch.zeros_like(moved)] * 3]))
                 continue
+            # A matrix of zeros with a gradient of zeros: all elements count here, since a sample may miss the others.
             whole = p.grad if p.dim() == 2 and local(p) is p else None
             zero = torch.zeros_like(moved)
             if whole is not None and not whole.is_sparse:
@@ -596,12 +618,14 @@ class Observer:
     # Backward passes.
 
     def begin_backward(self) -> dict[str, Any]:
+        """Note which gradients are left over, and return the record of the pass, to be handed to `end_backward`."""
         self.averages.look("backward")
         self.updates.before_backward(sys._getframe(2))
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         current["pulls"], current["retained"] = {}, True
         current["sampled"] = self.is_sampled
         current["copied"] = self.masters.before_backward() if self.masters.copies else {}
+        # For every optimizer: are gradients left over from before, and with which versions do they enter this pass?
         waiting = self.waiting()
         for optimizer, state in list(self.optimizers.items()):
             parameters = parameters_of(optimizer)
@@ -625,10 +649,12 @@ class Observer:
         return gradients
 
     def end_backward(self, current: dict[str, Any], at: str) -> None:
+        """Add the event of a backward pass: which optimizers it has reached, with which losses."""
         self.backward = None
         reached = {}
         waiting = self.waiting()
         for optimizer, state, (left, kept, written, clipped), versions in current["optimizers"]:
+            # The pass has reached an optimizer if the version of any of its gradients has changed.
             if _versions(parameters_of(optimizer), waiting) != versions:
                 onto = sum(not is_as_before(p, state.clipped) for p in clipped)
                 reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
@@ -716,11 +742,13 @@ class Observer:
         tokens.note_call(self, inner, model.number, args, kwargs, grad, fields["at"])
         self.rows = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
         self.evaluated_rows = 0 if grad or fields["loader"] is None else self.rows
+        # Equal forwards without another event in between, such as those of an evaluation, are one event with a count.
         last = self._last_forward
         if last is not None and self.trace.count - 1 == last["n"] and all(last[key] == fields[key] for key in fields):
             last["times"] += 1
         else:
             last = self._last_forward = self.add("forward", times=1, rows=[], inputs=[], **fields)
+        # The trace must not grow with the length of an evaluation.
         if len(last["inputs"]) < 64:
             last["rows"].append(self.rows)
             last["inputs"].append(fingerprint(tensors[0]) if tensors else 0)
@@ -750,6 +778,7 @@ class Observer:
         tensors = list(tensors_in(outputs))
         for part in outputs if isinstance(outputs, (list, tuple)) else [outputs]:
             tensors += tensors_in(getattr(part, "__dict__", {}))  # such as a distribution or a dataclass
+        # A hook on a tensor lives as long as the graph, so the observer keeps nothing alive by it.
         for tensor in tensors[:8]:
             if tensor.requires_grad:
                 tensor.register_hook(hook)
@@ -787,6 +816,7 @@ class Observer:
                 id(p) for m, layer in self.ran.items() if layer.grad for p in m._parameters.values() if p is not None
             }
             trainable_here = [(name, p) for name, p in trainable if p.numel()]  # FSDP1 leaves empty shards
+            # Parameters that no optimizer holds and that had a gradient.
             left_out = [(name, p) for name, p in trainable if id(p) not in held and id(p) in had]
             self.add(
                 "parameters",
@@ -808,6 +838,7 @@ class Observer:
         wrapped = {id(p) for wrapper in self.wrappers for p in wrapper.parameters()}
         for optimizer, state in self.optimizers.items():
             mine = parameters_of(optimizer)
+            # Held by the optimizer, in no model that ran, and never with a gradient.
             unknown = [p for p in mine if id(p) not in names and id(p) not in state.had_gradient]
             ids = {id(p) for p in mine}
             strangers = [list(p.shape) for p in mine if id(p) not in names]
@@ -861,6 +892,7 @@ class Observer:
 
     def pending_scale(self, parameters: Iterable[Tensor]) -> Optional[Tensor]:
         """Return the loss scale that gradients are still multiplied by; None if they are not, or were changed."""
+        # The scale is pending if the sentinels are untouched since the backward pass of a scaled loss.
         ids = {id(p) for p in parameters}
         pending = None
         for optimizer, state in self.optimizers.items():
@@ -872,6 +904,7 @@ class Observer:
         return pending
 
     def note_zero(self, target: Any) -> None:
+        """Note that the gradients of an optimizer or a module are cleared."""
         self.updates.note()
         if isinstance(target, torch.optim.Optimizer):
             hit = [self.state_of(target).number]
@@ -897,6 +930,7 @@ class Observer:
 
 def _any_left(parameters: list[Tensor], kept: list[bool]) -> tuple[Any, Any]:
     """Return whether one of these gradients is not 0, and whether one of those that were kept is not."""
+    # One stacked operation in the common case; the result stays on the device, and is read at the next flush.
     left: Any
     samples = [sample(p.grad) for p in parameters if p.grad is not None]
     if samples and all(kept) and len({(part.dtype, part.device) for part in samples}) == 1:  # as a rule
@@ -949,6 +983,7 @@ def fingerprint(tensor: Tensor) -> Any:
     """Return a number of 48 bits that depends on about 256 elements of a tensor, read late."""
     if tensor.layout != torch.strided or tensor.dtype.is_complex or tensor.is_meta or tensor.numel() == 0:
         return 0
+    # Bits of float32, not rounded values: equal inputs have equal numbers, and nearly equal ones do not.
     part = sample(tensor)
     if part.is_floating_point():
         part = part.contiguous().float().view(torch.int32)
@@ -963,6 +998,7 @@ def _factors(size: int, device: torch.device) -> Tensor:
     """Return what the elements of a sample are multiplied by, so that their order counts."""
     factors = _known_factors.get((size, device))
     if factors is None:
+        # Multiples of a prime near 2^32 / golden ratio (Knuth's multiplicative hashing).
         factors = torch.arange(1, size + 1, device=device) * 2_654_435_761 + 1
         if type(factors) is Tensor:  # not one of a mode that the script is in, such as a fake tensor
             _known_factors[size, device] = factors
@@ -1062,6 +1098,7 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         observer = current
+        # Inside of an outermost call: most layers take this branch, so it does as little as possible.
         if observer.in_module:
             inner = original
             if self._forward_pre_hooks:
@@ -1088,6 +1125,7 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
             return inner(self, *args, **kwargs)
         if not observer.is_active() or threading.get_ident() != observer._thread:
             return original(self, *args, **kwargs)
+        # An outermost call: of a model, of a loss, or of a part that gradient checkpointing runs again.
         model, grad = None, torch.is_grad_enabled()
         is_again = observer.is_run_again(self)
         with observer.observing("module"):
@@ -1154,6 +1192,7 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., Any]], Callable
 def _scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         observer = current
+        # A scaler that has seen infinities calls no `optimizer.step`: then no step is counted in between.
         before = observer.steps
         observer._scaler_depth += 1
         try:
@@ -1171,7 +1210,7 @@ def _scaler_scale(original: Callable[..., Any]) -> Callable[..., Any]:
         result = original(self, outputs)
         if current.is_active() and self.is_enabled():
             with current.observing("scale"):
-                factor = self._scale.detach().clone()
+                factor = self._scale.detach().clone()  # private: `get_scale` would wait for the device
                 for tensor in tensors_in(result):
                     if tensor.requires_grad:
                         tensor.register_hook(functools.partial(_note_scale, factor))

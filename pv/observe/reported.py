@@ -62,6 +62,7 @@ class Reports:
         self._reports = self._reads = self._looks = 0
 
     def is_active(self) -> bool:
+        """Return whether a report or a read now is the doing of the script, in the main thread."""
         return (
             not self._inside
             and threading.current_thread() is threading.main_thread()
@@ -91,6 +92,7 @@ class Reports:
                 observer.add("report", by=kind, at=at, key=key, numbers=numbers)
 
     def note_line(self, kind: str, line: str) -> None:
+        """Note the numbers in a line of text."""
         self.note(kind, _numbers_in(line))
 
     def watch_stream(self, stream: Any) -> None:
@@ -218,6 +220,7 @@ class _Rows:
         return getattr(self._writer, name)
 
     def writerow(self, row: Any) -> Any:
+        """Note a row, and write it."""
         row = list(row) if isinstance(row, Iterator) else row  # `csv.DictWriter` hands over a generator
         if isinstance(row, (list, tuple)) and self._reports.is_active():
             with self._reports._observer().observing("report"):
@@ -225,6 +228,7 @@ class _Rows:
         return self._writer.writerow(row)
 
     def writerows(self, rows: Iterable[Any]) -> None:
+        """Note the first rows, and write all."""
         remaining = iter(rows)
         for row in itertools.islice(remaining, MAX_REPEATS):
             self.writerow(row)

@@ -118,6 +118,7 @@ class CallSites:
                 else:
                     library = library or self._place(frame)
             frame = frame.f_back
+        # `f_lasti` tells two calls on one line apart. Frames beyond the sixth are left out, which bounds the cost.
         key = tuple(calls)
         if key not in self._keys:  # crc32, since `hash` of a string differs between processes
             places = [(file, _place_of(code, last)) for (file, last), code in zip(calls, codes)]
@@ -181,6 +182,7 @@ class Trace:
                 del self._waiting[:]
             return
         events, self._waiting = self._waiting, []
+        # The file is opened at the first flush after a step: processes that never train leave none.
         if self._path is None:
             rank = int(os.environ.get("RANK", "0"))
             self._path = self.folder / f"trace-{time.time_ns()}-{rank}-{os.getpid()}.jsonl"
@@ -221,6 +223,7 @@ class Trace:
 
 def read_late(events: list[dict[str, Any]]) -> None:
     """Replace the tensors and `Late` values in events by JSON values, with one transfer for each device."""
+    # 1. Walk over all events, and collect the tensors and, for each value, a function that writes it later.
     tensors: list[torch.Tensor] = []
     writers: list[Callable[[list[list[float]]], None]] = []
 
@@ -256,6 +259,7 @@ def read_late(events: list[dict[str, Any]]) -> None:
     for event in events:
         for key, value in list(event.items()):
             visit(event, key, value)
+    # 2. Read all tensors. 3. Write.
     lists = _numbers(tensors)
     for write in writers:
         write(lists)
@@ -274,6 +278,7 @@ def _numbers(tensors: list[torch.Tensor]) -> list[list[float]]:
                 flat = [tensor.item()] if tensor.dim() == 0 else tensor.detach().reshape(-1).tolist()
                 lists[i] = list(map(float, flat))
             continue
+        # One copy from the device: float64 holds float32 and integers up to 2^53 exactly, so fingerprints have 48 bits.
         flat = torch.cat([tensors[i].detach().reshape(-1).double() for i in positions]).tolist()
         start = 0
         for i in positions:

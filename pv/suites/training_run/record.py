@@ -56,9 +56,11 @@ class Record:
         )
 
     def falsify(self, at: str, seen: str, right: str) -> None:
+        """Add a finding that no correct program explains."""
         self.findings.append(Finding(at=at, seen=seen, right=right))
 
     def hint(self, at: str, seen: str, right: str) -> None:
+        """Add a finding that may be meant."""
         self.findings.append(Finding(at=at, seen=seen, right=right, hint=True))
 
 
@@ -110,6 +112,7 @@ def judge(run: Run, *identifiers: str) -> dict[str, Record]:
         record.findings = _one_of_a_kind(record.findings)
         if not record.tried and not record.findings:
             record.not_reached = record.not_reached or (entry.needs if run.steps else "no optimizer step was observed")
+    # Consequences of a falsified premise are not shown: one mistake, one finding.
     falsified = {name for name, record in records.items() if record.proofs}
     for name, record in records.items():
         causes = [premise for premise in CLAIMS[name].premises if premise in falsified]

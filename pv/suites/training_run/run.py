@@ -94,10 +94,12 @@ class Window:
 
     @property
     def n(self) -> int:
+        """Return the position of the step among the events of the process."""
         return int(self.event["n"])
 
     @property
     def at(self) -> str:
+        """Return the line that takes the step."""
         return str(self.event["at"])
 
     @property
@@ -111,6 +113,7 @@ class Window:
         return bool(self.event["modified"]) or any(backward.touched for backward in self.passes)
 
     def losses(self, key: str) -> list[Loss]:
+        """Return the losses of one key in the backward passes of the window."""
         return [loss for backward in self.passes for loss in backward.losses if loss.key == key]
 
 
@@ -139,12 +142,14 @@ class Process:
             self.by_kind[event["event"]].append(event)
 
     def of(self, *kinds: str) -> Iterator[Event]:
+        """Yield the events of these kinds, in their order."""
         if len(kinds) == 1:
             return iter(self.by_kind.get(kinds[0], ()))
         return (event for event in self.events if event["event"] in kinds)
 
     @property
     def rank(self) -> int:
+        """Return the rank of the process; 0 in a run of one."""
         return int(self.start["rank"])
 
     @property
@@ -158,6 +163,7 @@ class Process:
 
     @property
     def has_ddp(self) -> bool:
+        """Return whether a model is wrapped in DistributedDataParallel."""
         return any(self.of("ddp"))
 
     @property
@@ -220,6 +226,7 @@ class Run:
 
     @property
     def troubles(self) -> list[str]:
+        """Return the errors of the observer itself, which may have cost events."""
         return sorted({event["reason"] for process in self.processes for event in process.of("trouble")})
 
 
@@ -312,6 +319,7 @@ def _with_whole_norms(traces: list[Sequence[Event]]) -> list[Sequence[Event]]:
     for kind in ("clip", "step"):
         columns = [[e for e in events if e["event"] == kind and _is_of_shards(e)] for events in traces]
         for row in zip(*columns, strict=False):
+            # Norms of disjoint shards add up as squares. The replicated part is in every norm, and counts once.
             replicated = row[0].get("whole_norm") or 0.0
             squares = [_square(event["norm"]) - _square(event.get("whole_norm") or 0.0) for event in row]
             total = _square(replicated) + sum(squares)
@@ -351,6 +359,8 @@ def process_of(events: Sequence[Event]) -> Process:
     loader: int | None = None
     trained: dict[int, int] = {}
     """By position of a forward: the number of steps before a backward pass from it that a step used."""
+    # One pass over the events in their order. For every optimizer, backward passes are collected since its gradients
+    # were fresh; a step closes the window, and does not empty it: gradients that nobody clears are carried on.
     for event in process.events:
         kind = event["event"]
         if kind == "forward":
@@ -370,6 +380,7 @@ def process_of(events: Sequence[Event]) -> Process:
                     since_fresh[number] = []
                 since_fresh[number].append(taken)
                 cleared[number] = False
+            # The inputs of a forward belong to the first backward pass that follows it.
             if event["reached"]:
                 began[event["n"]] = steps
                 inputs, loader = "", None
@@ -383,6 +394,7 @@ def process_of(events: Sequence[Event]) -> Process:
             clips.append(event)
         elif kind == "unscale":
             unscaled.add(event["optimizer"])
+        # A step that wraps another one, as accelerate's or ZeRO's optimizer does, is the same step.
         elif kind == "step" and not event["wraps"]:
             number = event["optimizer"]
             last = used_until[number]
@@ -391,6 +403,7 @@ def process_of(events: Sequence[Event]) -> Process:
                 backward.is_sampled for backward in passes
             ):  # a part of the losses would be taken for a short step
                 passes = [replace(backward, losses=()) for backward in passes]
+            # A step without a backward pass since the step before has an empty window.
             new = any(backward.n > last for backward in passes)
             covering = [
                 c for c in clips if c["n"] > last and (c["covers"].get(str(number), [0])[0] or not c["parameters"])
@@ -422,6 +435,7 @@ def process_of(events: Sequence[Event]) -> Process:
 
 def _model_names(process: Process) -> dict[int, str]:
     """Return names of the models by their numbers: unlike these, the same on every rank."""
+    # Numbers depend on the order in which a rank builds and calls things; the n-th model of a class does less.
     names: dict[int, str] = {}
     count: Counter[str] = Counter()
     for number, kind in process.kinds.items():
@@ -454,6 +468,7 @@ def _pass(
 
 
 def _loss(loss: Mapping[str, Any], scale: float, rows: int) -> Loss | None:
+    # The observer notes gradients as they are, multiplied by the loss scale.
     weight, low, high = (loss[key] / scale for key in ("weight", "low", "high"))
     if not loss["elements"] or weight != weight:
         return None
@@ -474,6 +489,7 @@ def _loss(loss: Mapping[str, Any], scale: float, rows: int) -> Loss | None:
 def _loss_at_logits(
     loss: Mapping[str, Any], scale: float, rows: int, at: str, models: Mapping[int, str]
 ) -> Loss | None:
+    # At least half of the sampled rows must fit a cross-entropy; else the loss is another one.
     fit = loss["weights"]
     if not fit["sampled"] or 2 * fit["fitting"] < fit["sampled"]:
         return None

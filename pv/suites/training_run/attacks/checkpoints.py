@@ -9,10 +9,10 @@ from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of
 
 
 @given(plans(), st.booleans())
-def falsify_loaded_weights_are_a_copy(subject: Any, plan: Plan, own: bool) -> None:
+def falsify_loaded_weights_are_a_copy(subject: Any, plan: Plan, into_itself: bool) -> None:
     def alias(events: Events) -> None:
         load = first(events, "load")
-        if own:
+        if into_itself:
             load["same_storage"] = 8
         else:
             load["source"]["shared"] = True

@@ -112,6 +112,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             **layers,
         )
 
+    # What is constructed before the first epoch: optimizer, models, schedules, loaders.
     add(
         "optimizer",
         optimizer=1,
@@ -160,6 +161,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         **loader)  # fmt: skip
     if ranks > 1:
         add("ddp", group=ranks, at="t.py:2")
+    # An epoch is a pass of training steps, what its workers and rows were, an evaluation, and a save with two loads.
     step = forwards = 0
     for index, epoch in enumerate(plan.epochs, 1):
         add("pass", loader=TRAIN, index=index, epoch=index - 1 if ranks > 1 else None, direct=True, at="t.py:3")
@@ -184,6 +186,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     }
                     part = {"model": 2, "part": "body", "layers": 2, "training": 0, "fixed_inputs": True}
                     add("frozen_part", asked_eval=asked, at="t.py:3", **part, **reached)
+                # Divided by the elements of the step on all ranks, times the ranks: DDP takes the mean over ranks.
                 weight = ranks * plan.scale / total
                 operands = (
                     {"made_by": "AddmmBackward0", "shapes": [[4, 9], [4]]} if step == 1 and not position else None
@@ -265,6 +268,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             shown = {"loss": f"{window_loss(step):.5f}", "norm": f"{2.0 + step / 7:.5f}"}
             add("report", by="add_scalar", at="t.py:8", key=8, numbers=shown)
         add("averaged_model", equal=True, statistics=2, at="t.py:8")
+        # Two workers with states of generators that differ, and change with the first batch.
         for worker in range(2):
             for batch in range(3):
                 states = {"random": 1000 * index + 100 * worker + batch, "numpy.random": 7 + worker}
@@ -290,9 +294,10 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         summed = sum(count * value for part in parts for count, value in part)
         numbers = {"loss": f"{summed / sum(TEST_ROWS) / ranks:.5f}", "rate": "0.001"}
         add("report", by="print", at="t.py:10", key=7, numbers=numbers)
-        own_loss = sum(map(math.prod, zip(TEST_ROWS, evaluated_losses(index, rank), strict=True))) / sum(TEST_ROWS)
-        for given_loss in (own_loss, math.exp(own_loss)):
-            add("schedule", scheduler=PLATEAU, explicit=True, epoch=index, metric=given_loss, at="t.py:9")
+        # The metric of a plateau: the loss of this rank, and the exponential of it, which some scripts pass.
+        rank_loss = sum(map(math.prod, zip(TEST_ROWS, evaluated_losses(index, rank), strict=True))) / sum(TEST_ROWS)
+        for watched in (rank_loss, math.exp(rank_loss)):
+            add("schedule", scheduler=PLATEAU, explicit=True, epoch=index, metric=watched, at="t.py:9")
         source = {
             "taken_at_step": step - 1,
             "taken_at": "t.py:9",
@@ -357,6 +362,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         )
         add("after_load", kind="Net", compared=4, changed=[], tied=1, untied=[], untied_equal=[], at="t.py:9")
         add("mode", model=2, training=True, before=False, at="t.py:9")
+    # After the last epoch: the average of the weights, and the facts that describe the run as a whole.
     add("model", model=AVERAGE, kind="AveragedModel")
     add("update_bn", at="t.py:9")
     frozen_forward(AVERAGE, 0)

@@ -96,13 +96,13 @@ def falsify_moments_are_kept(subject: Any, plan: Plan) -> None:
     """Every step is that of a new optimizer of the same parameters."""
 
     def anew(events: Events) -> None:
-        made, digest = first(events, "optimizer"), 0.0
+        optimizer, digest = first(events, "optimizer"), 0.0
         for number, event in enumerate(of(events, "step"), 100):
             place = events.index(event)
             digest, before = event["digest"], digest
             event.update(optimizer=number, step=1, digest_before=before)
-            events.insert(place, made | {"optimizer": number, "at": "t.py:7"})
-        made["optimizer"] = 99
+            events.insert(place, optimizer | {"optimizer": number, "at": "t.py:7"})
+        optimizer["optimizer"] = 99
 
     attack(subject, "TR-PARAM-009", plan, anew)
 

@@ -68,8 +68,8 @@ def _interrupted(events: Events, saved: int, killed: int) -> tuple[Events, Event
     }
     before = _copied(events[: ends[killed - 1] + 1])
     before.insert(ends[saved - 1] + 1, {"event": "save", "n": 0, "step": saved, **place})
-    made = {"optimizer", "model", "scheduler", "loader"}
-    head = [e for e in events[: ends[saved - 1]] if e["event"] in {"start", *made}]
+    kinds = {"optimizer", "model", "scheduler", "loader"}
+    head = [e for e in events[: ends[saved - 1]] if e["event"] in {"start", *kinds}]
     restored = [
         {"event": "restore", "n": 0, "kind": kind, "optimizer": 1, "step": 0, "at": "t.py:8"}
         for kind in ("optimizer", "scheduler", "scaler")
@@ -234,10 +234,10 @@ def falsify_resumed_run_has_the_losses(subject: Any, plan: Plan) -> None:
 
 
 @given(plans(), st.booleans(), st.sampled_from(["cut", "extended"]))
-def falsify_resumed_run_takes_the_steps_that_were_left(subject: Any, plan: Plan, more: bool, kind: str) -> None:
+def falsify_resumed_run_takes_the_steps_that_were_left(subject: Any, plan: Plan, is_longer: bool, kind: str) -> None:
     def count(events: Events) -> None:
         last = events.index(of(events, "step")[-1])
-        if more:
+        if is_longer:
             events[last + 1 : last + 1] = _copied(events[events.index(of(events, "zero")[-1]) : last + 1])
         else:
             del events[last]

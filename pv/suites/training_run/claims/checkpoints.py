@@ -21,6 +21,7 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
             source = event["source"]
             record.tried += bool(event["trained"] or source)
             taken = event["taken_at_step"]
+            # All tensors are the model's own, and the script has not written into them since the last step.
             mine = event["tensors"] and event["same_storage"] >= event["tensors"] and not event["written"]
             if event["trained"] and mine and taken is not None and taken < event["step"]:
                 record.falsify(
@@ -110,6 +111,7 @@ def something_is_loaded(run: Run, record: Record) -> None:
             if (event["strict"] and not filtered) or not event["tensors"]:
                 continue
             record.tried += 1
+            # Later loads into a model of this class, before the next step: the script may try several prefixes.
             later = [
                 e
                 for e in process.of("load")

@@ -50,6 +50,7 @@ def clipped_last(run: Run, record: Record) -> None:
             and not window.carried
             and event["n"] > before.n
         ]
+        # Steps whose last clipping comes after their last backward pass, as it should.
         clipped = {w.n for w in windows if w.passes and any(c["n"] > w.passes[-1].n for c in w.clips)}
         if len(useless) >= 2 and not clipped:
             window, event = useless[0]
@@ -76,6 +77,7 @@ def clipped_unscaled(run: Run, record: Record) -> None:
             if event["limit"] == float("inf"):
                 continue
             record.tried += 1
+            # A limit above the scale was multiplied by it, too.
             scaled = event["scale"] is not None and 1 < event["scale"]
             if scaled and event["limit"] < event["scale"] and _shortened(event):
                 norm = "" if event["norm"] is None else f" of norm {event['norm']:.4g}"
@@ -109,7 +111,7 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
                     f"all {len(events)} calls clip the gradients of 0 parameters: a generator, such as "
                     "model.parameters(), was "
                     "used up before",
-                    "hand over model.parameters() anew in every call, or a list",
+                    "pass model.parameters() in each call, or a list of it: a generator can be read only once",
                 )
             without = [
                 event for event in events if event["parameters"] and (not event["with_gradient"] or event["norm"] == 0)
@@ -121,15 +123,15 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
                 note(
                     at,
                     f"all {len(events)} calls clip {events[0]['parameters']} parameters that are in no optimizer and "
-                    "have no gradient: those of another model, or of a copy",
+                    "have no gradient: they belong to another model, or to a copy",
                     "clip the parameters of the model that is trained",
                 )
             elif all(event["held"] == event["parameters"] for event in events) and _are_all_held(process, events):
                 record.falsify(
                     at,
                     f"in all {len(events)} calls, none of the {events[0]['parameters']} parameters has a gradient yet, "
-                    "and at the steps they have: they are clipped before the backward pass",
-                    "clip between the last backward pass and the step",
+                    "but at the steps they have one: the call comes before the backward pass",
+                    "clip between the last backward pass and optimizer.step()",
                 )
 
 
@@ -182,6 +184,7 @@ def scaled_gradient_not_applied(run: Run, record: Record) -> None:
     for process, optimizer, windows in windows_of(run):
         if any(e.get("by_hand") for e in process.of("optimizer") if e["optimizer"] == optimizer):
             continue
+        # `scaler.step` divides by the scale and skips infinities; `unscale_` and a division by hand divide as well.
         scaled = [w for w in windows if w.passes and w.passes[-1].scale > 1]
         record.tried += len(scaled)
         wrong = [w for w in scaled if not w.unscaled and not w.event["by_scaler"] and not w.modified]

@@ -78,6 +78,7 @@ def own_backward_pass(run: Run, record: Record) -> None:
             continue
         rest = [window for window in windows if window.event["gradients"] and not window.modified]
         record.tried += len(rest)
+        # The norms of two gradients are equal to the last bit only if the gradients are the same.
         same = {id(w) for before, w in pairwise(windows) if w.event["norm"] == before.event["norm"] and w.event["norm"]}
         wrong = [window for window in rest if not window.passes and id(window) in same]
         if wrong:
@@ -209,6 +210,7 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
             ]
 
         for critic, generator in permutations(process.windows, 2):
+            # Every ordered pair of optimizers is tried as critic and generator; `from_graph` tells generated inputs.
             games, wrong = 0, []
             for window in process.windows[generator]:
                 last = window.passes[-1] if window.passes else None

@@ -105,6 +105,7 @@ def operands_have_one_shape(run: Run, record: Record) -> None:
     for at, function, facts in _operands(run):
         if function in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
             record.tried += 1
+            # [N, 1] and [N] have equally many elements and broadcast to N x N.
             one, two = facts["shapes"]
             if "broadcast" in facts and _size(one) == _size(two) < facts["broadcast"]:
                 note = record.hint if facts["pairs"] else record.falsify
@@ -184,6 +185,8 @@ def flattened_in_one_order(run: Run, record: Record) -> None:
         if logits is None or len(logits) != 3:
             continue
         record.tried += 1
+        # [N, C, T] logits that are viewed as [N * T, C] without a transpose; where C and T divide each other, rows may
+        # be meant as blocks.
         batch, middle, last = logits
         if last != classes and middle == classes and last % classes and classes % last:
             record.falsify(

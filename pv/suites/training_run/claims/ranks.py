@@ -47,7 +47,7 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
                 record.falsify(
                     windows[0].at,
                     f"after step {windows[0].step} the ranks have different weights (sums over a few of them: "
-                    f"{numbers(digests)}); {cause}",
+                    f"{', '.join(f'{digest:.8g}' for digest in digests)}); {cause}",
                     change,
                 )
                 break
@@ -58,6 +58,7 @@ def _are_averaged(ranks: list[Process], before: tuple[Window, ...], after: tuple
 
     Reading a checkpoint on every rank makes them agree, too, and averages nothing.
     """
+    # Different after a step and equal before the next one, on all ranks.
     left = [window.event["digest"] for window in before]
     met: list[Any] = [window.event.get("digest_before") for window in after]
     if None in [*left, *met] or not _differ(left) or _differ(met):
@@ -154,6 +155,7 @@ def gradients_are_reduced_before_the_step(run: Run, record: Record) -> None:
             continue
         record.tried += len(windows)
         early = [window for window in windows if window.event.get("waiting")]
+        # Twice, and in half of the steps.
         if len(early) >= 2 and 2 * len(early) >= len(windows):
             record.falsify(
                 early[0].at,

@@ -47,6 +47,7 @@ class Shown:
     half: float
 
     def shows(self, value: float) -> bool:
+        """Return whether a value, rounded as the number is, is the number."""
         return abs(self.value - value) <= self.half
 
 
@@ -110,14 +111,17 @@ class Evaluation:
 
     @cached_property
     def right(self) -> list[float]:
+        """Return the numbers that a correct report may show, computed once."""
         return right_readings(self)
 
     @cached_property
     def wrong(self) -> "dict[Reading, list[float]]":
+        """Return the numbers that known mistakes report, computed once."""
         return wrong_readings(self)
 
     @property
     def unequal(self) -> bool:
+        """Return whether the batches differ in their sizes."""
         return len({batch.weights for batch in self.batches}) > 1
 
     def units(self) -> list[int]:

@@ -50,6 +50,7 @@ def schedule_of_the_optimizer(run: Run, record: Record) -> None:
         shares = {event["optimizer"]: event["shares_with"] for event in process.of("held")}
         for schedule in _schedules(process):
             record.tried += bool(schedule.calls)
+            # Optimizers of the same parameters that have no schedule; their rate must never change.
             held = {other for optimizer in schedule.event["optimizers"] for other in shares.get(optimizer, [])}
             rates = {tuple(w.event["rates"]) for o in held & set(unscheduled) for w in process.windows[o]}
             if len(schedule.calls) >= 2 and not schedule.windows and len(rates) == 1:
@@ -80,6 +81,7 @@ def schedule_advances(run: Run, record: Record) -> None:
                 data = {e["loader"]: (e["at"], e["examples"]) for e in process.of("loader")}
                 passes = max(Counter(data[e["loader"]] for e in ended).values(), default=0)
                 planned = {schedule.horizon} - {0}
+                # Its constructor has set another rate than the base rate, as a warm-up does.
                 begun = schedule.event["rates"] != schedule.event["base_rates"]
                 instead = any(
                     other.calls and set(other.event["optimizers"]) & set(schedule.event["optimizers"])
@@ -110,6 +112,7 @@ def schedule_after_the_step(run: Run, record: Record) -> None:
             first, second = schedule.calls[:2]
             step = schedule.windows[0]
             early = first["n"] < step.n < second["n"] and first["at"] == second["at"]
+            # Exactly one advance between two steps, in the first ten: an advance a step, not an epoch.
             one_for_each = all(
                 sum(a.n < call["n"] < b.n for call in schedule.calls) == 1 for a, b in pairwise(schedule.windows[:10])
             )
@@ -230,6 +233,7 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
                     f"call scheduler.step() once per epoch, or plan it for {len(steps)} advances",
                 )
                 continue
+            # Planned M times too long, where a step has M micro-batches.
             if full > 1 and abs(planned / calls - full) <= 0.02 * full:
                 by_step = abs(calls - len(schedule.windows)) <= 0.05 * calls + 1
                 epochs = max(1, sum(e["loader"] == ended[0]["loader"] for e in ended)) if ended else 1
@@ -262,6 +266,7 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
     )
     trained = {backward.loader for window in schedule.windows for backward in window.passes}
     epochs = max((count for loader, count in loaders.items() if loader in trained), default=0)
+    # Every pair of successive steps has an advance between them.
     often = all(
         any(a.n < call["n"] < b.n for call in schedule.calls[i : i + 2])
         for i, (a, b) in enumerate(pairwise(schedule.windows))
@@ -330,6 +335,7 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
                 better = set().union(*(directions(one, value) for one in recent))
                 if len(better) == 1:
                     metrics.append((value, better.pop()))
+            # Three distinct values: one or two could be a reading of another number by chance.
             if len({value for value, _ in metrics}) < 3:
                 continue
             record.tried += len(metrics)
@@ -365,6 +371,7 @@ def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
             continue
         columns = list(zip(*rates, strict=True))
         record.tried += len(set(columns[0])) > 1
+        # Groups whose rate is the initial one in every step.
         still = [i for i, column in enumerate(columns) if set(column) == {event["rates"][i]}]
         if len(set(columns[0])) >= 6 and still and 0 not in still and len(still) == len(columns) - 1:
             record.falsify(

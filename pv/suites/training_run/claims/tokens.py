@@ -129,6 +129,7 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
     """
     for process in run.processes:
         for batches in _batches(process).values():
+            # Padding must be declared by the script. What merely looks like padding is not judged.
             padded = [e for e in batches if (e["facts"].get("padding") or {}).get("declared")]
             facts = [e["facts"]["padding"] for e in padded]
             facts = [fact for fact in facts if fact["positions"]]
@@ -180,6 +181,7 @@ def ends_are_scored(run: Run, record: Record) -> None:
         for batches in _batches(process).values():
             if not _is_next_token(batches):
                 continue
+            # Texts with an end are those whose last real token is the padding token.
             ended = [e for e in batches if e["facts"].get("ends")]
             facts = [e["facts"]["ends"] for e in ended]
             masked = [fact for fact in facts if fact["masked"]]
@@ -192,6 +194,7 @@ def ends_are_scored(run: Run, record: Record) -> None:
             ends = sum(fact["ends"] for fact in facts)
             record.tried += ends
             before = sum(fact["scored_before"] for fact in facts)
+            # Eight ends, none of them scored, although 90 % of the tokens before them are.
             if ends < 8 or sum(fact["scored_anywhere"] for fact in facts) or before < 0.9 * ends:
                 continue
             record.falsify(
@@ -285,6 +288,7 @@ def no_token_sees_the_future(run: Run, record: Record) -> None:
         if probe["offset"] != 1:
             continue
         record.tried += 1
+        # `early`: the largest change before the changed tokens. `own`: that of the logit which predicts the first.
         if probe["early"] <= VISIBLE or probe["own"] <= VISIBLE:
             continue
         kinds = [probe["attention"], probe["recurrent"]]
@@ -335,6 +339,7 @@ def rows_do_not_mix(run: Run, record: Record) -> None:
             f"when row 0 of the batch changes, the outputs of {probe['changed_rows']} of {probe['rows'] - 1} other "
             f"rows of {process.kinds.get(probe['model'])} change by {probe['others']:.2g} of their spread"
         )
+        # Routing to experts of limited capacity mixes rows on purpose: `topk`, `sort` and the like were called.
         everywhere = probe["changed_rows"] == probe["rows"] - 1 and not probe["routed"]
         if probe["rows_as_time"]:
             record.falsify(

@@ -159,6 +159,7 @@ def short_windows(run: Run, record: Record) -> None:
 
 def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]) -> bool:
     """Return whether these windows end passes over a loader whose every batch has one backward pass."""
+    # One kind of loader, each of whose batches has one backward pass at most.
     loaders = {p.loader for window in windows for p in window.passes} - {None}
     # A loader may be made anew for every epoch.
     kinds = {(e["at"], e["examples"]) for e in process.of("loader") if e["loader"] in loaders}
@@ -371,6 +372,7 @@ def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
         rows = [(row, factor) for row in zip(*columns, strict=False) if (factor := reduction(row)) is not None]
         for key in first.keys(optimizers[0]):
             steps = [(row, factor) for row, factor in rows if all(window.losses(key) for window in row)]
+            # By step and rank: the sum of the weights of a rank's loss; 1 if the loss is a mean.
             shares = [
                 [sum(loss.elements * loss.weight for loss in window.losses(key)) for window in row] for row, _ in steps
             ]
