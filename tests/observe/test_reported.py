@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="the observer needs torch")
 import torch
 
 from pv.observe.reported import MAX_REPEATS, Reports
+from pv.observe.terms import Terms
 from pv.observe.trace import CallSites
 
 
@@ -22,6 +23,7 @@ class Noted:
     def __init__(self) -> None:
         self.sites, self.ended_steps, self.passes, self.evaluated_rows = CallSites(), 0, 0, 0
         self.events: list[dict[str, Any]] = []
+        self.terms = Terms()
 
     def is_active(self) -> bool:
         return True

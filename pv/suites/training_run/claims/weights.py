@@ -199,9 +199,9 @@ def averaged_once(run: Run, record: Record) -> None:
             record.tried += len(steps)
             counts = {len(losses) for _, losses in steps}
             totals = [sum(loss.elements * loss.weight for loss in losses) for _, losses in steps]
-            plans = {planned.get(each.n, 0) for w, _ in steps for each in w.passes}
             means = all(abs(total - len(ls)) <= 2e-3 * len(ls) for total, (_, ls) in zip(totals, steps, strict=True))
-            if len(steps) >= 4 and means and plans == {max(counts)}:
+            plans = [planned[each.n] for w, _ in steps for each in w.passes if each.n in planned]  # of the first steps
+            if means and len(plans) >= 8 and set(plans) == {max(counts)}:
                 record.falsify(
                     steps[0][1][0].at,
                     f"the gradients of {max(counts)} micro-batches are to be accumulated, as one of their size, and in "
