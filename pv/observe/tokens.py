@@ -219,8 +219,10 @@ def _facts(
     masks = tensors[2 + counts[0] : 2 + counts[0] + counts[1]]
     delivered = [tensor.long() for tensor in tensors[2 + counts[0] + counts[1] :]]
     used = scored & (torch.tensor(lists[len(shapes)]).reshape(shapes[0]) != 0) if len(lists) > len(shapes) else scored
-    # Of the tokens of a source and of a target, those that the labels follow.
+    # Of the tokens of a source and of a target, those that the labels follow. Next tokens that the model is also called
+    # with, to compute its loss, are labels themselves.
     same = [x for x in inputs if x.shape == inputs[0].shape and x.shape[0] == labels.shape[0]]
+    same = [x for x in same if x is inputs[0] or not _is_next(inputs[0], x)]
     tokens = max(same, key=lambda x: _equal_next(x, labels, scored)) if len(same) > 1 else inputs[0]
     inputs = [tokens, *(x for x in inputs if x is not tokens)]
     facts: dict[str, Any] = {

@@ -288,7 +288,7 @@ def test_what_a_resumed_run_has_lost_is_named_also_from_the_traces_alone(tmp_pat
     lost = RESUMED.replace('    optimizer.load_state_dict(state["optimizer"])\n', "")
     ended = resume(tmp_path, lost, "--cut", "5", "--in-save", "--trace", "trace")
     assert ended.returncode == 1, ended.stdout + ended.stderr
-    assert "FALSIFIED   TR-RESUME-005  train.py:18" in ended.stdout
+    assert "FALSIFIED   TR-RESUME-005  train.py:19" in ended.stdout
     assert "killed after step 5 and resumed from the save after step 3" in ended.stdout
     assert "1 falsified" in ended.stdout
     again = python("-m", "pv", "check", "--trace", "trace", "-v", cwd=tmp_path)

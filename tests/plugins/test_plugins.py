@@ -90,7 +90,7 @@ def test_a_suite_of_another_package_is_applied(installed: Run) -> None:
     ],
 )
 def test_an_entry_point_that_cannot_be_used_is_refused_by_name(installed: Run, points: str, message: str) -> None:
-    ended = installed("validate", entry_points=points)
+    ended = installed("check", "mine:twice", "--suite", "doubling", entry_points=points)
     assert ended.returncode == 3, ended.stderr
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr
