@@ -293,7 +293,7 @@ def test_what_a_resumed_run_has_lost_is_named_also_from_the_traces_alone(tmp_pat
     assert "1 falsified" in ended.stdout
     again = python("-m", "pv", "check", "--trace", "trace", "-v", cwd=tmp_path)
     assert again.returncode == 1
-    assert "FALSIFIED   TR-RESUME-005  train.py:18" in again.stdout
+    assert "FALSIFIED   TR-RESUME-005  train.py:19" in again.stdout
     assert "held        TR-RESUME-009: A run that is killed inside a save can be resumed (tried 1 time)" in again.stdout
 
 
