@@ -219,11 +219,10 @@ def _facts(
     masks = tensors[2 + counts[0] : 2 + counts[0] + counts[1]]
     delivered = [tensor.long() for tensor in tensors[2 + counts[0] + counts[1] :]]
     used = scored & (torch.tensor(lists[len(shapes)]).reshape(shapes[0]) != 0) if len(lists) > len(shapes) else scored
-    # Of the tokens of a source and of a target, those that the labels follow. Next tokens that the model is also called
-    # with, to compute its loss, are labels themselves.
-    same = [x for x in inputs if x.shape == inputs[0].shape and x.shape[0] == labels.shape[0]]
-    same = [x for x in same if x is inputs[0] or not _is_next(inputs[0], x)]
-    tokens = max(same, key=lambda x: _equal_next(x, labels, scored)) if len(same) > 1 else inputs[0]
+    # The labels may follow the tokens of a target, not those of a source. Masks are integers too, and the next tokens
+    # that a model is called with, to compute its loss, are labels themselves.
+    targets = [x for x in inputs if x.shape == inputs[0].shape and is_text(x) and not _is_next(inputs[0], x)]
+    tokens = next((x for x in (inputs[0], *targets) if _is_followed(x, labels, scored)), inputs[0])
     inputs = [tokens, *(x for x in inputs if x is not tokens)]
     facts: dict[str, Any] = {
         "scored": int(scored.sum()),
@@ -266,10 +265,14 @@ def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[dict[str, Any
     return result
 
 
-def _equal_next(tokens: Tensor, labels: Tensor, scored: Tensor) -> int:
-    """Return how many scored labels are the next token of their row."""
+def _is_followed(tokens: Tensor, labels: Tensor, scored: Tensor) -> bool:
+    """Return whether nine in ten scored labels are the next token of their row."""
+    if labels.shape[0] != tokens.shape[0]:
+        return False
     width = min(tokens.shape[1] - 1, labels.shape[1])
-    return int(((labels[:, :width] == tokens[:, 1 : width + 1]) & scored[:, :width]).sum())
+    part = scored[:, :width]
+    equal = (labels[:, :width] == tokens[:, 1 : width + 1]) & part
+    return bool(part.any()) and int(equal.sum()) >= 0.9 * int(part.sum())
 
 
 def _is_next(tokens: Tensor, other: Tensor) -> bool:
