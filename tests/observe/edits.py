@@ -494,6 +494,11 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "scores[:, :-1].reshape(-1, V), labels[:, 1:].reshape(-1)",
             "scores.reshape(-1, V), labels.reshape(-1)",
         ),
+        (
+            "transformers_trainer",
+            "ids.masked_fill(mask == 0, -100)}",
+            "torch.cat([ids.masked_fill(mask == 0, -100)[:, 1:], torch.full((len(ids), 1), -100)], 1)}",
+        ),
     ),
     "TR-MASK-001": (
         (
