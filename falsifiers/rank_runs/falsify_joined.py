@@ -63,6 +63,8 @@ def falsify_a_restarted_run_starts_afresh(subject: Any) -> None:
             with subject.joined(Place(rank=rank, world_size=2), counted, timeout_s=20) as agreeing:
                 if restarts == 0:
                     raise ValueError("planted")
+                if rank:  # rank 0 waits for it meanwhile, so that it has time to read what the first attempt left
+                    time.sleep(0.5)
                 return str(agreeing.exchanged(rank))
         except (ValueError, RankError) as error:
             return str(error)
