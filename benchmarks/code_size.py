@@ -55,7 +55,7 @@ class Size:
 
 
 def _docstring_lines(tree: ast.Module) -> set[int]:
-    """Return the numbers of the lines of docstrings, those of attributes included."""
+    """Return the line numbers of all docstrings, including docstrings of attributes."""
     bodies = (node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
     texts = (statement for body in bodies for statement in body if isinstance(statement, ast.Expr))
     return {

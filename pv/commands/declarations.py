@@ -109,7 +109,7 @@ def old_names_note(subject: str, declared: Declarations) -> str:
 
 
 def _assigned(tree: ast.Module, subject: str, seen: tuple[str, ...] = ()) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the declarations of a subject with their values; those of base classes in the module come first."""
+    """Yield the declarations of a subject with their values, declarations of base classes in the module first."""
     for node in tree.body:  # such as `make.features = {...}` below a function
         for target, value in _targets(node):
             if isinstance(target, ast.Attribute) and ast.unparse(target.value) == subject and target.attr in NAMES:

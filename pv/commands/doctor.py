@@ -179,7 +179,7 @@ def _limits() -> Iterator[Check]:
 
 
 def _free_memory_mib() -> int:
-    """Return the available memory in MiB, at most that of the control group; 0 if the system does not tell."""
+    """Return the available memory in MiB, capped by the limit of the control group; 0 if unknown."""
     limits_mib: list[int] = []
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

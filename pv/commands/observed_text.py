@@ -52,7 +52,7 @@ def _lines(observed: "ObservedRun", verbose: bool, hints: bool) -> Iterator[str]
 
 
 def _not_reached(observed: "ObservedRun") -> Iterator[str]:
-    """Yield the claims that were not reached, those of one topic and one reason in one line."""
+    """Yield the claims that were not reached, one line for each topic and reason."""
     numbers: dict[tuple[str, str], list[str]] = {}
     for name in observed.not_reached:
         topic, _, number = name.rpartition("-")

@@ -200,7 +200,7 @@ def install(observer: Callable[[], Any]) -> None:
             drawn[id(result)] = (weakref.ref(result), drawn[id(self)][1])
         return result
 
-    nn.Parameter.__deepcopy__ = __deepcopy__  # type: ignore[method-assign]  # copies stay known as drawn
+    nn.Parameter.__deepcopy__ = __deepcopy__  # type: ignore[method-assign]  # torch has no hook for copies
     # Not exported by name; `checkpoint(..., use_reentrant=True)` applies this function.
     reentrant = importlib.import_module("torch.utils.checkpoint").CheckpointFunction
     forward = reentrant.forward

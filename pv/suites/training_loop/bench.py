@@ -77,7 +77,7 @@ class Bench(SuiteBench):
         self._template: Template | None = None
 
     @property
-    def lacks(self) -> dict[str, str]:  # type: ignore[override]  # computed, since tests change adapters
+    def lacks(self) -> dict[str, str]:  # type: ignore[override]  # the base class stores it; here it follows the trainer
         """Return the reasons of the features that the trainer does not have."""
         lacks = missing_features(self.trainer)
         if len(TOGETHER.keys() - lacks.keys()) < 2:

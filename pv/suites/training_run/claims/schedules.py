@@ -222,17 +222,6 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
                 continue
             if calls < 4:
                 continue
-            counts = Counter(e["loader"] for e in ended if e["n"] > schedule.event["n"])
-            passes = max(counts.values(), default=0)
-            every_step = between == {1} and calls == len(steps)
-            if every_step and planned == passes >= 3 and len(steps) >= 3 * passes and len(steps) % passes == 0:
-                record.falsify(
-                    schedule.event["at"],
-                    f"{seen}, after every step: it is planned in the {passes} epochs of the run, each of "
-                    f"{len(steps) // passes} steps, so it ends at step {planned} of {len(steps)}",
-                    f"call scheduler.step() once per epoch, or plan it for {len(steps)} advances",
-                )
-                continue
             # Planned M times too long, where a step has M micro-batches.
             if full > 1 and abs(planned / calls - full) <= 0.02 * full:
                 by_step = abs(calls - len(schedule.windows)) <= 0.05 * calls + 1
@@ -279,13 +268,9 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
     decays = [m for m in milestones if m > 0] if kind == "MultiStepLR" and (event.get("gamma") or 1.0) < 1 else []
     seen = f"{kind} advances after every step, {calls} times in {epochs} epochs"
     right = f"call scheduler.step() once per epoch, after the loop over batches, or plan it for {calls} advances"
-    ends = (
-        event["planned"].get("total_iters", 0)
-        if kind == "PolynomialLR"
-        else planned
-        if kind == "CosineAnnealingLR"
-        else 0
-    )
+    ends = event["planned"].get("total_iters", 0) if kind == "PolynomialLR" else 0
+    if kind == "CosineAnnealingLR" or "num_training_steps" in event["planned"]:
+        ends = planned
     if ends == epochs:
         record.falsify(
             schedule.calls[0]["at"],
