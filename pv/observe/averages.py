@@ -89,7 +89,7 @@ def install(observer: Callable[[], Observer]) -> None:
     """
     utils = importlib.import_module("torch.optim.swa_utils")
 
-    def wrap(owner: Any, name: str, part: str, note: Callable[..., None]) -> None:
+    def wrap(owner: object, name: str, part: str, note: Callable[..., None]) -> None:
         original = getattr(owner, name)
 
         @frames.wraps(original)
@@ -103,7 +103,7 @@ def install(observer: Callable[[], Observer]) -> None:
 
         setattr(owner, name, call)
 
-    def note_copy(module: nn.Module, state: Any) -> None:
+    def note_copy(module: nn.Module, state: object) -> None:
         observer().averages.add_copy(module)
 
     def note_update(average: Any, model: nn.Module) -> None:

@@ -33,7 +33,7 @@ BARRIER_SECONDS = 30.0
 _get_observer: Callable[[], Observer]
 
 
-def saved_parts(value: Any, depth: int = 0) -> dict[str, Any]:
+def saved_parts(value: object, depth: int = 0) -> dict[str, Any]:
     """Return the parts of a training state that an object holds which is saved or was read: a state by kind."""
     if depth > 3:
         return {}
@@ -129,12 +129,12 @@ def _version_of(tensors: list[Tensor]) -> int:
     return sum(tensor._version for tensor in tensors)
 
 
-def _capture_of(observer: Observer, state: Any) -> Optional[Capture]:
+def _capture_of(observer: Observer, state: object) -> Optional[Capture]:
     """Return the capture that a dictionary of tensors comes from."""
     return next((capture for capture in reversed(observer.captures) if capture.is_source(state)), None)
 
 
-def _states_in(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+def _states_in(value: object, depth: int = 0) -> Iterator[dict[str, Any]]:
     """Yield the dictionaries of tensors in an object that is saved."""
     if isinstance(value, dict) and depth < 4 and len(value) < 10_000:
         if value and all(isinstance(part, Tensor) for part in value.values()):
@@ -151,7 +151,7 @@ class Saved:
         value: What is saved.
     """
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.shapes: Counter[tuple[int, ...]] = Counter()
         self.places: set[int] = set()
         self.optimized: Counter[tuple[int, ...]] = Counter()
@@ -324,8 +324,8 @@ def _note_load(
         observer.loaded.append(Loaded(module, names, untied, len(tied), at, observer.sample))
 
 
-def _wrap_load(original: Callable[..., Any]) -> Callable[..., Any]:
-    def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, **kwargs: Any) -> Any:
+def _wrap_load(original: Callable[..., object]) -> Callable[..., object]:
+    def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, **kwargs: Any) -> object:
         observer = _get_observer()
         if not observer.is_active():
             return original(self, state_dict, strict=strict, **kwargs)
@@ -342,8 +342,8 @@ def _wrap_load(original: Callable[..., Any]) -> Callable[..., Any]:
     return load_state_dict
 
 
-def _wrap_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
-    def state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+def _wrap_state_dict(original: Callable[..., object]) -> Callable[..., object]:
+    def state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> object:
         result = original(self, *args, **kwargs)
         observer = _get_observer()
         if observer.is_active() and not args and not kwargs:
@@ -360,11 +360,11 @@ def _wrap_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
     return state_dict
 
 
-def _wrap_restore(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _wrap_restore(kind: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
     """Note that the state of an optimizer, a scheduler or a scaler is restored, once it is."""
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+    def make(original: Callable[..., object]) -> Callable[..., object]:
+        def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> object:
             result = original(self, state_dict, *args, **kwargs)
             observer = _get_observer()
             if observer.is_active():
@@ -392,8 +392,8 @@ def _facts(value: Any) -> dict[str, Any]:
     }
 
 
-def _wrap_save(original: Callable[..., Any]) -> Callable[..., Any]:
-    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+def _wrap_save(original: Callable[..., object]) -> Callable[..., object]:
+    def save(obj: object, f: object, *args: Any, **kwargs: Any) -> Any:
         observer = _get_observer()
         if not observer.is_active():
             return original(obj, f, *args, **kwargs)
@@ -410,10 +410,10 @@ def _wrap_save(original: Callable[..., Any]) -> Callable[..., Any]:
     return save
 
 
-def _wrap_serialize(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_serialize(original: Callable[..., object]) -> Callable[..., Any]:
     """Wrap the function that `safetensors.torch.save_file` calls by its name in that module."""
 
-    def serialize_file(tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
+    def serialize_file(tensors: Any, filename: object, *args: Any, **kwargs: Any) -> Any:
         observer = _get_observer()
         if not observer.is_active():
             return original(tensors, filename, *args, **kwargs)
@@ -441,7 +441,7 @@ def watch_safetensors() -> None:
         module.serialize_file = frames.wraps(original)(_wrap_serialize(original))
 
 
-def _wrap_read(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_read(original: Callable[..., object]) -> Callable[..., object]:
     def load(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         observer = _get_observer()
@@ -499,7 +499,7 @@ _random_states: dict[int, weakref.ref[Tensor]] = {}
 """By id: byte tensors that were read from files. One of them may be a state of random numbers."""
 
 
-def _byte_tensors(value: Any, depth: int = 0) -> Iterator[Tensor]:
+def _byte_tensors(value: object, depth: int = 0) -> Iterator[Tensor]:
     """Yield the byte tensors in an object that was read, at most three levels deep."""
     if isinstance(value, Tensor):
         if value.dtype == torch.uint8:
@@ -510,15 +510,15 @@ def _byte_tensors(value: Any, depth: int = 0) -> Iterator[Tensor]:
             yield from _byte_tensors(part, depth + 1)
 
 
-def _is_from_file(state: Any) -> bool:
+def _is_from_file(state: object) -> bool:
     reference = _random_states.get(id(state))
     return reference is not None and reference() is state
 
 
-def _wrap_random_state(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_random_state(original: Callable[..., object]) -> Callable[..., object]:
     """Note that a state of random numbers from a file is restored; evaluations restore those that they took."""
 
-    def set_rng_state(new_state: Any) -> None:
+    def set_rng_state(new_state: object) -> None:
         original(new_state)
         observer = _get_observer()
         if observer.is_active() and _is_from_file(new_state):
@@ -700,7 +700,7 @@ def _build_sums(*values: list[float]) -> list[float]:
 
 def install(
     observer: Callable[[], Observer],
-    wrap: Callable[[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]], None],
+    wrap: Callable[[object, str, Callable[[Callable[..., object]], Callable[..., object]]], None],
 ) -> None:
     """Wrap the functions of torch that save, read and restore.
 

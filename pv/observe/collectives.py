@@ -26,9 +26,9 @@ def install(observer: Callable[[], Observer]) -> None:
     """
     distributed = torch.distributed
 
-    def make(original: Callable[..., Any], position: int, name: str) -> Callable[..., Any]:
+    def make(original: Callable[..., object], position: int, name: str) -> Callable[..., object]:
         @frames.wraps(original)
-        def reduce(*args: Any, **kwargs: Any) -> Any:
+        def reduce(*args: Any, **kwargs: Any) -> object:
             result = original(*args, **kwargs)
             active = observer()
             inside = name == "all_reduce" and (active.in_module or active.backward is not None)

@@ -70,10 +70,10 @@ class Samples:
         ][:20]
 
 
-def watch_use(sources: list[Source], output: Any) -> None:
+def watch_use(sources: list[Source], output: object) -> None:
     """Count the backward passes that reach the output of a layer whose input was a sample."""
 
-    def hook(gradient: Any) -> None:
+    def hook(gradient: object) -> None:
         if gradient is not None:
             for source in sources:
                 source.used += 1
@@ -82,7 +82,7 @@ def watch_use(sources: list[Source], output: Any) -> None:
         output.register_hook(hook)
 
 
-def _parameters(distribution: Any, depth: int = 0) -> Iterator[Tensor]:
+def _parameters(distribution: object, depth: int = 0) -> Iterator[Tensor]:
     """Yield the tensors that define a distribution, or those inside it, and need a gradient."""
     for value in list(vars(distribution).values()):
         if isinstance(value, Tensor) and value.requires_grad:
@@ -113,7 +113,7 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
 
     base.__init__ = __init__  # type: ignore[method-assign]  # every distribution calls it; torch has no hook
 
-    def make(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def make(name: str, method: Callable[..., object]) -> Callable[..., object]:
         @frames.wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             active = observer()

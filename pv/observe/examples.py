@@ -29,7 +29,7 @@ LARGEST_SET = 4_000_000
 """Data sets with more examples have no list of the examples that a loader can read."""
 
 
-def base_of(dataset: Any) -> tuple[Any, Optional[Tensor]]:
+def base_of(dataset: object) -> tuple[object, Optional[Tensor]]:
     """Return the data set inside of subsets, and the indices in it; None for all of it."""
     indices: Optional[Tensor] = None
     while isinstance(dataset, data.Subset):
@@ -47,7 +47,7 @@ def size_of(dataset: Any) -> Optional[int]:
         return None
 
 
-def sampler_of(loader: Any) -> Any:
+def sampler_of(loader: Any) -> object:
     """Return the sampler of single examples inside of the batch samplers of a loader, such as those of accelerate."""
     sampler = loader.batch_sampler if getattr(loader, "batch_sampler", None) is not None else loader.sampler
     for _ in range(4):
@@ -58,7 +58,7 @@ def sampler_of(loader: Any) -> Any:
     return sampler
 
 
-def is_random(sampler: Any) -> Optional[bool]:
+def is_random(sampler: object) -> Optional[bool]:
     """Return whether a sampler of torch draws its order; None for another sampler."""
     if isinstance(sampler, data.DistributedSampler):
         return bool(sampler.shuffle)
@@ -168,11 +168,11 @@ def stored_row(dataset: Any, index: int, depth: int = 0) -> list[Any]:
     return [row for row in rows if len(row.shape)][:4]
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value: object) -> bool:
     return isinstance(value, Tensor) or (type(value).__module__ == "numpy" and type(value).__name__ == "ndarray")
 
 
-def _arrays(value: Any) -> Iterator[Any]:
+def _arrays(value: object) -> Iterator[object]:
     """Yield the tensors and arrays of an example that is kept as one, or in a tuple, a list or a dictionary."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
     yield from (part for part in list(parts)[:8] if _is_array(part))
@@ -207,7 +207,7 @@ def removed_columns(dataset: Any) -> dict[str, set[float]]:
     return columns
 
 
-def generators(dataset: Any) -> dict[str, int]:
+def generators(dataset: object) -> dict[str, int]:
     """Return numbers that stand for the states of random generators, by name.
 
     They are the generators of `random`, NumPy and torch, those in attributes of the data set and of the objects in
@@ -222,11 +222,11 @@ def generators(dataset: Any) -> dict[str, int]:
     return {name: _number(state) for name, state in states.items()}
 
 
-def _number(state: Any) -> int:
+def _number(state: object) -> int:
     return zlib.crc32(bytes(state.tolist()) if isinstance(state, Tensor) else pickle.dumps(state))
 
 
-def _state(value: Any) -> Any:
+def _state(value: object) -> Any:
     """Return the state of an object that is a random generator; None of another object."""
     if isinstance(value, random.Random):
         return value.getstate()
@@ -238,7 +238,7 @@ def _state(value: Any) -> Any:
     return None
 
 
-def _held(value: Any, name: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
+def _held(value: object, name: str, depth: int, seen: set[int]) -> Iterator[tuple[str, object]]:
     # At most 300 objects, at most four levels deep: data sets may hold graphs of objects.
     if id(value) in seen or len(seen) > 300:
         return
@@ -275,8 +275,8 @@ class StoredRows:
         indices: The examples of a batch.
     """
 
-    def __init__(self, dataset: Any, indices: Any) -> None:
-        self._rows: list[tuple[int, Any, float]] = []
+    def __init__(self, dataset: object, indices: object) -> None:
+        self._rows: list[tuple[int, object, float]] = []
         for position, index in enumerate(indices[:2] if isinstance(indices, list) else []):
             for row in stored_row(dataset, int(index)):
                 self._rows.append((position, row, total(row)))
@@ -295,7 +295,7 @@ class StoredRows:
         return len(self._rows), changed
 
 
-def _shares_values(row: Any, served: Tensor) -> bool:
+def _shares_values(row: object, served: Tensor) -> bool:
     """Return whether a fourth of the values of a stored row are served at their places, others being masked."""
     stored = torch.as_tensor(row).detach().reshape(-1)
     served = served.detach().reshape(-1)

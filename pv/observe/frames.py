@@ -30,10 +30,10 @@ def _renamed(code: CodeType) -> CodeType:
     return code.replace(co_filename=HIDDEN, co_consts=constants)
 
 
-def wraps(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def wraps(original: Callable[..., object]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator for the wrapper of a function: `functools.wraps`, and the wrapper's frame is hidden."""
 
-    def decorate(wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(wrapper: Callable[..., object]) -> Callable[..., object]:
         return functools.wraps(original)(hidden(wrapper))
 
     return decorate
@@ -72,7 +72,7 @@ def install() -> None:
     original = sys.excepthook
 
     @wraps(original)
-    def excepthook(kind: Any, error: BaseException, traceback: Any) -> None:
+    def excepthook(kind: Any, error: BaseException, traceback: object) -> None:
         shorten(error)
         original(kind, error, error.__traceback__)
 

@@ -33,7 +33,7 @@ class HandWritten:
         holder: The object of the script whose `step` updates them; None for statements of a loop.
     """
 
-    def __init__(self, parameters: list[Tensor], holder: Any = None) -> None:
+    def __init__(self, parameters: list[Tensor], holder: object = None) -> None:
         self.parameters = parameters
         self.holder = holder
         self.kind = "update by hand" if holder is None else type(holder).__name__
@@ -63,7 +63,7 @@ class Updates:
         self.objects: dict[int, HandWritten] = {}
         """By id of the object."""
         self.searches = 0
-        self.waiting: dict[int, tuple[int, Tensor, Any, int]] = {}
+        self.waiting: dict[int, tuple[int, Tensor, object, int]] = {}
         """By id of a parameter that no optimizer holds, after the last backward pass: its version, a sample of it, its
         gradient (a weak reference), and the gradient's version."""
 
@@ -150,7 +150,7 @@ class Updates:
         return p.device.type == "cpu" and not torch.equal(self.observer.sample(p), values)
 
 
-def _holders(frame: Optional[FrameType], parameters: dict[int, Tensor]) -> Iterator[tuple[Any, list[Tensor]]]:
+def _holders(frame: Optional[FrameType], parameters: dict[int, Tensor]) -> Iterator[tuple[object, list[Tensor]]]:
     """Yield objects with a method `step` that keep some of these parameters, in frames or in the `self` of a frame."""
     # From the caller of `backward` outwards. Locals of a running frame are read, never written.
     running = set()
@@ -174,7 +174,7 @@ def _holders(frame: Optional[FrameType], parameters: dict[int, Tensor]) -> Itera
         frame = frame.f_back
 
 
-def _tensors(value: Any, depth: int = 0) -> Iterator[Tensor]:
+def _tensors(value: object, depth: int = 0) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif depth < 4 and isinstance(value, (dict, list, tuple)) and len(value) < 10_000:

@@ -140,7 +140,7 @@ class PassState:
         return {"divisor": divisor, "count": len(self.prints), "prints": [n for n in self.prints if n % divisor == 0]}
 
 
-def _identity(value: Any) -> Any:
+def _identity(value: object) -> object:
     return value
 
 
@@ -148,9 +148,9 @@ class DatasetNumbers:
     """Numbers data sets. Two data sets differ even if the second one lives at the address of the first."""
 
     def __init__(self) -> None:
-        self._by_id: dict[int, tuple[Callable[[], Any], int]] = {}
+        self._by_id: dict[int, tuple[Callable[[], object], int]] = {}
 
-    def of(self, dataset: Any, new: Callable[[], int]) -> int:
+    def of(self, dataset: object, new: Callable[[], int]) -> int:
         """Return the number of a data set; of a new one, what `new` returns."""
         reference, number = self._by_id.get(id(dataset), (lambda: None, 0))
         if reference() is not dataset:
@@ -196,9 +196,9 @@ class LoaderHooks:
         self.records: weakref.WeakKeyDictionary[Loader, LoaderRecord] = weakref.WeakKeyDictionary()
         self.lines: weakref.WeakKeyDictionary[Loader, str] = weakref.WeakKeyDictionary()
         """By loader: the line that constructs it."""
-        self.passes: weakref.WeakKeyDictionary[Any, PassState] = weakref.WeakKeyDictionary()
+        self.passes: weakref.WeakKeyDictionary[object, PassState] = weakref.WeakKeyDictionary()
         """By iterator: the pass that runs."""
-        self.splits: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.splits: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
         """By subset that `random_split` returned: the number of the call."""
         self.datasets = DatasetNumbers()
         self.listed: set[tuple[int, str]] = set()
@@ -229,7 +229,7 @@ class LoaderHooks:
 
     # Events.
 
-    def begin(self, iterator: Any, loader: Loader) -> None:
+    def begin(self, iterator: object, loader: Loader) -> None:
         """Note that a pass over a loader begins, and end the one before if the script has left it."""
         active = self.observer()
         at = active.at()
@@ -256,7 +256,7 @@ class LoaderHooks:
         direct = active.sites.is_direct()
         active.add("pass", loader=state.loader, index=state.index, epoch=epoch, direct=direct, at=at)
 
-    def take(self, iterator: Any, state: PassState, batch: Any) -> None:
+    def take(self, iterator: object, state: PassState, batch: object) -> None:
         """Note a batch that an iterator delivers."""
         active = self.observer()
         tensors = list(active.tensors_in(batch))
@@ -272,7 +272,7 @@ class LoaderHooks:
         if state.batches == 4 * len(processes):
             self._read_workers(iterator)
 
-    def end(self, iterator: Any) -> None:
+    def end(self, iterator: object) -> None:
         """Note that an iterator has delivered all its batches, or that it delivers none."""
         state, active = self.passes[iterator], self.observer()
         if state.is_whole or not state.batches:
@@ -337,7 +337,7 @@ class LoaderHooks:
                 self.observer().add("removed_column", loader=state.loader, index=state.index, **fields)
         state.columns = dict(state.lost)
 
-    def _read_workers(self, iterator: Any) -> None:
+    def _read_workers(self, iterator: object) -> None:
         """Note what the workers of a pass have written."""
         state = self.passes[iterator]
         for process in getattr(iterator, "_workers", ()):
@@ -360,7 +360,7 @@ class LoaderHooks:
         return __init__
 
     def _wrap_split(self, original: Function) -> Function:
-        def random_split(*args: Any, **kwargs: Any) -> Any:
+        def random_split(*args: Any, **kwargs: Any) -> object:
             parts = original(*args, **kwargs)
             if self.observer().is_active():
                 with self.observer().observing("split"):
@@ -370,7 +370,7 @@ class LoaderHooks:
         return random_split
 
     def _wrap_iterator(self, original: Function) -> Function:
-        def __init__(iterator: Any, loader: Loader) -> None:
+        def __init__(iterator: object, loader: Loader) -> None:
             original(iterator, loader)
             if self.observer().is_active():
                 with self.observer().observing("loader"):
@@ -379,7 +379,7 @@ class LoaderHooks:
         return __init__
 
     def _wrap_reset(self, original: Function) -> Function:
-        def _reset(iterator: Any, loader: Loader, first_iter: bool = False) -> Any:
+        def _reset(iterator: object, loader: Loader, first_iter: bool = False) -> object:
             # With persistent workers, the same iterator makes every pass: only the first is begun by its constructor.
             if not first_iter and self.observer().is_active():
                 with self.observer().observing("loader"):
@@ -391,7 +391,7 @@ class LoaderHooks:
     def _wrap_next_index(self, original: Function) -> Function:
         """Wrap the draw of a batch's indices. It runs in this process even where workers fetch the batch."""
 
-        def _next_index(iterator: Any) -> Any:
+        def _next_index(iterator: object) -> object:
             state = self.passes.get(iterator)
             if state is None:
                 return original(iterator)
@@ -407,7 +407,7 @@ class LoaderHooks:
         return _next_index
 
     def _wrap_next(self, original: Function) -> Function:
-        def __next__(iterator: Any) -> Any:
+        def __next__(iterator: object) -> object:
             state = self.passes.get(iterator)
             if state is None:
                 return original(iterator)
@@ -433,7 +433,7 @@ class LoaderHooks:
     def _wrap_fetch(self, original: Function) -> Function:
         """Wrap the fetch of a batch: compare stored examples before and after, in the first batches and passes."""
 
-        def fetch_batch(fetcher: Any, index: Any) -> Any:
+        def fetch_batch(fetcher: Any, index: Any) -> object:
             state = self.fetching[-1] if self.fetching else None
             if state is None or state.batches >= 4 or state.index > 3 or not self.observer().is_active():
                 return original(fetcher, index)
@@ -452,7 +452,7 @@ class LoaderHooks:
     def _wrap_randperm(self, original: Function) -> Function:
         """Wrap `torch.randperm`: a sampler of the script's own that calls it shuffles."""
 
-        def randperm(*args: Any, **kwargs: Any) -> Any:
+        def randperm(*args: Any, **kwargs: Any) -> object:
             if self.indexing:
                 self.indexing[-1].draws = True
             return original(*args, **kwargs)
@@ -462,7 +462,7 @@ class LoaderHooks:
     def _wrap_remove_columns(self, original: Function) -> Function:
         """Wrap the method of a collator of transformers that removes columns which the model does not name."""
 
-        def _remove_columns(collator: Any, feature: Any) -> Any:
+        def _remove_columns(collator: object, feature: Any) -> object:
             rest = original(collator, feature)
             if self.fetching and rest is not feature and self.observer().is_active():
                 with self.observer().observing("columns"):
@@ -484,7 +484,7 @@ def install(observer: Callable[[], Observer]) -> None:
     LoaderHooks(observer).install()
 
 
-def _wrap(owner: Any, name: str, make: Callable[[Function], Function]) -> None:
+def _wrap(owner: object, name: str, make: Callable[[Function], Function]) -> None:
     original = getattr(owner, name)
     setattr(owner, name, frames.wraps(original)(make(original)))
 
@@ -512,7 +512,7 @@ def scale_of(calls: int, tensor: Tensor) -> Optional[Late]:
     return Late([values.mean(), values.std(), low, high], lambda *parts: [part[0] for part in parts])
 
 
-def loader_of(batches: Sequence[tuple[Optional[int], dict[int, Any]]], tensors: list[Tensor]) -> Optional[int]:
+def loader_of(batches: Sequence[tuple[Optional[int], dict[int, object]]], tensors: list[Tensor]) -> Optional[int]:
     """Return the number of the loader whose batch these tensors come from; if none matches, that of the running pass.
 
     A tensor belongs to a batch if it shares its storage, such as a slice or a view. A copy, for example on a device,

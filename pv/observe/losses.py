@@ -118,7 +118,7 @@ def _targets(target: Tensor) -> Late:
     return Late(parts, lambda low, high, zeros: {"low": low[0], "high": high[0], "zeros": int(zeros[0])})
 
 
-def _wrapped(name: str, original: Callable[..., Any], observer: Callable[[], Observer]) -> Callable[..., Any]:
+def _wrapped(name: str, original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     @frames.wraps(original)
     def loss(*args: Any, **kwargs: Any) -> Any:
         out = original(*args, **kwargs)
@@ -349,7 +349,7 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
     return weight.squeeze(-1), relative.squeeze(-1), allowed.squeeze(-1)
 
 
-def _good_weights(scored: list[float], weights: list[float], residuals: list[float], allowed: list[float]) -> Any:
+def _good_weights(scored: list[float], weights: list[float], residuals: list[float], allowed: list[float]) -> object:
     """Return the weights of the sampled scored rows that fit a cross-entropy, and how many rows were sampled."""
     rows = [row for row in zip(scored, weights, residuals, allowed) if row[0]]
     fitting = [weight for _, weight, residual, limit in rows if residual <= limit and weight == weight]

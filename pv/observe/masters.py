@@ -26,7 +26,7 @@ class Copies:
 
     def __init__(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
         self.pairs = [(weakref.ref(weight), weakref.ref(master)) for weight, master in pairs]
-        self.last_look: dict[int, tuple[Any, int]] = {}
+        self.last_look: dict[int, tuple[object, int]] = {}
         """By id of a weight: its gradient (a weak reference), and the version of that, after the last backward pass."""
 
     def live(self) -> list[tuple[Tensor, Tensor]]:
@@ -97,7 +97,7 @@ class Masters:
             )
         return carried
 
-    def after_backward(self, carried: dict[str, Any]) -> dict[str, Any]:
+    def after_backward(self, carried: dict[str, object]) -> dict[str, Any]:
         """Remember the gradients; return what `before_backward` has, of optimizers whose gradients the pass changed."""
         reached = {}
         for number, copies in self.copies.items():

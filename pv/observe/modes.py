@@ -126,7 +126,7 @@ class Modes:
         self._parts: dict[tuple[int, str], FrozenPart] = {}
         self._model: Any = None
         """The model whose forward runs."""
-        self._runs: dict[nn.Module, list[tuple[int, Any, Optional[Tensor], str]]] = {}
+        self._runs: dict[nn.Module, list[tuple[int, object, Optional[Tensor], str]]] = {}
         """By normalization layer: its calls in this forward."""
         self._shared: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         self._spectral: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
@@ -464,7 +464,7 @@ def _is_frozen(module: Optional[nn.Module]) -> bool:
     return module is not None and not any(p.requires_grad for p in module.parameters())
 
 
-def _is_reached(node: Any, goal: Any) -> bool:
+def _is_reached(node: object, goal: object) -> bool:
     """Return whether a node of the graph is among those that another one depends on."""
     seen, waiting = {node}, [node]
     while waiting and len(seen) < GRAPH_NODES:

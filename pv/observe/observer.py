@@ -136,12 +136,12 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, Tensor)]
 
 
-def _decay(group: dict[str, Any]) -> float:
+def _decay(group: dict[str, object]) -> float:
     decay = group.get("weight_decay")
     return float(decay) if isinstance(decay, (int, float)) else 0.0
 
 
-def _differ_in_decay_alone(groups: list[dict[str, Any]]) -> bool:
+def _differ_in_decay_alone(groups: list[dict[str, object]]) -> bool:
     """Return whether parameter groups have the same options, but for the weight decay."""
     options = [
         {k: v for k, v in group.items() if k not in ("params", "param_names", "weight_decay")} for group in groups
@@ -239,7 +239,7 @@ class Observing:
         self.grad = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
 
-    def __exit__(self, kind: Any, error: Optional[BaseException], traceback: Any) -> bool:
+    def __exit__(self, kind: object, error: Optional[BaseException], traceback: object) -> bool:
         torch._C._set_grad_enabled(self.grad)
         if isinstance(error, Exception):
             self.observer.trace.trouble(self.part, error)
@@ -763,7 +763,7 @@ class Observer:
         self.modes.begin_forward(model, inner, grad, tensors)
         return model
 
-    def watch_outputs(self, outputs: Any) -> None:
+    def watch_outputs(self, outputs: object) -> None:
         """Note in which backward pass a gradient arrives at the outputs of the last forward."""
         assert self._last_forward is not None
         position = self._last_forward["n"]
@@ -861,7 +861,7 @@ class Observer:
     # Gradients between the backward pass and the step.
 
     def note_clip(
-        self, kind: str, parameters: list[Tensor], limit: Any, result: Any, scaled: Any, used_up: bool, at: str
+        self, kind: str, parameters: list[Tensor], limit: object, result: object, scaled: object, used_up: bool, at: str
     ) -> None:
         """Note a clipping, once it is done; `scaled` is what `pending_scale` has returned before."""
         ids = {id(p) for p in parameters}
@@ -928,7 +928,7 @@ class Observer:
                 self.trace.flush()
 
 
-def _any_left(parameters: list[Tensor], kept: list[bool]) -> tuple[Any, Any]:
+def _any_left(parameters: list[Tensor], kept: list[bool]) -> tuple[object, object]:
     """Return whether one of these gradients is not 0, and whether one of those that were kept is not."""
     # One stacked operation in the common case; the result stays on the device, and is read at the next flush.
     left: Any
@@ -1029,16 +1029,16 @@ current: Observer
 reports: reported.Reports
 
 
-def _wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def _wrap(owner: object, name: str, make: Callable[[Callable[..., object]], Callable[..., object]]) -> None:
     original = getattr(owner, name)
     setattr(owner, name, frames.wraps(original)(make(original)))
 
 
-def _observe_after(part: str, note: Callable[..., None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _observe_after(part: str, note: Callable[..., None]) -> Callable[[Callable[..., object]], Callable[..., object]]:
     """Return a wrapper that calls `note(self, *args, **kwargs)` once the original has returned."""
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def make(original: Callable[..., object]) -> Callable[..., object]:
+        def call(self: object, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
             if current.is_active():
                 with current.observing(part):
@@ -1050,11 +1050,11 @@ def _observe_after(part: str, note: Callable[..., None]) -> Callable[[Callable[.
     return make
 
 
-def _observe_before(part: str, note: Callable[..., None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _observe_before(part: str, note: Callable[..., None]) -> Callable[[Callable[..., object]], Callable[..., object]]:
     """Return a wrapper that calls `note(self, *args, **kwargs)` before the original."""
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def make(original: Callable[..., object]) -> Callable[..., object]:
+        def call(self: object, *args: Any, **kwargs: Any) -> Any:
             if current.is_active():
                 with current.observing(part):
                     note(self, *args, **kwargs)
@@ -1065,7 +1065,7 @@ def _observe_before(part: str, note: Callable[..., None]) -> Callable[[Callable[
     return make
 
 
-def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
+def _backward(original: Callable[..., object]) -> Callable[..., object]:
     def backward(*args: Any, **kwargs: Any) -> Any:
         observer = current
         if not observer.is_active() or observer._backward_depth:  # a pass in a pass: reentrant checkpointing
@@ -1093,10 +1093,10 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
     return backward
 
 
-def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
+def _module_call(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `Module.__call__`: unlike a global hook, the wrapper sees keywords, and modules keep their fast path."""
 
-    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> object:
         observer = current
         # Inside of an outermost call: most layers take this branch, so it does as little as possible.
         if observer.in_module:
@@ -1105,7 +1105,7 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
                 observer.modes.note_hooks(self)
             if isinstance(self, LAYERS):
 
-                def inner(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+                def inner(module: nn.Module, *args: Any, **kwargs: Any) -> object:
                     return observer.modes.call(module, original, args, kwargs)
 
             elif self._parameters:
@@ -1189,8 +1189,8 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., Any]], Callable
     return make
 
 
-def _scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
-    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
+    def step(self: Any, optimizer: object, *args: Any, **kwargs: Any) -> Any:
         observer = current
         # A scaler that has seen infinities calls no `optimizer.step`: then no step is counted in between.
         before = observer.steps
@@ -1205,8 +1205,8 @@ def _scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-def _scaler_scale(original: Callable[..., Any]) -> Callable[..., Any]:
-    def scale(self: Any, outputs: Any) -> Any:
+def _scaler_scale(original: Callable[..., object]) -> Callable[..., object]:
+    def scale(self: Any, outputs: object) -> Any:
         result = original(self, outputs)
         if current.is_active() and self.is_enabled():
             with current.observing("scale"):
@@ -1240,29 +1240,29 @@ def _after_fork() -> None:
     current.is_over = is_over
 
 
-def _resolve_original(original: Callable[..., Any]) -> Callable[..., Any]:
+def _resolve_original(original: Callable[..., object]) -> Callable[..., object]:
     """Let `torch.jit.script` resolve names where a wrapped function was defined: older versions of torch do not."""
 
-    def resolve(function: Any) -> Any:
+    def resolve(function: object) -> object:
         prepare = getattr(function, "__prepare_scriptable__", None)
         return original(function if prepare is None else prepare())
 
     return resolve
 
 
-def _cut_after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+def _cut_after_step(optimizer: object, args: Any, kwargs: Any) -> None:
     if current.is_active():
         checkpoints.cut_after_step(current)
 
 
-def _terminated(number: int, frame: Any) -> None:
+def _terminated(number: int, frame: object) -> None:
     """Write the trace, then end as the signal asks."""
     current.finish()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
-def _exit(original: Callable[..., Any]) -> Callable[..., Any]:
+def _exit(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `os._exit`, by which children of `multiprocessing` end, too: it runs no function of `atexit`."""
 
     def _exit(*args: Any, **kwargs: Any) -> None:
@@ -1279,7 +1279,7 @@ def _note_ddp(self: Any, *args: Any, **kwargs: Any) -> None:
     current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
 
 
-def _note_hook(self: Any, *args: Any, **kwargs: Any) -> None:
+def _note_hook(self: object, *args: Any, **kwargs: Any) -> None:
     current.add("communication_hook", at=current.at())
 
 

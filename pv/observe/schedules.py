@@ -44,9 +44,9 @@ class Schedules:
         """How many calls of `step` are running: a nested schedule advances inside the outer one."""
         self.initial_depth = 0
         """How many constructors are setting their first rate."""
-        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._numbers: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
 
-    def number_of(self, schedule: Any) -> int:
+    def number_of(self, schedule: object) -> int:
         """Return the number of a schedule in the trace; a new one is noted."""
         if schedule in self._numbers:
             return self._numbers[schedule]
@@ -78,7 +78,7 @@ class Schedules:
         )
         return number
 
-    def note_step(self, schedule: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note_step(self, schedule: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note an advance of a schedule, after it; a call by the constructor only notes the schedule itself."""
         number = self.number_of(schedule)
         if self.initial_depth:
@@ -94,7 +94,7 @@ class Schedules:
         )
 
 
-def _planned(schedule: Any) -> dict[str, int]:
+def _planned(schedule: object) -> dict[str, int]:
     """Return the numbers of advances that a schedule is planned for, by the names that the library gives them."""
     planned = {name: getattr(schedule, name, None) for name in PLANNED}
     # transformers makes its schedules of `LambdaLR` and a `functools.partial`, whose keywords have the number of steps.
@@ -105,7 +105,7 @@ def _planned(schedule: Any) -> dict[str, int]:
     return {name: value for name, value in planned.items() if isinstance(value, int)}
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> object:
     """Return a number or a tensor of one element as a value of an event; None for anything else."""
     if isinstance(value, Tensor) and value.numel() == 1:
         return Late([value.detach().clone()], lambda numbers: numbers[0])
@@ -119,8 +119,8 @@ def install(observer: Callable[[], Observer]) -> None:
         observer: Returns the observer of this process.
     """
 
-    def wrap_step(original: Callable[..., Any]) -> Callable[..., Any]:
-        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrap_step(original: Callable[..., object]) -> Callable[..., object]:
+        def step(self: object, *args: Any, **kwargs: Any) -> Any:
             active = observer()
             schedules = active.schedules
             schedules.depth += 1
@@ -134,10 +134,10 @@ def install(observer: Callable[[], Observer]) -> None:
 
         return step
 
-    def wrap_initial_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_initial_step(original: Callable[..., object]) -> Callable[..., object]:
         """Wrap what the constructor of a schedule calls: it sets the first rate by `step`, which is no advance."""
 
-        def initial_step(self: Any) -> Any:
+        def initial_step(self: object) -> object:
             schedules = observer().schedules
             schedules.initial_depth += 1
             try:
@@ -155,6 +155,6 @@ def install(observer: Callable[[], Observer]) -> None:
     _wrap(module.LRScheduler, "_initial_step", wrap_initial_step)  # private
 
 
-def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def _wrap(owner: type, name: str, make: Callable[[Callable[..., object]], Callable[..., object]]) -> None:
     original = getattr(owner, name)
     setattr(owner, name, frames.wraps(original)(make(original)))

@@ -43,7 +43,7 @@ class Computed:
         shown: Whether the script has taken its value as a number.
     """
 
-    def __init__(self, key: int, at: str, source: Any, mark: Mark, place: int) -> None:
+    def __init__(self, key: int, at: str, source: object, mark: Mark, place: int) -> None:
         self.key, self.at, self.source, self.mark = key, at, source, weakref.ref(mark)
         self.place = place
         self.used = self.shown = False
@@ -55,7 +55,7 @@ class Terms:
     def __init__(self) -> None:
         self.losses: list[tuple[int, str, Tensor]] = []
         """Of losses that are a number: key, line, and value. Their nodes know their position here."""
-        self.numbers: list[tuple[int, str, Any]] = []
+        self.numbers: list[tuple[int, str, object]] = []
         """Of numbers that were taken from tensors with a gradient: key, line, and value."""
         self.computed: list[Computed] = []
         """The same losses, by their nodes."""
@@ -76,7 +76,7 @@ class Terms:
             loss.register_hook(functools.partial(self._hear, key))
             loss.register_hook(functools.partial(_use, self.computed[-1]))
 
-    def add_number(self, observer: Any, tensor: Tensor, value: Any) -> None:
+    def add_number(self, observer: Any, tensor: Tensor, value: object) -> None:
         """Note that the script takes a number from a tensor that needs a gradient."""
         if tensor.numel() == 1 and observer.steps < STEPS and len(self.numbers) < MAX_TERMS:
             at, key = observer.sites.find()
@@ -93,7 +93,7 @@ class Terms:
         if gradient is not None:
             self.heard.add(key)
 
-    def describe(self, roots: Any) -> Optional[dict[str, Any]]:
+    def describe(self, roots: object) -> Optional[dict[str, Any]]:
         """Return the value of the root of a backward pass that begins, and its terms; None if it is no sum of losses.
 
         Args:

@@ -40,7 +40,7 @@ class Late:
 
     __slots__ = ("build", "tensors")
 
-    def __init__(self, tensors: Sequence[torch.Tensor], build: Callable[..., Any]) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor], build: Callable[..., object]) -> None:
         self.tensors = list(tensors)
         self.build = build
 
@@ -133,7 +133,7 @@ class CallSites:
         return frame is not None and self._kind(frame.f_code.co_filename) == "user"
 
 
-def _place_of(code: CodeType, instruction: int) -> Any:
+def _place_of(code: CodeType, instruction: int) -> object:
     """Return lines and columns of an instruction.
 
     Python 3.11 makes a call of several instructions, and reports another of them once it has specialized the first.
@@ -151,7 +151,7 @@ class Trace:
         options: What the observer was asked for, for the first line.
     """
 
-    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, options: dict[str, object]) -> None:
         self.folder = folder
         self.count = 0
         self._options = options
@@ -221,13 +221,13 @@ class Trace:
         }
 
 
-def read_late(events: list[dict[str, Any]]) -> None:
+def read_late(events: list[dict[str, object]]) -> None:
     """Replace the tensors and `Late` values in events by JSON values, with one transfer for each device."""
     # 1. Walk over all events, and collect the tensors and, for each value, a function that writes it later.
     tensors: list[torch.Tensor] = []
     writers: list[Callable[[list[list[float]]], None]] = []
 
-    def visit(holder: Any, key: Any, value: Any) -> None:
+    def visit(holder: Any, key: Any, value: object) -> None:
         if type(value) in PLAIN:  # most values are, and `isinstance` of a tensor is slow
             return
         if isinstance(value, torch.Tensor):

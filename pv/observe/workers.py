@@ -30,12 +30,12 @@ ROWS = 64
 class WorkerNotes:
     """What is noted in one worker process."""
 
-    def __init__(self, path: Path, dataset: Any, number: int, tensors_in: Callable[[Any], Any]) -> None:
+    def __init__(self, path: Path, dataset: object, number: int, tensors_in: Callable[[Any], Any]) -> None:
         self._path, self._dataset, self._number, self._tensors_in = path, dataset, number, tensors_in
-        self._fetcher: Any = None
+        self._fetcher: object = None
         self._pass = self._batches = 0
 
-    def begin(self, fetcher: Any) -> None:
+    def begin(self, fetcher: object) -> None:
         """Note the states of random generators before the first batch of a pass."""
         # A worker makes a new fetcher for each pass; persistent workers as well.
         if fetcher is not self._fetcher:
@@ -58,7 +58,7 @@ class WorkerNotes:
         if fields:
             self._write(**fields)
 
-    def _write(self, **fields: Any) -> None:
+    def _write(self, **fields: object) -> None:
         line = json.dumps({"worker": self._number, "batch": self._batches, **fields})
         with self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
@@ -107,9 +107,9 @@ def install(observer: Callable[[], Observer]) -> None:
     worker._worker_loop = _worker_loop
 
 
-def _noted(original: Callable[..., Any], notes: WorkerNotes, observer: Callable[[], Observer]) -> Callable[..., Any]:
+def _noted(original: Callable[..., object], notes: WorkerNotes, observer: Callable[[], Observer]) -> Callable[..., Any]:
     @frames.wraps(original)
-    def fetch_batch(self: Any, index: Any) -> Any:
+    def fetch_batch(self: object, index: object) -> object:
         with observer().observing("worker"):
             notes.begin(self)
         batch = original(self, index)

@@ -508,7 +508,7 @@ def _loss_at_logits(
     )
 
 
-def steps_of(process: Process) -> Iterator[dict[str, Any]]:
+def steps_of(process: Process) -> Iterator[dict[str, object]]:
     """Yield a row of numbers for every step of every optimizer of a process; None for a number that is not known.
 
     loss: the mean of the losses of the step's micro-batches. scored: the elements that they score. weight: the sum of

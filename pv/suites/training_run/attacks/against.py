@@ -40,7 +40,7 @@ def _attack(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None]
 
 
 @given(plans(), st.booleans())
-def falsify_steps_have_the_same_examples(subject: Any, plan: Plan, fewer: bool) -> None:
+def falsify_steps_have_the_same_examples(subject: object, plan: Plan, fewer: bool) -> None:
     def other(events: Events) -> None:
         forward = [event for event in of(events, "forward") if event["grad"]][-1]
         forward["examples"] = [forward["examples"][0][:-1]] if fewer else [[1, 2, 3, 999_999]]
@@ -49,7 +49,7 @@ def falsify_steps_have_the_same_examples(subject: Any, plan: Plan, fewer: bool) 
 
 
 @given(plans(), st.floats(0.2, 0.9))
-def falsify_steps_make_the_same_updates(subject: Any, plan: Plan, factor: float) -> None:
+def falsify_steps_make_the_same_updates(subject: object, plan: Plan, factor: float) -> None:
     def smaller(events: Events) -> None:
         for step in of(events, "step"):
             step["norm"] *= factor

@@ -144,7 +144,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         base_rates=[], at="t.py:2")  # fmt: skip
     loader: dict[str, Any] = {"at": "t.py:3", "made_at": "t.py:2", "split": None, "batch": 4, "weights": None}
     loader.update(drop_last=False, replacement=False, set_epoch=ranks > 1)
-    train: dict[str, Any] = {
+    train: dict[str, object] = {
         "sampler": "DistributedSampler" if ranks > 1 else "RandomSampler",
         "random": True,
         "dataset": "Examples",
@@ -373,7 +373,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
     source = {"kind": "Normal", "at": "t.py:3", "sampled_at": "t.py:3", "samples": 9, "rsamples": 0, "log_probs": 9}
     add("distributions", sources=[source | {"used": 9, "arrived": 9}])
     casts = {"layers": 4, "single": 0, "work": 8.0, "single_work": 0.0, "stock": 0, "half_after": False, "names": []}
-    received: dict[str, Any] = {
+    received: dict[str, object] = {
         "autocast": casts,
         "with_gradient": 8,
         "compared": 8,
@@ -390,7 +390,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
     return numbered(events)
 
 
-def _labels(batch: int) -> dict[str, Any]:
+def _labels(batch: int) -> dict[str, object]:
     """Return what is noted of a batch of texts: labels are next tokens, and padding, the end token, is ignored."""
     counts = {"-1": [1, 54], "0": [2, 60], "1": [60, 60], "2": [3, 54]}
     padding = {
@@ -564,7 +564,7 @@ def _differences(correct: Events, edited: Events) -> Iterator[str]:
         yield f"event {first} is `{edited[first]['event']}` in place of `{correct[first]['event']}`"
 
 
-def _changes(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+def _changes(old: object, new: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object, object]]:
     """Yield the path and both values of what differs in two JSON values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys((*old, *new)):
@@ -576,6 +576,6 @@ def _changes(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[
         yield path, old, new
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

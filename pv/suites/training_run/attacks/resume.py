@@ -151,7 +151,7 @@ def _forget(events: Events, kind: str) -> None:
 
 
 @given(plans())
-def falsify_resumed_run_starts_with_saved_weights(subject: Any, plan: Plan) -> None:
+def falsify_resumed_run_starts_with_saved_weights(subject: object, plan: Plan) -> None:
     def anew(events: Events) -> None:
         for step in of(events, "step"):
             step["weights_before"] = [step["step"] + 100.0, 9.0]
@@ -160,7 +160,7 @@ def falsify_resumed_run_starts_with_saved_weights(subject: Any, plan: Plan) -> N
 
 
 @given(plans(), st.booleans())
-def falsify_resumed_run_goes_on_with_the_rates(subject: Any, plan: Plan, anew: bool) -> None:
+def falsify_resumed_run_goes_on_with_the_rates(subject: object, plan: Plan, anew: bool) -> None:
     def rates(events: Events) -> None:
         for step in of(events, "step"):
             step["rates"] = [0.1 / step["step"]] if anew else [step["rates"][0] * 1.1]
@@ -175,7 +175,7 @@ def falsify_resumed_run_goes_on_with_the_rates(subject: Any, plan: Plan, anew: b
 
 
 @given(plans(), st.booleans())
-def falsify_resumed_run_goes_on_with_the_next_examples(subject: Any, plan: Plan, back: bool) -> None:
+def falsify_resumed_run_goes_on_with_the_next_examples(subject: object, plan: Plan, back: bool) -> None:
     uncut = compared(plan)
     saved = _place(uncut)
     _, other = _interrupted(uncut, saved - 1 if back else saved + 1, saved + 1)
@@ -195,7 +195,7 @@ def falsify_resumed_run_goes_on_with_the_next_examples(subject: Any, plan: Plan,
 
 
 @given(plans().filter(lambda plan: plan.scale > 1))
-def falsify_resumed_run_goes_on_with_the_scale(subject: Any, plan: Plan) -> None:
+def falsify_resumed_run_goes_on_with_the_scale(subject: object, plan: Plan) -> None:
     def anew(events: Events) -> None:
         for event in of(events, "backward"):
             event["scale"] = plan.scale / 2
@@ -210,7 +210,7 @@ def falsify_resumed_run_goes_on_with_the_scale(subject: Any, plan: Plan) -> None
 
 
 @given(plans(), st.booleans())
-def falsify_resumed_run_goes_on_with_the_optimizer(subject: Any, plan: Plan, anew: bool) -> None:
+def falsify_resumed_run_goes_on_with_the_optimizer(subject: object, plan: Plan, anew: bool) -> None:
     def state(events: Events) -> None:
         first = of(events, "step")[0]
         first["state_before"] = {"parameters": 0, "sums": None} if anew else {"parameters": 8, "sums": [0.0, 9.0]}
@@ -224,7 +224,7 @@ def falsify_resumed_run_goes_on_with_the_optimizer(subject: Any, plan: Plan, ane
 
 
 @given(plans().filter(lambda plan: not plan.logits))
-def falsify_resumed_run_has_the_losses(subject: Any, plan: Plan) -> None:
+def falsify_resumed_run_has_the_losses(subject: object, plan: Plan) -> None:
     def dropout(events: Events) -> None:
         for event in of(events, "backward"):
             for loss in event["losses"]:
@@ -234,7 +234,7 @@ def falsify_resumed_run_has_the_losses(subject: Any, plan: Plan) -> None:
 
 
 @given(plans(), st.booleans(), st.sampled_from(["cut", "extended"]))
-def falsify_resumed_run_takes_the_steps_that_were_left(subject: Any, plan: Plan, is_longer: bool, kind: str) -> None:
+def falsify_resumed_run_takes_the_steps_that_were_left(subject: object, plan: Plan, is_longer: bool, kind: str) -> None:
     def count(events: Events) -> None:
         last = events.index(of(events, "step")[-1])
         if is_longer:
@@ -246,7 +246,7 @@ def falsify_resumed_run_takes_the_steps_that_were_left(subject: Any, plan: Plan,
 
 
 @given(plans().filter(lambda plan: not plan.logits), st.booleans())
-def falsify_resumed_run_ends_with_the_weights(subject: Any, plan: Plan, at_end: bool) -> None:
+def falsify_resumed_run_ends_with_the_weights(subject: object, plan: Plan, at_end: bool) -> None:
     def other(events: Events) -> None:
         if at_end:
             of(events, "end")[0]["sum"] = 8.0
@@ -257,5 +257,5 @@ def falsify_resumed_run_ends_with_the_weights(subject: Any, plan: Plan, at_end: 
 
 
 @given(plans())
-def falsify_interrupted_save_leaves_a_checkpoint(subject: Any, plan: Plan) -> None:
+def falsify_interrupted_save_leaves_a_checkpoint(subject: object, plan: Plan) -> None:
     _attack(subject, "TR-RESUME-009", plan, lambda events: None, kind="save", status=1)

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
-from typing import Any
 
 from pv.suites.training_run.record import Record, claim, numbers
 from pv.suites.training_run.run import Event, Process, Run, Window
@@ -46,7 +45,7 @@ class Reading:
         rows = self.rows.get(loader["data"])
         return list(rows["prints"]) if rows is not None and rows["divisor"] == 1 else []
 
-    def identity(self, loader: Event) -> Any:
+    def identity(self, loader: Event) -> object:
         """Return a key that loaders of the same rows share, even if each has a data set object of its own."""
         rows = self.rows.get(loader["data"])
         return loader["data"] if rows is None else tuple(sorted(rows["prints"]))
@@ -120,7 +119,7 @@ def epochs_have_different_orders(run: Run, record: Record) -> None:
     for process in run.processes:
         reading = reading_of(process)
         for windows in process.windows.values():
-            groups: dict[tuple[Any, ...], list[Pass]] = defaultdict(list)
+            groups: dict[tuple[object, ...], list[Pass]] = defaultdict(list)
             # Passes are compared only within one training: restarts cut it into segments.
             cuts = restarts(process, windows)
             for taken in (p for window in windows for p in window.passes if p.loader is not None):
@@ -378,7 +377,7 @@ def workers_draw_different_numbers(run: Run, record: Record) -> None:
     order of the examples is random: they are then used for other examples, so no fixed augmentation can be meant.
     """
     for reading, trains in _trains(run):
-        earlier: dict[tuple[Any, ...], tuple[int, str]] = {}
+        earlier: dict[tuple[object, ...], tuple[int, str]] = {}
         for one in reading.passes:
             if one.loader["loader"] not in trains:
                 continue
@@ -458,7 +457,7 @@ def reading_changes_no_example(run: Run, record: Record) -> None:
     inputs. Workers are left out: they change copies, which are new in every pass.
     """
     for reading, trains in _trains(run):
-        whole: dict[tuple[Any, ...], int] = Counter()
+        whole: dict[tuple[object, ...], int] = Counter()
         for one in reading.passes:
             if one.end is None or one.loader["loader"] not in trains:
                 continue
@@ -552,7 +551,7 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
             if loss["function"] in ("cross_entropy", "nll_loss")
         }
         steps = [event["n"] for event in process.of("step")]
-        passes: Counter[tuple[Any, ...]] = Counter()
+        passes: Counter[tuple[object, ...]] = Counter()
         for one in reading.passes:
             labels = one.end["labels"] if one.end is not None else None
             if labels is None or one.loader["loader"] not in trains or labels["batches"] < 4 or labels["distinct"] < 2:
@@ -613,7 +612,7 @@ def evaluations_see_the_same_values(run: Run, record: Record) -> None:
     for process in run.processes:
         reading = reading_of(process)
         evaluates = {forward["loader"] for forward, _ in process.evaluations} - training_loaders(process)
-        orders: dict[tuple[Any, ...], int] = {}
+        orders: dict[tuple[object, ...], int] = {}
         for one in reading.passes:
             end = one.end
             if end is None or one.loader["loader"] not in evaluates or end["order"] is None or end["content"] is None:

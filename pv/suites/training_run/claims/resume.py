@@ -73,7 +73,7 @@ class Continuation:
     length: int | None = None
     """How many steps the second uncut run takes; None without one."""
 
-    def differs(self, fact: Callable[[Step], Any]) -> int | None:
+    def differs(self, fact: Callable[[Step], object]) -> int | None:
         """Return the first step in which the uncut runs differ in a fact; None if they agree."""
         for other in self.again:
             for number, (one, two) in enumerate(zip(self.uncut, other, strict=False), 1):
@@ -99,7 +99,7 @@ class Continuation:
         return {e["kind"] for e in self.process.of("restore") if e["n"] < first}
 
 
-def alike(one: Any, two: Any, tolerance: float = ROUNDING) -> bool:
+def alike(one: object, two: object, tolerance: float = ROUNDING) -> bool:
     """Return whether two facts agree up to a relative tolerance.
 
     Args:
@@ -270,7 +270,7 @@ def _partial(event: Event, name: str) -> tuple[float, float] | None:
     return None if event.get(name) is None else (float(event[name]), abs(float(event[name])))
 
 
-def _unclaimed(record: Record, continuation: Continuation, name: str, fact: Callable[[Step], Any]) -> bool:
+def _unclaimed(record: Record, continuation: Continuation, name: str, fact: Callable[[Step], object]) -> bool:
     """Return whether two uncut runs differ in a fact, which then is not claimed of a continuation."""
     step = continuation.differs(fact)
     if step is not None:
@@ -441,7 +441,7 @@ def _rates(steps: Sequence[Step]) -> str:
     return ", ".join(f"{max(step.rates, default=0.0):.4g}" for step in steps)
 
 
-def _shift(c: Continuation, fact: Callable[[Step], Any], length: int | None = None) -> int | None:
+def _shift(c: Continuation, fact: Callable[[Step], object], length: int | None = None) -> int | None:
     """Return the step of the uncut run from which on its facts are those of the continuation; None if there is none.
 
     The facts must not be constant, and at least three steps, or all of the continuation, must agree; no more than
