@@ -277,7 +277,7 @@ def test_a_killed_run_that_is_resumed_exactly_passes_and_the_working_folder_is_l
     ended = resume(tmp_path, RESUMED, "--cut", "4", "--cut", "7", "-v", out=".")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert (
-        "held        TR-RESUME-001: A resumed run starts with the weights that were saved (tried 2 times)"
+        "held        TR-RESUME-001: A resumed run starts with the saved weights (tried 2 times)"
         in ended.stdout
     )
     assert "held        TR-RESUME-007" in ended.stdout
