@@ -117,9 +117,9 @@ def check_run(
     killed run shares with its continuations; without it each complete run has its own copy of the working folder.
 
     Args:
-        command: The words of the command, such as `["python", "train.py"]`; () to judge the traces in `trace` alone.
+        command: The words of the command, such as `["python", "train.py"]`; () to judge only the traces in `trace`.
         steps: End every process of the command after this many optimizer steps; 0: when it ends by itself.
-        sample: Note the losses of the first steps and of every K-th one alone, which makes a long run cheaper.
+        sample: Note the losses only of the first steps and of every K-th one, which makes a long run cheaper.
         trace: A folder for the traces. Those that it holds already are judged too, as parts of the same run.
         keep_compile: Leave `torch.compile` on; compiled code cannot be observed, and is run uncompiled by default.
         probes: Run the model again with changed inputs, in a forked copy of the process.

@@ -205,7 +205,7 @@ class Comparing:
             return 0
         finally:
             if process.poll() is None or cut:
-                # The workers of torchrun have sessions of their own, and those of a data loader outlive their parent.
+                # The workers of torchrun have separate sessions, and the workers of a data loader outlive their parent.
                 tree.kill_tree(process.pid)
                 if Path("/proc/self/environ").exists():
                     tree.kill_all(tree.marked(f"PV_OBSERVE_TRACE={variables['PV_OBSERVE_TRACE']}"))

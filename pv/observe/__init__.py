@@ -40,7 +40,7 @@ def recording(folder: Union[str, Path], *, sample: int = 1, probes: bool = True)
 
     Args:
         folder: Where the trace is written; made if it does not exist.
-        sample: Note the losses of the first steps and of every K-th one alone.
+        sample: Note the losses only of the first steps and of every K-th one.
         probes: Whether to run probes of the model in a forked copy of this process.
     """
     if OBSERVED in sys.modules:

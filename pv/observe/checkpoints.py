@@ -72,7 +72,7 @@ MAX_WALKED = 20_000
 
 
 class Line:
-    """A line of the script that takes states of modules, at so many different steps."""
+    """A line of the script that takes states of modules, and the number of steps at which it does."""
 
     def __init__(self, at: str) -> None:
         self.at = at
@@ -82,7 +82,7 @@ class Line:
 
 
 class Capture:
-    """The result of `Module.state_dict`, whose tensors are those of the module itself."""
+    """The result of `Module.state_dict`, whose tensors are the module's tensors."""
 
     def __init__(self, module: nn.Module, state: Any, step: int, line: Line) -> None:
         tensors = [value for value in state.values() if isinstance(value, Tensor)]
@@ -105,7 +105,7 @@ class Capture:
         return self.state() is not None or (self.first is not None and self.first() is not None)
 
     def note_use(self, step: int) -> dict[str, Any]:
-        """Note that the state is saved or loaded, and return what tells whether its age is meant."""
+        """Note that the state is saved or loaded, and return the facts that show whether its age is meant."""
         self.uses.add(step)
         self.line.used.add(self.step)
         module = self.module()
@@ -217,7 +217,7 @@ def describe_saves(observer: Observer) -> None:
 
 
 def _renamed(mine: dict[str, Tensor], state: Any) -> tuple[str, int]:
-    """Return the prefix by which most names of a state differ from those of a module, and how many do."""
+    """Return the prefix by which most names of a state differ from the names of a module, and how many do."""
     missing = {name for name in mine if name not in state}
     # A prefix such as "module." or "model.base." is one to three parts of a name, in the file or in the module.
     rests = {(name.split(".", cut)[-1], cut): name for name in missing for cut in range(1, 4) if name.count(".") >= cut}
@@ -381,7 +381,7 @@ def _wrap_restore(kind: str) -> Callable[[Callable[..., object]], Callable[..., 
 
 
 def _facts(value: Any) -> dict[str, Any]:
-    """Return the kinds of parts that an object holds, and the numbers that are compared with those of a later run."""
+    """Return the kinds of parts that an object holds, and the numbers that are compared with a later run."""
     parts = saved_parts(value)
     scaler, scheduler = parts.get("scaler", {}), parts.get("scheduler", {})
     return {
@@ -600,7 +600,7 @@ class Loaded:
 
 
 def _change(before: list[float], after: list[float]) -> tuple[float, float, float]:
-    """Return the share of elements that are the same, that of a block of zeros at the end, and the correlation."""
+    """Return the share of equal elements, the share of a block of zeros at the end, and the correlation."""
     same = sum(a == b for a, b in zip(before, after)) / len(before)
     zeros = 0
     while zeros < len(after) and after[-1 - zeros] == 0:
@@ -666,7 +666,7 @@ def _mark(observer: Observer) -> None:
 
 
 def weights_sums(parameters: list[Tensor], sample: Callable[[Tensor], Tensor]) -> Optional[Late]:
-    """Return the sum over sampled elements of parameters, and that of their absolute values."""
+    """Return the sum over sampled elements of parameters, and the sum of their absolute values."""
     return _sums([sample(p) for p in parameters])
 
 

@@ -1,6 +1,6 @@
 """Counts the elements that are reduced over all ranks between two steps, by calls other than DistributedDataParallel's.
 
-Reductions inside a module's call, or of all ranks inside a backward pass, are those of tensor parallelism; there, only
+Reductions inside a module's call, or of all ranks inside a backward pass, belong to tensor parallelism; there, only
 scattering reductions count, with which FSDP2 reduces gradients.
 """
 

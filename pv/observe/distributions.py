@@ -96,7 +96,7 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
 
     Args:
         observer: Returns the observer of this process.
-        steps: Samples are followed during so many optimizer steps.
+        steps: Number of optimizer steps in which samples are followed.
     """
     base = torch.distributions.Distribution
     original = base.__init__

@@ -48,7 +48,7 @@ def size_of(dataset: Any) -> Optional[int]:
 
 
 def sampler_of(loader: Any) -> object:
-    """Return the sampler of single examples inside of the batch samplers of a loader, such as those of accelerate."""
+    """Return the sampler of single examples inside a loader's batch samplers, such as the ones of accelerate."""
     sampler = loader.batch_sampler if getattr(loader, "batch_sampler", None) is not None else loader.sampler
     for _ in range(4):
         inner = getattr(sampler, "batch_sampler", getattr(sampler, "sampler", None))

@@ -1,6 +1,6 @@
 """Hides the frames of wrappers from warnings and tracebacks, so that both name the lines of the script.
 
-`warnings` counts `stacklevel` without frames that it takes for the import system's, which it tells by the name of their
+`warnings` counts `stacklevel` without frames of the import system, which it recognizes by the name of their
 file: one with `importlib` and `_bootstrap` in it (`warnings._is_internal_frame`, and the same in C). The code of a
 wrapper gets such a name. A warning that the original function issues with `stacklevel=2` then names the caller of the
 wrapper, as without it, and is shown once for each line of the script.
@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def hidden(function: Function) -> Function:
-    """Hide the frames of a function, and those of functions that are defined inside it; return it."""
+    """Hide the frames of a function and of functions that are defined inside it; return it."""
     code: Any = function
     code.__code__ = _renamed(code.__code__)
     return function

@@ -100,7 +100,7 @@ class Updates:
                 moved -= ids
 
     def after_backward(self) -> None:
-        """Remember the parameters, so that the next look tells whether they were changed."""
+        """Remember the parameters, so that the next look shows whether they were changed."""
         sample = self.observer.sample
         for hand in self.statements:
             hand.seen = [(p._version, sample(p).clone()) for p in hand.parameters[:COMPARED]]
@@ -165,7 +165,7 @@ def _holders(frame: Optional[FrameType], parameters: dict[int, Tensor]) -> Itera
             kind = type(value)
             if isinstance(value, (type, nn.Module, torch.optim.Optimizer)) or not callable(getattr(kind, "step", None)):
                 continue
-            # A `step` that contains the backward pass, such as that of a trainer, is no update alone.
+            # A `step` that contains the backward pass, such as the step of a trainer, is more than an update.
             if kind.__module__.split(".")[0] == "torch" or getattr(kind.step, "__code__", None) in running:
                 continue
             mine = {id(p): parameters[id(p)] for p in _tensors(getattr(value, "__dict__", {})) if id(p) in parameters}

@@ -1,8 +1,8 @@
-"""The weight of scored tokens where the head is fused with the loss, so that logits are never a tensor of their own.
+"""The weight of scored tokens where the head is fused with the loss, so that no tensor holds the logits.
 
 Such a loss is a function of hidden states and the weight of the head: an `autograd.Function` (chunked heads, Liger, cut
 cross-entropy), `torch.nn.functional.linear_cross_entropy`, or a function that `torch.utils.checkpoint` runs. The
-gradient that arrives at the hidden states tells the weight of a token (`head_weights`).
+gradient that arrives at the hidden states gives the weight of a token (`head_weights`).
 
 Shapes: N tokens, H elements of a hidden state, V tokens of the vocabulary.
 """
@@ -177,7 +177,7 @@ def head_weights(
         g = w (1 - e) (W^T p - W_y) + w e (W^T p - mean of the rows of W).
 
     Both factors are fitted by least squares for every y at once, from the products of W with g and with p; the label is
-    the y of the smallest residual. That residual tells other losses, such as those of soft targets or capped logits.
+    the y of the smallest residual. That residual reveals other losses, such as losses of soft targets or capped logits.
 
     Args:
         hidden_NH: Hidden states, the input of the head.
@@ -243,7 +243,7 @@ def _good_weights(
     rows = [row for row in zip(scored, weights, residuals, allowed) if row[0] and row[3]]
     fitting = [weight for _, weight, residual, limit in rows if residual <= limit and weight > 0]
     low, high = min(fitting, default=0.0), max(fitting, default=0.0)
-    if precision > 1e-4 and high <= SPREAD_HALF * low:  # rounding of half precision alone
+    if precision > 1e-4 and high <= SPREAD_HALF * low:  # only rounding of half precision
         low = high = sum(fitting) / len(fitting)
     return {"sampled": len(rows), "fitting": len(fitting), "low": low, "high": high}
 

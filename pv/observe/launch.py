@@ -1,4 +1,4 @@
-"""Runs a command with an observer in each Python process of it. Standard library alone."""
+"""Runs a command with an observer in each of its Python processes. Needs only the standard library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Options:
 
     Attributes:
         steps: It ends with status 0 after this many optimizer steps; 0: never.
-        sample: Losses and logits are noted in the first steps and in every K-th one alone.
+        sample: Losses and logits are noted only in the first steps and in every K-th one.
         keep_compile: `torch.compile` is left on. What is compiled cannot be observed, so it is off by default.
         probes: Models are probed in a forked copy of the process.
         cut: It kills itself by SIGKILL after this many optimizer steps; 0: never.
@@ -74,7 +74,7 @@ def run(command: Sequence[str], folder: Path, options: Options = DEFAULTS) -> in
     Raises:
         OSError: The command does not exist, or cannot be run.
         KeyboardInterrupt: Ctrl-C was pressed. The terminal interrupts the command too, which has ended by then, with
-            its trace complete; a second Ctrl-C kills a command that goes on.
+            its trace complete; a second Ctrl-C kills a command that still runs.
     """
     folder.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(command, env={**os.environ, **environment(folder, options)})

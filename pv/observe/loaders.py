@@ -187,7 +187,7 @@ class LoaderHooks:
     `_next_index` and `__next__`, and `fetch`, have had these names and arguments since torch 1.10.
 
     Args:
-        observer: Returns the observer of this process. A function, since a forked child has an observer of its own.
+        observer: Returns the observer of this process. A function, since a forked child has another observer.
     """
 
     def __init__(self, observer: Callable[[], Observer]) -> None:
@@ -239,7 +239,7 @@ class LoaderHooks:
         active.passes += 1
         record.passes += 1
         sampler = examples.sampler_of(loader)
-        if iterator in self.passes:  # persistent workers go on into the next pass
+        if iterator in self.passes:  # persistent workers continue into the next pass
             self._read_workers(iterator)
         key = (self.datasets.of(loader.dataset, active.number), at)
         listed = key not in self.listed
@@ -268,7 +268,7 @@ class LoaderHooks:
         processes = getattr(iterator, "_workers", ())
         if state.batches == 1:
             self.worker_pids.update(process.pid for process in processes)
-        # Workers write in their first batches. They are not read at the end of the pass alone: it may have no end.
+        # Workers write in their first batches. They are not only read at the end of the pass: it may have no end.
         if state.batches == 4 * len(processes):
             self._read_workers(iterator)
 
@@ -513,7 +513,7 @@ def scale_of(calls: int, tensor: Tensor) -> Optional[Late]:
 
 
 def loader_of(batches: Sequence[tuple[Optional[int], dict[int, object]]], tensors: list[Tensor]) -> Optional[int]:
-    """Return the number of the loader whose batch these tensors come from; if none matches, that of the running pass.
+    """Return the number of the loader whose batch these tensors come from; else the loader of the running pass.
 
     A tensor belongs to a batch if it shares its storage, such as a slice or a view. A copy, for example on a device,
     matches none: then the last batch is taken, which is None after the end of a pass.

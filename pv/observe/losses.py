@@ -4,7 +4,7 @@ A hook on the output of a loss function of `torch.nn.functional` receives dL/d(o
 dL/d(output) / n is the weight of one element in the gradient that is accumulated, whatever the script multiplies or
 divides afterwards.
 
-A loss that is written by hand, chunked or fused is audited at the logits, from their values and their gradient alone
+A loss that is written by hand, chunked or fused is audited at the logits, from their values and their gradient
 (`cross_entropy_weights`).
 """
 
@@ -104,7 +104,7 @@ def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callabl
 
 def _blanks(targets: Tensor, target_lengths: Any, blank: int = 0, **_: Any) -> dict[str, Any]:
     """Return how many targets of a CTC loss there are within their lengths, and how many of them are the blank."""
-    # Targets of shape [N, S] are padded; those of shape [sum of lengths] are not.
+    # Targets of shape [N, S] are padded; targets of shape [sum of lengths] are not.
     lengths = torch.as_tensor(target_lengths, device=targets.device).reshape(-1, 1)
     inside = torch.ones_like(targets, dtype=torch.bool)
     if targets.dim() == 2:
@@ -292,7 +292,7 @@ def watch_logits(observer: Observer, output: Tensor, *, is_kept: bool = True, **
 
 
 def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the weight of each row in a sum of weighted cross-entropies, from logits and their gradient alone.
+    """Return the weight of each row in a sum of weighted cross-entropies, from logits and their gradient.
 
     With p = softmax(z), label y, label smoothing e and a z-loss of factor k (k lse(z)^2), a row of weight w has the
     gradient
@@ -301,7 +301,7 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
 
     so w = d - c V. The label is the index of the smallest gradient. s and c are fitted to the other entries by least
     squares that are weighted by 1 / g_j^2, since rounding is relative to an entry: that stays exact where p_y is
-    nearly 1 and g_y has lost its digits. The residual tells other losses, such as soft targets, whose weight cannot be
+    nearly 1 and g_y has lost its digits. The residual reveals losses, such as of soft targets, whose weight cannot be
     known from the gradient.
 
     Args:
@@ -340,7 +340,7 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
     weight = torch.where(only_label, -g.gather(-1, label), weight)
     relative = torch.where(only_label, (~log_probabilities).double(), residual / (largest + 1e-300))
     allowed = torch.full_like(relative, 1e-4 + 8 * precision)
-    # Where smoothing or a z-loss outweighs w (1 - p_y), the smallest gradient is not that of the label. Then the fit
+    # Where smoothing or a z-loss outweighs w (1 - p_y), the smallest gradient is not the label's. Then the fit
     # contradicts itself: e < 1/2 means d > w / 2; without a z-loss s = w, and with one c = 0 and s is a little over w.
     excess = slope / (weight + 1e-300) - 1
     smoothed = excess.abs() <= 16 * allowed
@@ -403,7 +403,7 @@ def _operands(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flattened_from(tensor: Tensor) -> Optional[list[int]]:
-    """Return the shape of the tensor whose elements a view has arranged anew, in their order; None if not known."""
+    """Return the shape of the tensor whose elements a view has rearranged, in their order; None if not known."""
     # The backward node of a view keeps the sizes before it. The name of the attribute depends on the version of torch.
     node = tensor.grad_fn
     if node is not None:

@@ -48,7 +48,7 @@ class Masters:
         """By number of the optimizer."""
 
     def before_step(self, optimizer: torch.optim.Optimizer, state: Any) -> Optional[Tensor]:
-        """Return how far the gradients of an optimizer are from a multiple of those of a model's weights, with it.
+        """Return the distance of the optimizer's gradients from the nearest multiple of a model's, and the factor.
 
         None if the optimizer holds weights of a model, or no model has weights of the same shapes with gradients.
         """

@@ -28,7 +28,7 @@ DROPOUT_FUNCTIONS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dr
 MEASURED = 3
 """Forwards in which the inputs of a shared normalization layer, or a spectral norm, are measured."""
 LOOK_AGAIN = 50
-"""Frozen parts are looked for in the first forwards, after a request, and then once in so many forwards."""
+"""Frozen parts are looked for in the first forwards, after a request, and then once in this many forwards."""
 GRAPH_NODES = 5_000
 POWER_ITERATIONS = 12
 
@@ -264,7 +264,7 @@ class Modes:
         if self._dropout_depth or self._model is None:
             return
         with self.observer.observing("dropout"):
-            # A sparse tensor has no storage of its own.
+            # A sparse tensor has no storage.
             inputs = [t for t in self._inputs if t.is_floating_point() and t.layout == torch.strided]
             dense = isinstance(operand, Tensor) and operand.layout == torch.strided
             on_input = dense and operand.data_ptr() in [t.data_ptr() for t in inputs]

@@ -58,7 +58,7 @@ FLUSH_STEPS = 10
 EAGER_STEPS = 3
 """Steps in which every module call and every parameter is looked at."""
 CHECKED_STEPS = 50
-"""Then every parameter is looked at once in so many steps."""
+"""Then every parameter is looked at once in this many steps."""
 MAX_PULL = 65_536
 """Elements of an output up to which the sum of its gradient is noted, with several optimizers."""
 COMPARED_STEPS = 10
@@ -104,9 +104,9 @@ class OptimizerState:
         self.frozen = 0
         """How many parameters required no gradient at the last step: a change is a reason to look closely."""
         self.idle = 0
-        """First steps whose rates are 0, as those of a warm-up are: as many more are looked at."""
+        """Number of first steps whose rates are 0, as in a warm-up: as many more are looked at."""
         self.copied: Optional[Tensor] = None
-        """How the gradients differ from those of a model's weights, where they are copied from these."""
+        """How the gradients differ from the gradients of a model's weights, where they are copied from these."""
         self.local: list[tuple[Tensor, Tensor]] = []
         """Parameters, and elements of their gradients after the last backward pass of this rank."""
         self.sides: dict[str, Tensor] = {}
@@ -122,7 +122,7 @@ _transform: Callable[[], Any] = getattr(torch._C._functorch, "peek_interpreter_s
 
 
 def _is_transformed() -> bool:
-    """Return whether tensors are those of a transform of `torch.func`, or recorded by a tracer."""
+    """Return whether a transform of `torch.func` runs, or a tracer records."""
     return _transform() is not None or torch._C._get_tracing_state() is not None
 
 
@@ -200,7 +200,7 @@ def sentinels(parameters: list[Tensor]) -> list[Tensor]:
 
 
 class Model:
-    """A module that the script calls, with those of its layers that behave differently in training mode."""
+    """A module that the script calls, with its layers that behave differently in training mode."""
 
     def __init__(self, number: int, module: nn.Module) -> None:
         self.number = number
@@ -333,7 +333,7 @@ class Observer:
     # The frame of every observation.
 
     def is_same_process(self) -> bool:
-        """Return whether this is the observer of the running process: a forked child has one of its own."""
+        """Return whether this is the observer of the running process: a forked child has another one."""
         return self is current
 
     def is_active(self) -> bool:
@@ -578,7 +578,7 @@ class Observer:
             rows.append(torch.stack([moved.double(), loudest.double(), size.amax(), zero.double()]))
 
         def build(*lists: list[float]) -> dict[str, Any]:
-            """Leave out gradients far below the largest: that of a bias before a normalization is rounding alone."""
+            """Leave out gradients far below the largest, such as of a bias before a normalization: only rounding."""
             values = [value for part in lists for value in part]
             limit = max(values[2::4], default=0.0) * 1e-3
             table = list(zip(labels, facts, values[::4], values[1::4], values[2::4]))
@@ -609,7 +609,7 @@ class Observer:
             state.checks = EAGER_STEPS
 
     def look(self, optimizer: torch.optim.Optimizer, among: Optional[set[int]] = None) -> None:
-        """Remember the gradients, so that the next look tells whether they were changed."""
+        """Remember the gradients, so that the next look shows whether they were changed."""
         state = self.optimizers[optimizer]
         for p in sentinels(parameters_of(optimizer)):
             if p.grad is not None and (among is None or id(p) in among):
@@ -693,7 +693,7 @@ class Observer:
         return self.backward is not None and self._last_forward is not None and unwrapped(module) not in self.models
 
     def run_again(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool) -> None:
-        """Note that a part has run, as in the call of its model; it is no model of its own."""
+        """Note that a part has run, as in the call of its model; it is not a separate model."""
         assert self._last_forward is not None
         self._note_inputs(module, self._last_forward["model"], list(tensors_in((args, kwargs))), grad)
 
@@ -742,7 +742,7 @@ class Observer:
         tokens.note_call(self, inner, model.number, args, kwargs, grad, fields["at"])
         self.rows = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
         self.evaluated_rows = 0 if grad or fields["loader"] is None else self.rows
-        # Equal forwards without another event in between, such as those of an evaluation, are one event with a count.
+        # Equal forwards without another event in between, such as in an evaluation, are one event with a count.
         last = self._last_forward
         if last is not None and self.trace.count - 1 == last["n"] and all(last[key] == fields[key] for key in fields):
             last["times"] += 1
@@ -1233,7 +1233,7 @@ def _note_unscale(scaler: Any, optimizer: Any) -> None:
 
 
 def _after_fork() -> None:
-    """Give a forked child, such as a worker of a data loader, an observer and a trace of its own."""
+    """Give a forked child, such as a worker of a data loader, a new observer and a new trace."""
     global current
     is_over = current.is_over
     current = Observer(current.folder, current.options)

@@ -45,7 +45,7 @@ class Mark:
 
 
 class Layer:
-    """How a module with parameters of its own has run inside calls of a model."""
+    """How a module with direct parameters has run inside calls of a model."""
 
     def __init__(self, model: int) -> None:
         self.model = model
@@ -90,7 +90,7 @@ class Facts:
         """Ids of parameters that had a gradient after a backward pass."""
         self.looks = self.calls = self.layer_calls = 0
         self.heads: dict[int, Any] = {}
-        """By number of a model: the layer (a weak reference) whose output is that of the model."""
+        """By number of a model: the layer (a weak reference) whose output is the model's output."""
         self.inputs: set[int] = set()
         """Where the inputs of the last outermost call are stored."""
         self.checkpoint = ""
@@ -109,7 +109,7 @@ class Facts:
         return wrong
 
     def look(self, modules: list[nn.Module], steps: int) -> None:
-        """Look at all parameters of models after a backward pass; so many steps have ended."""
+        """Look at all parameters of models after a backward pass; `steps` steps have ended."""
         self.looks += 1
         for module in modules:
             for p in module.parameters():

@@ -244,7 +244,7 @@ class _Watched(TorchFunctionMode):
                 if indices.shape == tokens.shape and indices.dtype in INTEGERS and bool((indices == tokens).all()):
                     if result.dim() == 3 and result.is_floating_point():
                         self.lookups += 1
-                        # A generator of its own: the random states of the model must not depend on the change.
+                        # A separate generator: the random states of the model must not depend on the change.
                         noise = torch.randn(result.shape, generator=torch.Generator().manual_seed(7))
                         result[where] += noise.to(result.dtype)[where] * (result.std() + 0.1)
                     return
@@ -354,7 +354,7 @@ def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Te
     for group in (outputs if output is None else outputs[output : output + 1], watched.scores):
         sizes = (tokens.numel() * classes, labels.numel() * classes)
         if any(t.dim() > 2 and t.shape[1] == t.shape[-1] == classes for t in group):
-            return None  # as many classes as positions: either dimension may be that of the classes
+            return None  # as many classes as positions: either dimension may be the classes
         # A loss takes classes in dimension 1.
         ordered = [t.movedim(1, -1) if t.dim() > 2 and t.shape[1] == classes else t for t in group]
         good = {t.data_ptr(): t for t in ordered if t.dim() >= 2 and t.shape[-1] == classes and t.numel() in sizes}
@@ -512,7 +512,7 @@ def _by_position(base: list[Tensor], after: list[Tensor], tokens: Tensor) -> Opt
         if one.shape != two.shape or one.dim() < 2 or not one.numel():
             continue
         if one.dim() == 3 and one.shape[1] == one.shape[2]:
-            continue  # either dimension may be that of the positions
+            continue  # either dimension may be the positions
         change = _change_of(one, two)
         if one.dim() == 3 and one.shape[:2] == tokens.shape:
             return change.amax(-1), False

@@ -2,7 +2,7 @@
 
 A number is reported where it is printed, logged, or handed to a library that keeps records. Libraries are looked for
 among the modules that the script has imported; none is imported here. Nothing of a stream but its `write` is replaced,
-so that buffering, encoding and file descriptors are those of the script.
+so that buffering, encoding and file descriptors do not change for the script.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Reports:
     def __init__(self, observer: Callable[[], Observer]) -> None:
         self._observer = observer
         self._inside = False
-        """Whether a function that is observed itself runs: what it prints is no report of its own."""
+        """Whether an observed function runs: what it prints is not a separate report."""
         self._wrapped: set[str] = set()
         self._repeats: dict[tuple[Any, ...], int] = {}
         self._reports = self._reads = self._looks = 0
@@ -98,7 +98,7 @@ class Reports:
     def watch_stream(self, stream: Any) -> None:
         """Note the lines with decimals that are written to a stream.
 
-        A line that begins anew with a carriage return is that of a progress bar, which shows values of its own time.
+        A line that starts with a carriage return belongs to a progress bar, which shows values at times of its choice.
         """
         original = stream.write
         waiting = ""

@@ -1,6 +1,6 @@
 """Notes learning rate schedules: for how many advances they are planned, and each advance.
 
-A schedule is known by the class of torch that it derives from. Nested schedules, such as those of `SequentialLR`, are
+A schedule is known by the class of torch that it derives from. Nested schedules, such as in `SequentialLR`, are
 noted apart, so that only the outermost one counts as a schedule of an optimizer.
 """
 
@@ -149,7 +149,7 @@ def install(observer: Callable[[], Observer]) -> None:
 
     module = torch.optim.lr_scheduler
     for schedule in list(vars(module).values()):
-        # Most schedules inherit `step`. Those that override it, such as `ReduceLROnPlateau`, have one of their own.
+        # Most schedules inherit `step`. Those that override it, such as `ReduceLROnPlateau`, define their own.
         if isinstance(schedule, type) and "step" in vars(schedule) and schedule.__module__ == module.__name__:
             _wrap(schedule, "step", wrap_step)
     _wrap(module.LRScheduler, "_initial_step", wrap_initial_step)  # private

@@ -1,7 +1,7 @@
 """Notes of which terms the root of a backward pass is the sum, and which numbers were taken from tensors before.
 
 A term that is added as a number, such as `loss = ce + penalty.item()`, has no gradient. Where the root is a sum of
-losses of `torch.nn.functional`, times numbers, it is their value that tells which number was added.
+losses of `torch.nn.functional`, times numbers, their value shows which number was added.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME = "pv.observe"
 
 
 class Mark:
-    """Ends with the node of a loss, whose metadata alone holds it."""
+    """Ends with the node of a loss, which is held only by that node's metadata."""
 
     def __init__(self, owner: Terms, position: int) -> None:
         self.owner, self.position = owner, position

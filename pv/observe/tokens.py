@@ -82,7 +82,7 @@ def copied(value: Any) -> Any:
 
 
 def note_call(observer: Any, module: nn.Module, model: int, args: Any, kwargs: Any, grad: bool, at: str) -> None:
-    """Keep the arguments of the last call until a loss follows, and copies of those of a model's first call."""
+    """Keep the arguments of the last call until a loss follows, and copies of the arguments of a model's first call."""
     from .observer import FLUSH_STEPS, tensors_in
 
     observer.call = Call(module, model, args, kwargs, at) if grad and observer.steps < FLUSH_STEPS else None
@@ -95,7 +95,7 @@ def note_call(observer: Any, module: nn.Module, model: int, args: Any, kwargs: A
 
 
 def note_outputs(observer: Any, outputs: Any) -> None:
-    """Note where the outputs of the last call are, so that a loss tells which of them it scores."""
+    """Note where the outputs of the last call are, so that it is known which of them a loss scores."""
     if observer.call is not None:
         tensors = (t for t in floats_in(outputs) if t.layout == torch.strided)
         observer.call.outputs = [tensor.untyped_storage().data_ptr() for tensor in tensors]
@@ -135,7 +135,7 @@ def note_labels(observer: Any, at: str, key: int, labels: Tensor, scored: Tensor
         key: Tells calls of losses apart.
         labels: Class indices.
         scored: Which of them are not ignored.
-        scores: The logits or log-probabilities; their gradient tells whether a label takes part.
+        scores: The logits or log-probabilities; their gradient shows whether a label takes part.
     """
     call = observer.call
     if call is None or not scores.requires_grad or scores.dim() < 2:
@@ -219,7 +219,7 @@ def _facts(
     masks = tensors[2 + counts[0] : 2 + counts[0] + counts[1]]
     delivered = [tensor.long() for tensor in tensors[2 + counts[0] + counts[1] :]]
     used = scored & (torch.tensor(lists[len(shapes)]).reshape(shapes[0]) != 0) if len(lists) > len(shapes) else scored
-    # The labels may follow the tokens of a target, not those of a source. Masks are integers too, and the next tokens
+    # The labels may follow the tokens of a target, not of a source. Masks are integers too, and the next tokens
     # that a model is called with, to compute its loss, are labels themselves.
     targets = [x for x in inputs if x.shape == inputs[0].shape and is_text(x) and not _is_next(inputs[0], x)]
     tokens = next((x for x in (inputs[0], *targets) if _is_followed(x, labels, scored)), inputs[0])
@@ -366,7 +366,7 @@ def _padding(
 def _ends(tokens: Tensor, labels: Tensor, scored: Tensor, mask: Optional[Tensor]) -> Optional[dict[str, Any]]:
     """Return whether the last real token of each row is the token that pads, and whether it is scored as a label.
 
-    Without a mask, a batch that is padded to its longest row shows by this row alone that the token is a real end.
+    Without a mask, a batch that is padded to its longest row shows only by this row that the token is a real end.
     """
     rows = torch.arange(len(tokens))
     if mask is not None and bool(mask[:, 0].all()):  # padding on the right

@@ -62,7 +62,7 @@ class CallSites:
                 sysconfig.get_paths()["scripts"],
             )
         )
-        # What `python -c` and `python -` run has a name like that of code which libraries generate.
+        # What `python -c` and `python -` run has a name like code that libraries generate.
         self._main = getattr(sys.modules.get("__main__"), "__file__", None) or "<string>"
         self._kinds: dict[str, str] = {}
         self._keys: dict[tuple[Any, ...], int] = {}
@@ -98,7 +98,7 @@ class CallSites:
     def find(self, depth: int = 2) -> tuple[str, int]:
         """Return "path:line" of the running line of the user's code, and a number of the call.
 
-        The number tells two calls on one line apart, and two callers of one helper. It is the same on every rank.
+        The number distinguishes two calls on one line, and two callers of one helper. It is the same on every rank.
 
         Args:
             depth: How many callers above this method to begin with.
@@ -118,7 +118,7 @@ class CallSites:
                 else:
                     library = library or self._place(frame)
             frame = frame.f_back
-        # `f_lasti` tells two calls on one line apart. Frames beyond the sixth are left out, which bounds the cost.
+        # `f_lasti` distinguishes two calls on one line. Frames beyond the sixth are left out, which bounds the cost.
         key = tuple(calls)
         if key not in self._keys:  # crc32, since `hash` of a string differs between processes
             places = [(file, _place_of(code, last)) for (file, last), code in zip(calls, codes)]

@@ -1,6 +1,6 @@
 """Start the observer when torch is imported. Every Python whose `PYTHONPATH` begins with this folder runs this file.
 
-Nothing of `pv` needs to be importable: the observer is loaded from the folder above, under a name of its own. Then the
+Nothing of `pv` needs to be importable: the observer is loaded from the folder above, under a separate name. Then the
 `sitecustomize` that this file hides is run.
 """
 

@@ -71,7 +71,7 @@ class Claim:
     Attributes:
         function: Counts in a record what it tries in a run, and notes its findings there.
         needs: Why the claim was not reached if it has tried nothing, such as "no gradient was clipped".
-        premises: The claims whose falsification explains that of this one, which is then not shown.
+        premises: The claims whose falsification explains a falsification of this one, which is then not shown.
     """
 
     function: Callable[[Run, Record], None]
@@ -86,7 +86,7 @@ CLAIMS: dict[str, Claim] = {}
 def claim(
     identifier: str, needs: str, *, premises: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Run, Record], None]], Callable[[Run, Record], None]]:
-    """Register a function as a claim. The arguments are those of `Claim`."""
+    """Register a function as a claim. The arguments are the fields of `Claim`."""
 
     def register(function: Callable[[Run, Record], None]) -> Callable[[Run, Record], None]:
         CLAIMS[identifier] = Claim(function=function, needs=needs, premises=premises)
@@ -100,7 +100,7 @@ def judge(run: Run, *identifiers: str) -> dict[str, Record]:
 
     Args:
         run: What is judged.
-        identifiers: Judge these claims and their premises alone; all claims if there is none.
+        identifiers: Judge only these claims and their premises; all claims if empty.
     """
     judged = {*identifiers, *(premise for identifier in identifiers for premise in CLAIMS[identifier].premises)}
     records = {}

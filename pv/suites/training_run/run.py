@@ -26,7 +26,7 @@ class Loss:
 
     Attributes:
         key: Tells calls apart; the same on every rank.
-        at: The line of the user's code, or of the model's call where the loss is known by its logits alone.
+        at: The line of the user's code, or of the model's call where the loss is known only by its logits.
         elements: How many elements are scored; the sum of their class weights where there are any.
         labels: How many elements are scored, without class weights.
         weight: The weight of an element in the gradient, without the factor of a loss scaler.
@@ -212,8 +212,8 @@ class Run:
     def replicas(self) -> list[tuple[int, ...]]:
         """Return the optimizers that hold parameters of the same names and shapes, as their numbers on all ranks.
 
-        Numbers alone tell nothing: they depend on what a rank builds or calls first. Optimizers that one rank cannot
-        tell apart, such as those of parameters in no model, are left out.
+        Numbers do not identify optimizers: they depend on what a rank builds or calls first. Optimizers that a rank
+        cannot distinguish, such as optimizers of parameters in no model, are left out.
         """
         columns = []
         for process in self.ranks:
@@ -254,7 +254,7 @@ COMPARISONS = ("cut", "save", "extended", "against")
 
 
 def read_folder(folder: Path, *, complete: bool) -> Run:
-    """Read all traces in a folder, and those of the runs in its subfolders that are compared with it.
+    """Read all traces in a folder, and the traces of the runs in its subfolders that are compared with it.
 
     Args:
         folder: Where an observer has written.

@@ -44,7 +44,7 @@ class Plan:
         epochs: By epoch, by step, by micro-batch: the scored elements on every rank.
         scale: The factor of the loss scaler; 1 without one.
         clip: Whether gradients are clipped, once they are complete and unscaled.
-        logits: Whether losses are known by their logits alone.
+        logits: Whether losses are known only by their logits.
         stream: Whether two workers divide a stream; else a sampler draws the order of the examples.
     """
 
@@ -477,7 +477,7 @@ def readable(numbers: Iterable[int]) -> str:
 
 
 def numbered(events: Events) -> Events:
-    """Number the events of a trace anew, after an edit."""
+    """Renumber the events of a trace after an edit."""
     new = {event["n"]: position - 1 for position, event in enumerate(events) if "n" in event}
     for position, event in enumerate(events):
         event["n"] = position - 1
@@ -508,7 +508,7 @@ def attack(
 ) -> None:
     """Check that a claim accepts a correct run, and that it finds an edit of its trace.
 
-    Other claims are not judged, so that the mutants on which an attack is tried are those of its claim and of what
+    Other claims are not judged, so that the mutants on which an attack is tried are mutants of its claim and of what
     this uses.
 
     Args:
@@ -517,7 +517,7 @@ def attack(
         plan: The correct run.
         edit: Changes the trace of the last rank.
         ranks: Number of ranks of the run.
-        in_game: Edit a run in which a critic and a generator are trained, not that of the plan.
+        in_game: Edit a run in which a critic and a generator are trained, not the planned run.
     """
 
     def run() -> list[Events]:  # written again, since a deep copy takes longer
@@ -538,7 +538,7 @@ MAX_DIFFERENCES = 6
 
 
 def missed(claim: str, record: Any, correct: Events, edited: Events) -> str:
-    """Return what a claim should have found in an edited trace: the events that differ from those of a correct run."""
+    """Return what a claim should have found in an edited trace: the events that differ from a correct run."""
     lines = list(_differences(correct, edited))
     left = f"; and {len(lines) - MAX_DIFFERENCES} more" if len(lines) > MAX_DIFFERENCES else ""
     says = f"was not reached: {record.not_reached}" if record.not_reached else f"tried {record.tried} and found nothing"

@@ -93,7 +93,7 @@ def falsify_new_head_is_trained(subject: object, plan: Plan, frozen: int) -> Non
 
 @given(plans())
 def falsify_moments_are_kept(subject: object, plan: Plan) -> None:
-    """Every step is that of a new optimizer of the same parameters."""
+    """Every step is taken by a new optimizer of the same parameters."""
 
     def anew(events: Events) -> None:
         optimizer, digest = first(events, "optimizer"), 0.0

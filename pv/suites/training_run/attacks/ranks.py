@@ -21,7 +21,7 @@ def falsify_ranks_have_the_same_weights(subject: object, plan: Plan, wrapped: bo
 
 @given(plans(ranks=2))
 def falsify_gradients_are_reduced_before_the_step(subject: Any, plan: Plan) -> None:
-    """Both ranks hold shards: those of drawn runs hold whole parameters."""
+    """Both ranks hold shards: the ranks of drawn runs hold whole parameters."""
     sharded = traces(plan, 2)
     for events in sharded:
         for event in of(events, "held"):

@@ -127,7 +127,7 @@ def _attack(
 
 def _attack_restart(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None]) -> None:
     """Check that a claim accepts a second process, and that it finds an edit of its trace."""
-    # A restart alone tells of a schedule only where the optimizer has no other one.
+    # A restart shows a schedule only where the optimizer has no other one.
     uncut = [event for event in compared(plan) if event.get("scheduler") != PLATEAU]
     saved = _place(uncut) + 1
     before, after = _interrupted(uncut, saved, saved)

@@ -67,7 +67,7 @@ def steps_make_the_same_updates(run: Run, record: Record) -> None:
             record.not_reached = "dropout, batch normalization or other random numbers change the gradients"
             continue
         for number, (one, two) in enumerate(zip(mine, theirs, strict=False), 1):
-            # After the first difference, weights differ, and later gradients differ for that reason alone.
+            # After the first difference, weights differ, and later gradients differ for that reason.
             if _examples(one) != _examples(two) or not _examples(one) or not _near(one[0], two[0]):
                 break
             record.tried += 1

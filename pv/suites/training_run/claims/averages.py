@@ -37,7 +37,7 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
 
 @claim("TR-AVG-003", "no copy of a trained model with batch normalization was evaluated after it was updated")
 def averages_copy_statistics(run: Run, record: Record) -> None:
-    """An average is evaluated with the statistics of a new layer, and those of the model that it averages have moved.
+    """An average is evaluated with initial statistics, while the averaged model's statistics have changed.
 
     The copy has the shapes of a trained model, was never trained, and its weights were written between steps. A copy
     that is called in training mode normalizes by its batches, and gets statistics by that.

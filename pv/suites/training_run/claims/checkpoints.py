@@ -76,7 +76,7 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
     """The state of an optimizer is saved, to resume, for parameters whose weights are in no file.
 
     Shapes are counted over all files, so that names, copies, averages and formats do not matter. Whoever wants a part
-    of a model alone, such as a generator or an encoder, saves no moments of the rest. Files whose contents are not
+    of a model, such as a generator or an encoder, saves no moments of the rest. Files whose contents are not
     known, or have less than half of the weights, are not judged.
     """
     for process in run.processes:
@@ -98,10 +98,10 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
 
 @claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name")
 def something_is_loaded(run: Run, record: Record) -> None:
-    """Not one name fits. An adapter that is loaded alone fits somewhere, and leaves nothing over.
+    """No name fits. An adapter that is loaded separately fits somewhere, and leaves nothing over.
 
     A script may try the names as they are, and then rename them: no later load into such a model, before the next step,
-    fits. Or most names differ by one prefix, and their shapes are the same: a layer that is made anew on purpose is a
+    fits. Or most names differ by one prefix, and their shapes are the same: a layer that is new on purpose is a
     small part. Or the file's weights are filtered by name and put into the model's own state, which then has none of
     them: the load gives the model the very tensors that it has.
     """
@@ -156,7 +156,7 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
 
     Two losses have no other reading. In two tensors or more the rest is the same bit for bit, and a block at the end is
     0: pruning leaves zeros everywhere, and an embedding with unused rows is one tensor. Or all tensors have values that
-    have nothing to do with those loaded: layers that are initialized anew on purpose are some of them, averages and
+    have nothing to do with those loaded: layers that are initialized again on purpose are some of them, averages and
     small perturbations correlate, and what is loaded again and again (evolution strategies) is perturbed on purpose.
     """
     for process in run.processes:

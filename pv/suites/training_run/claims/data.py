@@ -41,12 +41,12 @@ class Reading:
         return next((p for p in reversed(self.passes) if p.loader["loader"] == loader and p.begin["n"] < n), None)
 
     def rows_of(self, loader: Event) -> list[int]:
-        """Return the numbers of the rows of a loader; [] if they are not known, or a sample alone."""
+        """Return the numbers of the rows of a loader; [] if they are not known, or only a sample."""
         rows = self.rows.get(loader["data"])
         return list(rows["prints"]) if rows is not None and rows["divisor"] == 1 else []
 
     def identity(self, loader: Event) -> object:
-        """Return a key that loaders of the same rows share, even if each has a data set object of its own."""
+        """Return a key that loaders of the same rows share, even if their data set objects differ."""
         rows = self.rows.get(loader["data"])
         return loader["data"] if rows is None else tuple(sorted(rows["prints"]))
 
@@ -109,9 +109,9 @@ def restarts(process: Process, windows: list[Window]) -> list[int]:
 
 @claim("TR-DATA-001", "no optimizer was trained on two whole passes over a data loader")
 def epochs_have_different_orders(run: Run, record: Record) -> None:
-    """All whole passes of a random sampler have one order, while one optimizer goes on training.
+    """All whole passes of a random sampler have one order, while one optimizer continues training.
 
-    Runs that start again from the same seed, such as a comparison of settings, have optimizers of their own, or set the
+    Runs that start again from the same seed, such as a comparison of settings, have separate optimizers, or set the
     weights back. Two loaders that are read side by side share an order on purpose: passes that overlap are left out.
     The order of a sampler that is not random may be meant. A sampler of the script's own is random if it draws a
     permutation in each pass, or waits for `set_epoch`.
@@ -419,7 +419,7 @@ def streams_are_divided_over_workers(run: Run, record: Record) -> None:
     """Workers of one pass yield the same rows in the same order, so every example comes once for each worker.
 
     Synthetic data that repeats one batch is excluded: no row may come twice from one worker. Workers that read all
-    rows in an order of their own may be meant, as an endless stream: a hint.
+    rows in different orders may be meant, as an endless stream: a hint.
     """
     for process in run.processes:
         reading = reading_of(process)
@@ -579,10 +579,10 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
     premises=("TR-RANK-002",),
 )
 def samplers_know_the_number_of_ranks(run: Run, record: Record) -> None:
-    """A sampler divides the examples by another number than that of the ranks whose gradients are averaged.
+    """A sampler divides the examples by another number than the ranks whose gradients are averaged.
 
-    With shards of a model the number of replicas is smaller than that of processes: only DistributedDataParallel over
-    all processes counts.
+    With shards of a model there are fewer replicas than processes: only DistributedDataParallel over all processes
+    counts.
     """
     for process in run.ranks:
         world = process.start["world_size"]
@@ -690,7 +690,7 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
     """Training inputs are standardized, and evaluated ones are raw pixels, from 0 to 1 or from 0 to 255.
 
     Inputs of another distribution may be evaluated on purpose, and noise may be added in the training. So all
-    evaluations with a loss must have raw pixels, and mean and deviation must be those of the training once both are
+    evaluations with a loss must have raw pixels, and mean and deviation must equal those of the training once both are
     brought to the range 0 to 1, which holds for one distribution and no noise. Other differences are hints.
     """
     for process in run.processes:
@@ -736,7 +736,7 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
 def columns_reach_the_collator(run: Run, record: Record) -> None:
     """A column of the data set was removed before the collator, and the batch has a constant under its name.
 
-    A collator that computes the column anew from others, such as lengths, would give different numbers as well; one
+    A collator that computes the column from other columns, such as lengths, would give different numbers as well; one
     that does not need it gives none. A constant is the default that the collator takes for a missing key.
     """
     for process in run.processes:

@@ -210,7 +210,7 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
             ]
 
         for critic, generator in permutations(process.windows, 2):
-            # Every ordered pair of optimizers is tried as critic and generator; `from_graph` tells generated inputs.
+            # Every ordered pair of optimizers is tried as critic and generator; `from_graph` marks generated inputs.
             games, wrong = 0, []
             for window in process.windows[generator]:
                 last = window.passes[-1] if window.passes else None
@@ -251,7 +251,7 @@ def samples_carry_gradients(run: Run, record: Record) -> None:
 
     A score-function estimator (REINFORCE, wake-sleep) calls `log_prob` on distributions of the same line. Sampling for
     an environment or for a picture is used by no layer through which a backward pass comes. Parameters that get no
-    other gradient may be left alone on purpose: that is a hint.
+    other gradient may be left unused on purpose: that is a hint.
     """
     for process in run.processes:
         last = next((event for event in reversed(list(process.of("distributions")))), None)
@@ -309,4 +309,4 @@ def every_loss_is_used(run: Run, record: Record) -> None:
 
 
 LOOKED_AT = 12
-"""Backward passes whose losses are looked at: they are noted in the first steps alone."""
+"""Backward passes whose losses are looked at: they are noted only in the first steps."""

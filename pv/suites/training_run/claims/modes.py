@@ -13,7 +13,7 @@ from pv.suites.training_run.run import Event, Process, Run
 def trained_in_training_mode(run: Run, record: Record) -> None:
     """Trained in eval mode after an evaluation. Without the evaluation, eval mode may be meant (frozen statistics).
 
-    It is not meant where the statistics are those of a new layer, mean 0 and variance 1, until the end: no layer of the
+    It is not meant where the statistics are the initial ones, mean 0 and variance 1, until the end: no layer of the
     model has been in training mode or got statistics from a file.
 
     Only forwards count whose gradient a step used: an attack or a calibration after the training takes none. The model
@@ -73,7 +73,7 @@ def _trained_networks(process: Process) -> set[int]:
 
 @claim("TR-MODE-002", "no trained model with dropout or batch normalization was evaluated")
 def evaluated_in_eval_mode(run: Run, record: Record) -> None:
-    """An evaluation in training mode: of a whole pass over data that is never trained on, or in blocks of its own.
+    """An evaluation in training mode: of a whole pass over data that is never trained on, or in separate blocks.
 
     These facts rule out what is meant:
 
@@ -159,7 +159,7 @@ def _has_modes(forward: Event) -> bool:
 
 
 def _evaluations(process: Process) -> list[tuple[Event, bool]]:
-    """Return the forwards without gradients, and those of a pass with gradients in which no backward pass came."""
+    """Return the forwards without gradients, and the forwards with gradients of passes without a backward pass."""
     evaluations = list(process.evaluations)
     open_passes: dict[int, list[Event]] = {}
     for event in process.events:
@@ -185,8 +185,8 @@ def _partners(process: Process, model: int) -> set[int]:
 
 
 def _is_adversarial(process: Process) -> bool:
-    """Return whether optimizers take turns that serve different models, as those of a GAN do."""
-    # Spans of steps overlap, and some model is used by the steps of one optimizer and not by those of the other.
+    """Return whether optimizers take turns that serve different models, as in a GAN."""
+    # Spans of steps overlap, and some model is used by the steps of only one of the optimizers.
     spans = {number: (windows[0].n, windows[-1].n) for number, windows in process.windows.items() if windows}
     users: dict[int, set[int]] = defaultdict(set)
     for forward, _ in process.training_forwards:
@@ -275,7 +275,7 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
     """The running statistics of a part that has no trainable parameter, and whose weights do not change, move.
 
     Statistics that follow new data can be meant (AdaBN), by a script that leaves frozen parts in training mode. Two
-    orders of events rule that out. The script has put the part into eval mode by a call of its own, and a call to an
+    orders of events rule that out. The script has put the part into eval mode by a separate call, and a call to an
     enclosing module has undone that before any forward, or after the part had been trained beside in eval mode. Or
     no call of train() has ever reached the part: it is in the mode in which modules are made, it is the first thing
     that inputs pass, and the model is evaluated with the statistics that moved.

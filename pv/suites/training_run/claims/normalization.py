@@ -11,7 +11,7 @@ def layers_normalize_one_distribution(run: Run, record: Record) -> None:
     """One normalization layer runs behind several layers of a forward, whose outputs are far apart.
 
     Its running statistics are a mixture, so evaluation differs from training. Towers that share a trunk, and steps of a
-    recurrence, share the layers before it too; towers with stems of their own run side by side, where one call does not
+    recurrence, share the layers before it too; towers with separate stems run side by side, where one call does not
     depend on the other. What is left is one layer at two depths of a network. A network that is never evaluated in
     eval mode does not use the statistics.
     """

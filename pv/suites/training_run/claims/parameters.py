@@ -55,7 +55,7 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
                     for name, shape in zip(model["left_out"], model["left_out_shapes"], strict=True)
                     if tuple(shape) in shapes
                 ]
-                # Of a part that is used later, only some shapes are those of parameters that nobody holds.
+                # Of a part that is used later, only some shapes are shapes of parameters that no optimizer holds.
                 everywhere = shapes <= Counter(map(tuple, model["left_out_shapes"]))
                 resized = _resized(shapes, model["left_out_shapes"]) if _keeps_left_out(model) else None
                 if not everywhere and resized:
@@ -104,7 +104,7 @@ def _keeps_left_out(model: Event) -> bool:
 
 
 def _resized(orphans: Counter[tuple[int, ...]], shapes: list[list[int]]) -> tuple[int, int] | None:
-    """Return the size that must be replaced in the shapes of orphans to get those of parameters, and the new size."""
+    """Return the size that must be replaced in the shapes of orphans to get shapes of parameters, and the new size."""
     # Such as an embedding of 50257 rows that became one of 50264: try each old size with each new one. Vectors alone
     # would match by chance.
     there = Counter(map(tuple, shapes))
@@ -163,7 +163,7 @@ def layers_belong_to_the_model(run: Run, record: Record) -> None:
 def parameters_move(run: Run, record: Record) -> None:
     """A parameter that keeps its bits in every checked step, though its gradient is far above rounding.
 
-    Three steps at a rate above 0; float32 alone, where a step of the rate times the gradient is visible; and others of
+    Three steps at a rate above 0; only float32, where a step of the rate times the gradient is visible; and others of
     the same optimizer move. An optimizer of the user may leave out a block of parameters on purpose, so there those
     that stay must be the ones that are not contiguous.
     """
@@ -298,7 +298,7 @@ def steps_change_weights(run: Run, record: Record) -> None:
     Either every rate of a whole run is 0: sure if the optimizer was made with another rate, since a rate of 0 from the
     start may be a dry run. Or gradients are far above rounding, the rate is not 0, and no bit of any parameter
     changes: an optimizer of torch has no other reading. Or the optimizer moves copies: parameters outside every
-    model, as many and of the same shapes as those of a model whose weights never change, though it gets gradients.
+    model, as many and of the same shapes as a model's whose weights never change, though it gets gradients.
     Or a matrix and the next one, as a and b in `b @ a @ x`, are 0 and have gradients that are exactly 0: the gradient
     of one is multiplied by the other, so that neither ever changes.
     """
@@ -356,9 +356,9 @@ def steps_change_weights(run: Run, record: Record) -> None:
             )
 
 
-@claim("TR-PARAM-009", "no optimizer with moments was made anew for the same parameters")
+@claim("TR-PARAM-009", "no optimizer with moments was created again for the same parameters")
 def moments_are_kept(run: Run, record: Record) -> None:
-    """An optimizer with moments is made anew for every step, on one line, for the same parameters.
+    """An optimizer with moments is created again for every step, on one line, for the same parameters.
 
     Nothing else has changed the weights between these steps, so it is no client of a federation that starts from the
     weights of a server, and no task of meta-learning.
@@ -418,7 +418,7 @@ def new_head_is_trained(run: Run, record: Record) -> None:
 def _stuck_products(checked: list[Window]) -> list[tuple[str, str]]:
     """Return pairs of names of matrices of one module, the second multiplied with the first, that are 0 in all steps.
 
-    Neighbours differ in shape: square matrices may as well be those of unrelated parts that have not run yet.
+    Neighbours differ in shape: square matrices may also belong to unrelated parts that have not run yet.
     """
     steps = [{(name, *shape) for name, shape in w.event["moved"].get("zero_matrices", ())} for w in checked]
     zero = sorted(set.intersection(*steps)) if len(steps) >= 3 else []

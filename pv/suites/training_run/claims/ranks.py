@@ -26,7 +26,7 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
         columns = (process.windows[number] for process, number in zip(ranks, optimizers, strict=True))
         steps = list(zip(*columns, strict=False))
         inputs = [[p.input for p in window.passes] for window in steps[0]] if steps else []
-        # Without DistributedDataParallel: equal norms for different inputs are those of a reduced gradient.
+        # Without DistributedDataParallel: equal norms for different inputs show a reduced gradient.
         averaged = (
             len(steps) >= 3
             and len({window.event["norm"] for window in steps[0]}) == 1
@@ -109,7 +109,7 @@ def _differ(digests: list[float]) -> bool:
 def _replicated(ranks: list[Process], held: list[Event], averaged: bool) -> bool:
     """Return whether optimizers of the same parameters are meant to keep them equal over ranks.
 
-    Shards of an optimizer's state, heads of a rank of its own, replicas over a part of the ranks, and hooks that
+    Shards of an optimizer's state, heads that only one rank has, replicas over a part of the ranks, and hooks that
     replace the reduction (as local SGD does) are none.
     """
     if any(True for process in ranks for _ in process.of("communication_hook")):
@@ -123,7 +123,7 @@ def _replicated(ranks: list[Process], held: list[Event], averaged: bool) -> bool
 def ranks_have_different_examples(run: Run, record: Record) -> None:
     """Every rank trains on the same inputs, in each of at least four forwards with different inputs.
 
-    Ranks that share one model (tensor parallelism) have the same inputs on purpose. They have no replica of their own:
+    Ranks that share one model (tensor parallelism) have the same inputs on purpose. They have no separate replica:
     gradients must be averaged by DistributedDataParallel, or all elements reduced over all ranks before each step.
     """
     ranks = run.ranks

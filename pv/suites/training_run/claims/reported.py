@@ -127,7 +127,7 @@ class Evaluation:
     def units(self) -> list[int]:
         """Return by which weights batches may be averaged.
 
-        The first dimension of an input is taken for rows only if it is that of the loader's batches: it is the time in
+        The first dimension of an input is taken for rows only if it equals the loader's batch size: it is the time in
         a model that has time first.
         """
         units = [0, 1]
@@ -158,8 +158,8 @@ class Evaluation:
 
 
 def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
-    """Return the evaluations of a process that have so many batches at least."""
-    # A series goes on until a training forward, a backward pass, a step or a new pass over a loader.
+    """Return the evaluations of a process that have at least `least` batches."""
+    # A series lasts until a training forward, a backward pass, a step or a new pass over a loader.
     series: list[Evaluation] = []
     current: dict[tuple[str, int], Evaluation] = {}
     loaders = {event["loader"]: event for event in process.of("loader")}
@@ -400,7 +400,7 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
         for match in candidates:
             match.chance *= readings
         matches += [match for match in candidates if match.chance < LIKELY]
-    # A number that is read from a loss repeats it, and tells the line where it is collected.
+    # A number that is read from a loss repeats it, and shows the line where it is collected.
     best: dict[tuple[tuple[int, str], Reading], Match] = {}
     for match in sorted(matches, key=lambda match: (not match.proper, match.evaluation.kind == "number", match.chance)):
         first = best.setdefault((match.shown.source, match.reading), match)
@@ -438,7 +438,7 @@ def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
     for pair in pairs:
         one, shown = pair.evaluation, pair.shown
         for unit, value in enumerate(one.wrong.get(reading, [])):
-            # A number that is near a right reading too tells nothing: it must be three half-digits away from all.
+            # A number that is also near a right reading proves nothing: it must be three half-digits away from all.
             distance, nearest = min((abs(value - other), other) for other in one.right)
             if not shown.shows(value):
                 failed.add(unit)
@@ -519,7 +519,7 @@ def reported_mean_is_over_elements(run: Run, record: Record) -> None:
 
 @claim("TR-EVAL-002", "no reported number is the mean of an evaluation of several batches")
 def reported_mean_is_over_batches(run: Run, record: Record) -> None:
-    """A reported loss or accuracy that is that of the last batch of an evaluation alone.
+    """A reported loss or accuracy that is the value of the last batch of an evaluation.
 
     Intended readings, and what rules them out: a report of every batch comes between batches, or names the others too;
     a loop that is left early may stop at the batch that is meant; the worst batch is not always the last, in this
@@ -621,7 +621,7 @@ def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
     """A sum of the means of batches that is divided by the batches of another loader, or by the examples.
 
     Intended readings, and what rules them out: no mean over batches, rows or labels is the number; the other loader has
-    neither as many batches as this one nor as many as steps were taken; a loss per example is not that of a mean over
+    neither as many batches as this one nor as many as steps were taken; a loss per example is not a mean over
     the batch, divided once more. All passes must agree, so often that chance is ruled out.
     """
     for process in run.processes if len(run.processes) == 1 else ():

@@ -47,7 +47,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """A process that goes on from a save, in terms of one optimizer.
+    """A process that continues from a save, in terms of one optimizer.
 
     Attributes:
         place: The words that say where it was interrupted and where it starts.
@@ -220,7 +220,7 @@ def _parts(
 
 
 def _weights_at(steps: list[Step], saved: int) -> tuple[float, float] | None:
-    """Return sums over the weights that a process had after so many steps: before the next step, if it took one.
+    """Return sums over the weights that a process had after `step` steps: before the next step, if it took one.
 
     A script may change weights after a step, and save them then.
     """
@@ -230,7 +230,7 @@ def _weights_at(steps: list[Step], saved: int) -> tuple[float, float] | None:
 
 
 def _restarts(run: Run, *, weights_alone: bool = False) -> Iterator[Continuation]:
-    """Yield every process that goes on from a save of an earlier one, in a run without an uncut run to compare with.
+    """Yield every process that continues from a save of an earlier one, in a run without an uncut run to compare with.
 
     It begins with the weights that the earlier process had at the save, and has restored an optimizer, a schedule, a
     scaler or random numbers: what only takes weights over, as fine-tuning does, restores none, and is left out without
@@ -282,7 +282,7 @@ def _unclaimed(record: Record, continuation: Continuation, name: str, fact: Call
 
 @claim("TR-RESUME-001", NEEDS)
 def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
-    """The weights before its first step are those of the run that saved, before its next step.
+    """The weights before its first step equal the weights of the saving run before its next step.
 
     They are compared within the interrupted run, so that the script need not be deterministic; where that run took no
     further step, with the uncut run.
@@ -336,12 +336,12 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
 
 @claim("TR-RESUME-002", NEEDS, premises=("TR-RESUME-001", "TR-RESUME-003", "TR-RESUME-005"))
 def continuation_has_the_rates(run: Run, record: Record) -> None:
-    """The rates are those of the uncut run.
+    """The rates equal the rates of the uncut run.
 
     A rate may depend on losses (ReduceLROnPlateau), which may differ by random numbers: a difference that comes later
-    counts where the weights still agree, or where the rates are those of another step.
+    counts where the weights still agree, or where the rates belong to another step.
 
-    Without an uncut run: the optimizer is restored, and the rates of the continuation are those of the first steps of
+    Without an uncut run: the optimizer is restored, and the continuation has the rates of the first steps of
     the run, which have changed by then and never came back before; a schedule whose state is restored, or that is
     periodic, may intend that.
     """
@@ -442,7 +442,7 @@ def _rates(steps: Sequence[Step]) -> str:
 
 
 def _shift(c: Continuation, fact: Callable[[Step], object], length: int | None = None) -> int | None:
-    """Return the step of the uncut run from which on its facts are those of the continuation; None if there is none.
+    """Return the step of the uncut run from which on its facts equal those of the continuation; None if there is none.
 
     The facts must not be constant, and at least three steps, or all of the continuation, must agree; no more than
     `length` are looked at.
@@ -467,7 +467,7 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
     state of random numbers out on purpose and still see every example once.
 
     Without an uncut run: the continuation begins with the batches that began the unfinished pass, on which the weights
-    that it starts with are trained already. Its pass goes on beyond the place of the save, so passes are not that short
+    that it starts with are trained already. Its pass continues beyond the place of the save, so it is not short
     on purpose, and no earlier pass of the run has begun with these batches, so the order is not the same in every pass.
     """
     for c in _continuations(run):
@@ -580,7 +580,7 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
 
 
 def _has_ended(c: Continuation, begun: int) -> bool:
-    """Return whether the pass over the data that began after so many steps had ended at the save."""
+    """Return whether the pass over the data that began after `step` steps had ended at the save."""
     first = c.before[begun].window.n if begun < c.saved else 0
     return any(first < e["n"] < c.save["n"] for e in c.earlier.of("pass_end"))
 
@@ -631,7 +631,7 @@ def _rest_of_epoch(steps: Sequence[Step], place: int) -> Sequence[Step]:
 
 @claim("TR-RESUME-004", NEEDS, premises=("TR-RESUME-001",))
 def continuation_has_the_scale(run: Run, record: Record) -> None:
-    """The loss scale is that of the uncut run.
+    """The loss scale equals the loss scale of the uncut run.
 
     Gradients that are not finite change it, so a later difference counts only where the weights still agree, or where
     the scales are those that a new run has.
@@ -680,10 +680,10 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
 
 @claim("TR-RESUME-005", NEEDS, premises=("TR-RESUME-001",))
 def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> None:
-    """The moments before its first step are those of the run that saved; and a step from the same weights, with the
+    """The moments before its first step equal those of the run that saved; and a step from the same weights, with the
     same gradient and rate, has the same result.
 
-    Without an uncut run: a process that restores a schedule, a scaler or random numbers, or goes on in the middle of an
+    Without an uncut run: a process that restores a schedule, a scaler or random numbers, or continues inside an
     epoch, begins with an optimizer that has no state for any parameter, although the file holds such a state. What
     begins with a new optimizer on purpose does neither.
     """
@@ -723,7 +723,7 @@ def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> Non
             fact = (
                 f"other states are restored ({', '.join(sorted(c.restored()))})"
                 if c.restored()
-                else f"it goes on in the middle of an epoch, after {place} steps"
+                else f"it continues in the middle of an epoch, after {place} steps"
                 if goes_on
                 else "only weights are loaded"
             )
@@ -741,7 +741,7 @@ def _shown(sums: tuple[float, ...]) -> str:
 
 @claim("TR-RESUME-006", NEEDS, premises=("TR-RESUME-001",))
 def continuation_has_the_losses(run: Run, record: Record) -> None:
-    """From the same weights and batches, the losses are those of the uncut run; a hint, since many scripts leave the
+    """From the same weights and batches, the losses equal those of the uncut run; a hint, since many scripts leave the
     state of random numbers out, which changes dropout and augmentation, not what is trained."""
     for c in _continuations(run):
         if _unclaimed(record, c, "losses", lambda step: step.losses):
@@ -766,7 +766,7 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
     """As many steps in all as the uncut run.
 
     A run may stop early by its losses, which may differ by random numbers: the number counts where the weights agree as
-    far as both runs go, or where it is that of a new run or of an epoch that begins again.
+    far as both runs go, or where it belongs to a new run or to an epoch that begins again.
     """
     for c in _continuations(run):
         if not (c.last and c.ended):
@@ -798,9 +798,9 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
 
 @claim("TR-RESUME-008", NEEDS, premises=tuple(f"TR-RESUME-00{number}" for number in (1, 2, 3, 4, 5, 7)))
 def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
-    """The final weights are those of the uncut run, where batches and losses are the same throughout.
+    """The final weights equal those of the uncut run, where batches and losses are the same throughout.
 
-    Weights that agree after the last step, and differ at the end, are those of a best checkpoint or of an average.
+    Weights that agree after the last step, and differ at the end, come from a best checkpoint or an average.
     """
     for c in _continuations(run):
         if not (c.last and c.ended) or c.start + len(c.steps) != len(c.uncut):

@@ -77,7 +77,7 @@ def schedule_advances(run: Run, record: Record) -> None:
             ended = [e for e in process.of("pass_end") if e["n"] > schedule.windows[0].n]
             if not schedule.calls and run.complete and len(schedule.windows) >= 4:
                 seen = f"{schedule.event['kind']} never advances in {len(schedule.windows)} steps"
-                # A loader may be made anew for every epoch.
+                # A loader may be created again for every epoch.
                 data = {e["loader"]: (e["at"], e["examples"]) for e in process.of("loader")}
                 passes = max(Counter(data[e["loader"]] for e in ended).values(), default=0)
                 planned = {schedule.horizon} - {0}
@@ -337,7 +337,7 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
 
 @claim("TR-RATE-007", "no optimizer has several groups of one rate, of which the script sets rates by itself")
 def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
-    """A script that sets the rate of the first group by itself, and leaves that of the others as it was.
+    """A script that sets the rate of the first group by itself, and leaves the rates of the other groups unchanged.
 
     A rate may be fixed on purpose, for a part of the model or for a predictor: such a group has a rate or an option of
     its own. Here the groups began with one rate, and differ in nothing but the weight decay, by which no one means to

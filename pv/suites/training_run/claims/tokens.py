@@ -89,7 +89,7 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
             record.tried += len(batches[key])
             if len(batches[key]) < 3 or next_token or min(e["facts"]["kinds"] for e in batches[key]) < 4:
                 continue
-            # The offset with the largest share must stand alone: periodic texts have large shares at several offsets.
+            # Only one offset may have a large share: periodic texts have large shares at several offsets.
             offset = max(share, key=lambda shift: share[shift])
             if any(value >= 0.5 for other, value in share.items() if other != offset):
                 continue
@@ -171,7 +171,7 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
 
 @claim("TR-MASK-002", "no text was seen that ends with the token of its padding")
 def ends_are_scored(run: Run, record: Record) -> None:
-    """The end token is also that of padding, and labels are masked by value: no end is ever learned.
+    """The end token is also the padding token, and labels are masked by value: no end is ever learned.
 
     The mask of the model, or a batch that is padded to its longest row, shows that these tokens are real ends: nobody
     adds ends to texts, and shows them to the model, that it is not to learn. The token before the end is scored, which
@@ -212,7 +212,7 @@ def mask_is_used(run: Run, record: Record) -> None:
     Changes of embeddings of padding change outputs of real tokens by attention. That the mask changes no output at all
     excludes a mask that is meant for the loss, or for a mean over positions. Reversed: no real token sees the first
     one, and all of them see padding. A float mask is added to the scores of attention: one of zeros and ones hides
-    nothing, and a bias would not be of these two numbers alone.
+    nothing, and a bias would have other numbers than these two.
     """
     for process, probe in _probes(run, record, "attention"):
         record.tried += 1
@@ -243,7 +243,7 @@ def mask_is_used(run: Run, record: Record) -> None:
         elif probe["other_tokens"] is not None and probe["other_tokens"] <= EQUAL and real > 10 * VISIBLE:
             record.falsify(
                 probe["at"],
-                f"{seen}; when those of another real token change, they do not: the mask is inverted",
+                f"{seen}; when the embeddings of another real token change, they do not: the mask is inverted",
                 "invert the mask: key_padding_mask is True at padding, attn_mask of scaled_dot_product_attention is "
                 "True at real tokens",
             )
@@ -288,7 +288,7 @@ def no_token_sees_the_future(run: Run, record: Record) -> None:
         if probe["offset"] != 1:
             continue
         record.tried += 1
-        # `early`: the largest change before the changed tokens. `own`: that of the logit which predicts the first.
+        # `early`: the largest change before the changed tokens. `own`: the change of the logit that predicts the first.
         if probe["early"] <= VISIBLE or probe["own"] <= VISIBLE:
             continue
         kinds = [probe["attention"], probe["recurrent"]]

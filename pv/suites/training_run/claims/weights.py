@@ -18,7 +18,7 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
     Chunks of one backward pass whose elements weigh alike are one loss of all their elements.
     """
     rows = [(window, [_whole(backward, key) for backward in window.passes]) for window in windows]
-    # A loss that is known by its gradient alone may be unknown in some passes, which are then no short steps.
+    # A loss that is known only by its gradient may be unknown in some passes, which are then no short steps.
     fitted = {
         x.key for window in windows for backward in window.passes for x in backward.losses if not is_finite(x.value)
     }
@@ -161,7 +161,7 @@ def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]
     """Return whether these windows end passes over a loader whose every batch has one backward pass."""
     # One kind of loader, each of whose batches has one backward pass at most.
     loaders = {p.loader for window in windows for p in window.passes} - {None}
-    # A loader may be made anew for every epoch.
+    # A loader may be created again for every epoch.
     kinds = {(e["at"], e["examples"]) for e in process.of("loader") if e["loader"] in loaders}
     if len(kinds) != 1:
         return False
@@ -182,7 +182,7 @@ def averaged_once(run: Run, record: Record) -> None:
     """Total weights of M or 1/M. A hint: the sum of tasks has the weight M on purpose.
 
     It is sure where transformers.Trainer or accelerate is asked to accumulate over M micro-batches, which means their
-    average, and every step adds up the means of its own ones.
+    average, and every step adds up the means of its micro-batches.
     """
     planned = {
         event["n"]: event["planned"]
