@@ -118,11 +118,12 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             active = observer()
             samples = active.samples
+            # Only the outermost call counts: `Independent.rsample` calls `Normal.rsample`.
             source = samples.sources.get(samples.keys.get(self, -1))
             grad = torch.is_grad_enabled()
             if source is None or samples.depth or not active.is_active():
                 return method(self, *args, **kwargs)
-            samples.depth += 1  # a distribution that wraps another one samples that one
+            samples.depth += 1
             try:
                 result = method(self, *args, **kwargs)
             finally:
@@ -132,11 +133,13 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
                     source.log_probs += 1
                 elif name == "rsample":
                     source.rsamples += 1
+                # Without reparametrization, or without gradients, `sample()` is the only choice.
                 elif grad and self.has_rsample and active.steps < steps and isinstance(result, Tensor):
                     parameters = list(_parameters(self))
                     if parameters:
                         source.samples += 1
                         source.sampled_at = active.at()
+                        # Views and in-place changes of a sample keep its storage, so it is recognized by that.
                         place = result.untyped_storage()
                         samples.stored[place._cdata] = (StorageWeakRef(place), source)
                         for p in parameters:
@@ -148,6 +151,7 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
     for kind in list(vars(torch.distributions).values()):
         if isinstance(kind, type) and issubclass(kind, base):
             for name in ("sample", "rsample", "log_prob"):
+                # Subclasses override these methods, so each definition is wrapped, and not only the one of the base.
                 if name in vars(kind):
                     setattr(kind, name, make(name, vars(kind)[name]))
 

@@ -12,13 +12,14 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from .sharding import local
+from .sharding import is_as_before, local, version
 
 SEARCHES = 3
 """Steps of an optimizer before which the weights are looked for that its gradients are copied from."""
 COPIES = 20
 """Steps of an optimizer of master weights in which gradients are compared."""
 PAIRS = 12
+"""Number of pairs that stand for all of them."""
 
 
 class Copies:
@@ -66,6 +67,7 @@ class Masters:
         ]
         if not sides:
             return None
+        # The least-squares factor: copied gradients may be scaled, such as by a loss scale, but point the same way.
         applied, passed = (torch.cat(side) for side in zip(*sides))
         factor = (applied * passed).sum() / (passed * passed).sum()
         return torch.stack([(applied - factor * passed).norm() / applied.norm(), factor])
@@ -80,6 +82,7 @@ class Masters:
             weights = [p for p in module.parameters() if p.grad is not None and not p.grad.is_sparse and local(p) is p]
             if any(id(p) in mine for p in module.parameters()) or len(weights) != len(masters):
                 continue
+            # Scripts collect master weights in the order of the model, or in two groups: with and without decay.
             for order in (None, lambda p: p.dim() < 2, lambda p: p.dim() >= 2):
                 rows = weights if order is None else sorted(weights, key=order)
                 if all(w.shape == m.shape and w.device == m.device for w, m in zip(rows, masters)):
@@ -91,7 +94,8 @@ class Masters:
         carried: dict[str, Any] = {}
         for number, copies in self.copies.items():
             weights = [weight for weight, _ in copies.live()]
-            kept = weights and all(_is_as_before(p, copies.last_look) for p in weights)
+            # Gradients that are still there when the next pass begins are added to by it, unless they are zeros.
+            kept = weights and all(is_as_before(p, copies.last_look) for p in weights)
             carried[str(number)] = (
                 torch.stack([few(p.grad).any() for p in weights if p.grad is not None]).any() if kept else False
             )
@@ -102,9 +106,9 @@ class Masters:
         reached = {}
         for number, copies in self.copies.items():
             weights = [weight for weight, _ in copies.live()]
-            if str(number) in carried and any(not _is_as_before(p, copies.last_look) for p in weights):
+            if str(number) in carried and any(not is_as_before(p, copies.last_look) for p in weights):
                 reached[str(number)] = carried[str(number)]
-            copies.last_look = {id(p): (weakref.ref(p.grad), p.grad._version) for p in weights if p.grad is not None}
+            copies.last_look = {id(p): (weakref.ref(p.grad), version(p.grad)) for p in weights if p.grad is not None}
         return reached
 
 
@@ -112,8 +116,3 @@ def few(tensor: Tensor) -> Tensor:
     """Return at most 32 elements of a gradient, evenly spread."""
     flat = tensor.detach().reshape(-1)
     return flat[:: max(1, flat.numel() // 32)][:32]
-
-
-def _is_as_before(p: Tensor, look: dict[int, tuple[Any, int]]) -> bool:
-    seen = look.get(id(p))
-    return seen is not None and p.grad is not None and seen[0]() is p.grad and seen[1] == p.grad._version

@@ -50,7 +50,7 @@ from . import (
     tokens,
 )
 from .launch import DEFAULTS, Options
-from .sharding import Shards, is_partial, is_shard, local, version
+from .sharding import Shards, is_as_before, is_partial, is_shard, local, version
 from .trace import CallSites, Late, Trace
 
 FLUSH_STEPS = 10
@@ -157,12 +157,6 @@ def _differ_in_decay_alone(groups: list[dict[str, object]]) -> bool:
 def gathered(parts: list[Tensor]) -> list[Tensor]:
     """Return tensors of one shape as a single one, if all are on one device."""
     return [torch.stack(parts)] if len({part.device for part in parts}) == 1 else parts
-
-
-def is_as_before(p: Tensor, look: dict[int, tuple[Any, int]]) -> bool:
-    """Return whether the gradient of a parameter is the tensor that a look has seen, unchanged since."""
-    seen = look.get(id(p))
-    return seen is not None and p.grad is not None and seen[0]() is p.grad and seen[1] == version(p.grad)
 
 
 def sample(tensor: Tensor) -> Tensor:

@@ -28,6 +28,17 @@ def version(tensor: Tensor) -> int:
     return tensor._version if part is tensor else tensor._version + part._version
 
 
+def is_as_before(p: Tensor, look: dict[int, tuple[Any, int]]) -> bool:
+    """Return whether the gradient of a parameter is the tensor that a look has seen, unchanged since.
+
+    Args:
+        p: The parameter.
+        look: By id of a parameter: its gradient (a weak reference), and the gradient's `version`.
+    """
+    seen = look.get(id(p))
+    return seen is not None and p.grad is not None and seen[0]() is p.grad and seen[1] == version(p.grad)
+
+
 def is_shard(tensor: Tensor) -> bool:
     """Return whether other ranks hold other elements of a tensor."""
     return any(placement.is_shard() for placement in getattr(tensor, "placements", ()))
@@ -76,6 +87,7 @@ class Shards:
         gradients: dict[int, Tensor] = {}
         for group in self._live_groups():
             for part in group.fsdp_params:
+                # Sums of several backward passes are kept apart in their precision; the first pass leaves `grad`.
                 gradient: Optional[Tensor] = getattr(part, "unsharded_accumulated_grad", None)
                 whole = getattr(part, "_unsharded_param", None)
                 if gradient is None and whole is not None:

@@ -36,7 +36,7 @@ class Computed:
     """A loss whose pass has not begun.
 
     Attributes:
-        source: Tells the inputs of the model's call before it apart.
+        source: A number of the inputs of the model's last call.
         mark: The mark of its node (a weak reference).
         used: Whether a gradient has arrived at it.
         place: Where its value is stored.
@@ -67,6 +67,7 @@ class Terms:
     def add_loss(self, observer: Any, key: int, at: str, loss: Tensor) -> None:
         """Note a loss that needs a gradient."""
         if loss.grad_fn is not None and observer.steps < STEPS and len(self.losses) < MAX_TERMS:
+            # The mark dies with the node, so a loss whose graph was freed without a pass can be recognized later.
             metadata: Any = loss.grad_fn.metadata  # a property, which torch declares as a method
             metadata[NAME] = mark = Mark(self, len(self.losses))
             self.losses.append((key, at, loss.detach()))
@@ -118,6 +119,7 @@ class Terms:
         leaves, with_number = self._terms(root.grad_fn)
         if not with_number or not leaves <= set(range(len(losses))):
             return None
+        # A term is cut if it was computed, is no part of the sum, and no gradient arrived at it in another way.
         taken = {losses[position][0] for position in leaves}
         cut = [
             {"key": key, "at": at, "value": value}
@@ -130,6 +132,7 @@ class Terms:
         """Return which losses the root is a sum of, and whether a number is added; (set(), False) for anything else."""
         waiting, with_number = [root], False
         leaves: set[int] = set()
+        # The graph is walked from the root through sums and constant factors; any other operation ends the search.
         for _ in range(MAX_NODES):
             if not waiting:
                 return leaves, with_number
@@ -141,6 +144,7 @@ class Terms:
             name = type(node).__name__
             parts = [function for function, _ in node.next_functions if function is not None]
             if name.startswith(("AddBackward", "SubBackward")):
+                # An addition with one differentiable operand has a number, or a detached tensor, as the other.
                 with_number = with_number or len(parts) < 2
             elif not name.startswith(MOVES) and not (name.startswith(FACTORS) and len(parts) == 1):
                 break
