@@ -4,8 +4,8 @@ import json
 from collections import Counter
 
 from pv.contract.wording import count
-from pv.report.json_ import finding_data
 from pv.results.dry_run import DryRun
+from pv.results.saved.report import to_json
 
 FORMAT = "pv-dry-run/1"
 
@@ -40,7 +40,7 @@ def data(result: DryRun) -> str:
         "exit_code": result.exit_code,
         "devices": list(result.devices),
         "contracts": contracts,
-        "findings": [finding_data(finding) for finding in result.findings],
+        "findings": [to_json(finding) for finding in result.findings],
     }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
