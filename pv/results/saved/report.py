@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
 from pv.contract.accepts import accepts
 from pv.contract.check import schema
 from pv.contract.claims import Equation, Falsifier, Harness
@@ -66,8 +67,8 @@ def _form(
     named: Any = {name: override(rename=key) for name, key in renamed.items()}
     left_out: Any = {name: override(omit=True) for name in omitted}
     left_out |= {name: override(rename=renamed.get(name), omit_if_default=True) for name in optional}
-    write = make_dict_unstructure_fn(cls, _converter, **{**named, **left_out})
-    read = make_dict_structure_fn(cls, _converter, **named)
+    write: Callable[[object], Json] = make_dict_unstructure_fn(cls, _converter, **{**named, **left_out})
+    read: Callable[[Data, type], object] = make_dict_structure_fn(cls, _converter, **named)
     _converter.register_unstructure_hook(cls, lambda item: write(item) | keys(item))
     _converter.register_structure_hook(cls, lambda data, _: read({**data, **fields(data)}, cls))
 
