@@ -12,8 +12,7 @@ from typing import Any
 
 from pv.contract.finding import Severity
 from pv.contract.load import Loaded, is_folder, load
-from pv.contract.model import Contract
-from pv.contract.names import Target, hyphen_hint
+from pv.contract.model import Contract, Target, hyphen_hint
 from pv.contract.suites import OBSERVED, suites
 from pv.contract.wording import nearest
 from pv.errors import UsageError

@@ -11,11 +11,23 @@ from typing import Any, get_args, get_origin
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, override
 
-from pv.contract.claims import Falsifier, Harness, Run
 from pv.contract.finding import Location
-from pv.contract.model import Contract, Gate, NotClaimed
-from pv.contract.mutants import Edit, Equivalent, Mutant, MutationScope, Name, Swap
-from pv.contract.names import Binding, Target
+from pv.contract.model import (
+    Binding,
+    Contract,
+    Edit,
+    Equivalent,
+    Falsifier,
+    Gate,
+    Harness,
+    Mutant,
+    MutationScope,
+    Name,
+    NotClaimed,
+    Run,
+    Swap,
+    Target,
+)
 from pv.contract.strict_yaml import Node
 
 Fields = dict[str, Any]

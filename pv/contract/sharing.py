@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pv.contract.model import Contract
-from pv.contract.mutants import Name
+from pv.contract.model import Contract, Name
 
 REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
 NOT_IN_LANGUAGE = "tolerance"

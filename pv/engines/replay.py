@@ -10,7 +10,7 @@ from reprlib import repr as short
 from typing import Any
 
 from pv.contract.bounds import Box, box
-from pv.contract.claims import Harness
+from pv.contract.model import Harness
 from pv.contract.wording import nearest
 from pv.engines.encoding import decode
 from pv.errors import UsageError

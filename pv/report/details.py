@@ -1,20 +1,81 @@
-"""The details of one result: its claim, its counterexample, its effort, the command that repeats it."""
+"""The details of one result: location, claim, counterexample, effort, the command that repeats it."""
 
 import json
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
-from pv.contract.claims import Equation
 from pv.contract.finding import Location
-from pv.contract.model import Contract
-from pv.contract.mutants import Mutant
+from pv.contract.model import Contract, Equation, Mutant
 from pv.contract.wording import cut
 from pv.engines.encoding import show
 from pv.engines.registry import engine_of
+from pv.engines.trial import in_suite
+from pv.report import View
 from pv.results.outcome import Outcome, Result
+from pv.results.saved import changes
+from pv.results.saved.changes import Change
 from pv.results.trial import Counterexample, EquationMutant, TrialStatus
 from pv.results.verdict import ContractVerdict
+
+
+def claim_location(result: Result, *, verbose: bool = False) -> str:
+    """Return the location of a claim in its contract; "" for a claim of an installed suite, unless `verbose`."""
+    place = result.falsifier.location
+    return "" if is_installed(result) and not verbose else str(place)
+
+
+def is_installed(result: Result) -> bool:
+    """Return whether the claim of a result is in an installed suite, so in no file of the user's project."""
+    path = result.falsifier.location.path
+    return in_suite(str(path)) and path.parts[:1] != ("pv",)
+
+
+def script_location(result: Result) -> str:
+    """Return "path:line" of a finding about a script; "" for other results, and where no line is known."""
+    example = result.trial.counterexample if result.trial is not None else None
+    return example.place if example is not None and result.falsifier.is_of_script else ""
+
+
+def result_location(result: Result, view: View) -> Location | None:
+    """Return the location of a result: its code, else its claim; None for a script whose line is not known."""
+    place = code_location(result, view)
+    return place if place is not None or result.falsifier.is_of_script else result.falsifier.location
+
+
+def further_locations(result: Result) -> Iterator[Location]:
+    """Yield the other places of a finding about a script."""
+    example = result.trial.counterexample if result.trial is not None else None
+    if example is not None and result.falsifier.is_of_script:
+        yield from (Location(Path(span.path), span.line) for span in example.code[1:])
+
+
+def code_location(result: Result, view: View) -> Location | None:
+    """Return the code that a failure is about: its first line that changed since the base, else its first location."""
+    # Annotations outside the changed lines are folded away on GitHub, so a changed line is preferred.
+    example = result.trial.counterexample if result.trial is not None else None
+    if example is None or not example.code:
+        return None
+    first = example.code[0]
+    return next(_changed(result, view), Location(Path(first.path), first.line))
+
+
+def _changed(result: Result, view: View) -> Iterator[Location]:
+    changed_hunks = view.compared.hunks if view.compared is not None else {}
+    example = result.trial.counterexample if result.trial is not None else None
+    for span in example.code if example is not None else ():
+        for line in changes.changed_lines(changed_hunks, span.path, span.line, span.end):
+            yield Location(Path(span.path), line)
+
+
+def change_location(change: Change, view: View) -> Location | None:
+    """Return the location of a change; a removed clause is shown at the line where it was removed."""
+    if change.location is None or not change.removed or view.compared is None:
+        return change.location
+    line = changes.line_now(view.compared.hunks, str(change.location.path), change.location.line)
+    return change.location if line is None else replace(change.location, line=line, column=1)
 
 
 class _SameContract:

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pv.contract.claims import Falsifier, Run
 from pv.contract.codes import Explanation
 from pv.contract.finding import Finding, Location
-from pv.contract.model import Contract
-from pv.contract.mutants import Edit, Mutant
+from pv.contract.model import Contract, Edit, Falsifier, Mutant, Run
 from pv.contract.suites import OBSERVED, is_suite
 from pv.contract.wording import count
 from pv.engines.registry import engine_of

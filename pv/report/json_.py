@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from pv.report import View, details
-from pv.report.figures import set_tolerances
+from pv.report.phrases import set_tolerances
 from pv.report.summary import sentence
 from pv.results.saved.report import to_json
 from pv.results.trial import EquationMutant

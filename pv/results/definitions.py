@@ -8,10 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pv.contract import sharing
-from pv.contract.claims import Falsifier, Run
 from pv.contract.finding import Location
-from pv.contract.model import Contract
-from pv.contract.names import Target
+from pv.contract.model import Contract, Falsifier, Run, Target
 from pv.contract.wording import cut
 
 MAX_TEXT = 120

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from pv.contract.claims import Falsifier
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier
 from pv.engines.engine import ENDED_EARLY
 from pv.engines.registry import engine_of
 from pv.results.trial import INTERRUPTED, PROOFS, Evidence, Recorded, Trial, TrialStatus

@@ -31,12 +31,11 @@ from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 from pv.equations.arrays import Tensor, torch
 from pv.equations.call import defined_at
-from pv.equations.definition import UNITS
 from pv.equations.domain import free_sizes
 from pv.equations.evaluate import SLACK, Claim, Equation, Limits, System
 from pv.equations.examples import Drawer, Example, Shrinker
 from pv.equations.mutants import MutatedEquation, mutants
-from pv.equations.parse import parse_equations
+from pv.equations.parse import UNITS, parse_equations
 
 MAX_EXAMPLES = 200
 MAX_ELEMENTS = 2**20

@@ -7,8 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from pv.contract import sharing
-from pv.contract.claims import Falsifier
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier
 from pv.engines.code import Code
 from pv.engines.engine import Conditions, Engine, Worker, seed_of
 from pv.engines.equation import point, rules

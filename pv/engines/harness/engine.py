@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pv.contract import bounds
-from pv.contract.claims import Falsifier, Harness
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier, Harness
 from pv.engines.code import Code, Function
 from pv.engines.engine import Conditions, Depends, Engine, Worker
 from pv.engines.harness import rules

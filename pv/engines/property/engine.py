@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pv.contract.claims import Falsifier
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier
 from pv.engines.code import Code, Function
 from pv.engines.engine import Conditions, Engine, Worker, seed_of
 

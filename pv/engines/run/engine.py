@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pv.contract.claims import Falsifier, Run
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier, Run
 from pv.contract.wording import count
 from pv.engines.code import Code, Function
 from pv.engines.engine import ENDED_EARLY, Conditions, Engine, Worker

@@ -12,19 +12,28 @@ from typing import Any, TypeAlias
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from pv.contract.accepts import accepts
-from pv.contract.check import schema
-from pv.contract.claims import Equation, Falsifier, Harness
+from pv.contract.check import accepts, schema
 from pv.contract.finding import Finding, Location
-from pv.contract.model import Contract, Gate, Waiver
-from pv.contract.mutants import Edit, Mutant, MutationScope, Name, Swap
-from pv.contract.names import Binding, Target
+from pv.contract.model import (
+    Binding,
+    Contract,
+    Edit,
+    Equation,
+    Falsifier,
+    Gate,
+    Harness,
+    Mutant,
+    MutationScope,
+    Name,
+    Swap,
+    Target,
+    Waiver,
+)
 from pv.engines.registry import engine_of
 from pv.errors import UsageError
-from pv.results import shard
 from pv.results.outcome import Result
 from pv.results.trial import MutationScore, Recorded, RunTrace, Trial
-from pv.results.verdict import ContractVerdict, Report
+from pv.results.verdict import ContractVerdict, Report, Shard, parse_shard
 
 REPORT_FORMAT = "pv-report/2"
 MAX_MESSAGE = 200
@@ -197,8 +206,8 @@ for _scalar in (str, int, float, bool):
     _converter.register_structure_hook(_scalar, lambda value, _: value)
 _converter.register_structure_hook(Target, lambda text, _: Target.parse(text))
 _converter.register_structure_hook(Binding, lambda text, _: Binding(*text.split("::", 1)))
-_converter.register_structure_hook(shard.Shard, lambda text, _: shard.parse(text))
-for _type in (Target, Binding, shard.Shard):
+_converter.register_structure_hook(Shard, lambda text, _: parse_shard(text))
+for _type in (Target, Binding, Shard):
     _converter.register_unstructure_hook(_type, str)
 
 # 2. Parts before wholes: cattrs looks up the functions for the fields when it makes those for a class.

@@ -5,11 +5,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pv.contract.claims import Falsifier, Harness
 from pv.contract.finding import Location
-from pv.contract.model import Contract
-from pv.contract.mutants import Edit, Mutant, Swap
-from pv.contract.names import Target
+from pv.contract.model import Contract, Edit, Falsifier, Harness, Mutant, Swap, Target
 from pv.results.definitions import find_changes, is_same_text, short, wider
 from pv.results.outcome import GOOD, Outcome, Result, in_gate, killed
 from pv.results.verdict import ContractVerdict
