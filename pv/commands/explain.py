@@ -9,14 +9,13 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pv.commands.naming import same_claims, similar_suite_name
+from pv.commands.naming import nearest_name, same_claims, similar_suite_name
 from pv.commands.plan import Plan, Request, check, plan_validation, project_of
 from pv.commands.validation.attempts import Attempt, Options, Tasks
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.load import Loaded, load
 from pv.contract.model import Contract, Falsifier, Mutant
 from pv.contract.suites import OBSERVED, suites
-from pv.contract.wording import nearest
 from pv.errors import UsageError
 from pv.mutation import score
 from pv.results import store
@@ -182,9 +181,7 @@ def _hint(id_: str, loaded: Loaded) -> str:
     if refused := [finding for finding in loaded.findings if finding.severity is Severity.REFUSAL]:
         return f"a contract cannot be read: {refused[0]}"
     ids = [known_id for contract in loaded.contracts for known_id in _ids(contract)]
-    start = id_.rpartition("-")[0]
-    near = nearest(id_, [known_id for known_id in ids if start and known_id.startswith(start)] or ids)
-    if near:
+    if near := nearest_name(id_, ids):
         return f"did you mean {near!r}?"
     if shows := similar_suite_name(id_):
         return f"did you mean {shows}?"

@@ -2,13 +2,11 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 from pv.contract.finding import Location
-from pv.contract.model import Contract, Equation, Mutant
 from pv.contract.wording import cut
 from pv.engines.encoding import show
 from pv.engines.registry import engine_of
@@ -35,7 +33,7 @@ def is_installed(result: Result) -> bool:
 
 def script_location(result: Result) -> str:
     """Return "path:line" of a finding about a script; "" for other results, and where no line is known."""
-    example = result.trial.counterexample if result.trial is not None else None
+    example = result.counterexample
     return example.place if example is not None and result.falsifier.is_of_script else ""
 
 
@@ -47,7 +45,7 @@ def result_location(result: Result, view: View) -> Location | None:
 
 def further_locations(result: Result) -> Iterator[Location]:
     """Yield the other places of a finding about a script."""
-    example = result.trial.counterexample if result.trial is not None else None
+    example = result.counterexample
     if example is not None and result.falsifier.is_of_script:
         yield from (Location(Path(span.path), span.line) for span in example.code[1:])
 
@@ -55,7 +53,7 @@ def further_locations(result: Result) -> Iterator[Location]:
 def code_location(result: Result, view: View) -> Location | None:
     """Return the code that a failure is about: its first line that changed since the base, else its first location."""
     # Annotations outside the changed lines are folded away on GitHub, so a changed line is preferred.
-    example = result.trial.counterexample if result.trial is not None else None
+    example = result.counterexample
     if example is None or not example.code:
         return None
     first = example.code[0]
@@ -64,7 +62,7 @@ def code_location(result: Result, view: View) -> Location | None:
 
 def _changed(result: Result, view: View) -> Iterator[Location]:
     changed_hunks = view.compared.hunks if view.compared is not None else {}
-    example = result.trial.counterexample if result.trial is not None else None
+    example = result.counterexample
     for span in example.code if example is not None else ():
         for line in changes.changed_lines(changed_hunks, span.path, span.line, span.end):
             yield Location(Path(span.path), line)
@@ -76,41 +74,6 @@ def change_location(change: Change, view: View) -> Location | None:
         return change.location
     line = changes.line_now(view.compared.hunks, str(change.location.path), change.location.line)
     return change.location if line is None else replace(change.location, line=line, column=1)
-
-
-class _SameContract:
-    """A contract as a key of a cache, compared by identity: contracts hold dictionaries, so they have no hash."""
-
-    __slots__ = ("contract",)
-
-    def __init__(self, contract: Contract) -> None:
-        self.contract = contract
-
-    def __hash__(self) -> int:
-        return id(self.contract)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SameContract) and other.contract is self.contract
-
-
-def mutants_by_id(contract: Contract) -> Mapping[str, Mutant]:
-    """Return the declared mutants by id."""
-    return _mutants_of(_SameContract(contract))
-
-
-def equations_by_id(contract: Contract) -> Mapping[str, Equation]:
-    """Return the equations by name."""
-    return _equations_of(_SameContract(contract))
-
-
-@lru_cache(maxsize=8)
-def _mutants_of(key: _SameContract) -> Mapping[str, Mutant]:
-    return {mutant.id: mutant for mutant in key.contract.mutants}
-
-
-@lru_cache(maxsize=8)
-def _equations_of(key: _SameContract) -> Mapping[str, Equation]:
-    return {equation.name: equation for equation in key.contract.equations}
 
 
 MAX_VALUE = 400
@@ -137,7 +100,7 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
     if result.reason:
         yield "because", result.reason
     trial = result.trial
-    example = (trial.counterexample or trial.current_arguments) if trial is not None else None
+    example = result.example
     if example is not None:
         yield from _counterexample_lines(example, result.reason, verbose)
     if result.outcome is Outcome.FALSIFIED and (text := guess(result)):
@@ -161,7 +124,7 @@ def guess(result: Result) -> str:
 
     A computed cause is certain, and the guess might contradict it.
     """
-    counterexample = result.trial.counterexample if result.trial is not None else None
+    counterexample = result.counterexample
     return "" if counterexample is not None and counterexample.explained else result.falsifier.guess
 
 
@@ -185,8 +148,9 @@ def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, st
             ("mutant", f"{trial.mutant}: {trial.detail or trial.status.value}") for trial in shown[:MAX_MUTANTS]
         )
         return
-    for trial in result.mutants:
-        mutant = mutants_by_id(verdict.contract)[trial.mutant or ""]
+    declared = {mutant.id: mutant for mutant in verdict.contract.mutants}
+    for trial in result.mutants if result.outcome in (Outcome.VACUOUS, Outcome.ERROR) else ():
+        mutant = declared[trial.mutant or ""]
         if result.outcome is Outcome.VACUOUS and trial.status is TrialStatus.HELD:
             reach = "its code was reached" if trial.mutant_reached else "its code was never reached"
             yield "survivor", f"{mutant.id}: {mutant.fault} ({mutant.location}); {reach}"
@@ -204,7 +168,7 @@ def survivors(result: Result, verdict: ContractVerdict) -> Iterator[str]:
 
 def place(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
     """Return the location of an equation mutant in the contract; None if its equation is in another contract."""
-    equation = equations_by_id(verdict.contract).get(mutant.equation)
+    equation = next((item for item in verdict.contract.equations if item.name == mutant.equation), None)
     find = equation.texts.get("expression") if equation is not None else None
     return find(mutant.line, mutant.column) if find is not None else None
 

@@ -147,7 +147,7 @@ def _last(started: str, result: Result) -> Iterator[str]:
     effort = f", {trial.valid} valid examples, seed {trial.seed}, {trial.seconds:.2f} s" if trial else ""
     yield f"{result.device}: {result.outcome.value}{effort}, {started}"
     yield from ([result.reason] if result.reason else [])
-    example = (trial.counterexample or trial.current_arguments) if trial else None
+    example = result.example
     yield from (f"with {name} = {value}" for name, value in (example.arguments if example else {}).items())
     for mutant_trial in result.mutants:
         yield f"mutant {mutant_trial.mutant}: {'killed' if killed(mutant_trial) else mutant_trial.status.value}"

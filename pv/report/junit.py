@@ -77,7 +77,7 @@ def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
         properties = ET.SubElement(case, "properties")
         ET.SubElement(properties, "property", name="code", value=clean(f"{code.path}:{code.line}"))
     if tag:
-        counterexample = result.trial.counterexample if result.trial is not None else None
+        counterexample = result.counterexample
         message = counterexample.error if counterexample is not None else result.reason
         element = ET.SubElement(case, tag, message=clean(message), type=phrases.outcome(result))
         element.text = clean("\n".join(f"{label}: {text}" for label, text in details.lines(result, verdict)))

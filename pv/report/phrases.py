@@ -130,7 +130,7 @@ def repeated(results: list[Result]) -> list[list[Result]]:
 def _exception(result: Result) -> tuple[str, ...]:
     """Return the exception of a result and its traceback as a key; () for an assertion, or without a traceback."""
     trial = result.trial
-    example = (trial.counterexample or trial.current_arguments) if trial is not None else None
+    example = result.example
     if trial is None or example is None or trial.status not in (TrialStatus.ERROR, TrialStatus.RAISED):
         return ()
     return (result.outcome.value, example.error or result.reason, *example.frames) if example.frames else ()

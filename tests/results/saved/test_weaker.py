@@ -7,8 +7,7 @@ import pytest
 
 from pv.contract.model import Binding, Contract, Edit, Equation, Falsifier, Gate, Harness, MutationScope, Name, Target
 from pv.results.outcome import Selection
-from pv.results.saved.changes import less
-from pv.results.saved.weaker import reworded, weaker
+from pv.results.saved.changes import less, reworded, weaker
 from pv.results.trial import Trial
 from pv.results.verdict import ContractVerdict, decide
 from tests.results.handmade import HELD, HERE, contract, decided, evidence, falsifier, judged, trial
