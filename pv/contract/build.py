@@ -166,7 +166,7 @@ FORMS: Mapping[type, Callable[[Node], Fields]] = {
 """Functions that collect the fields of a class, if these are not the keys of one mapping."""
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return value.plain() if isinstance(value, Node) else value
 
 
@@ -174,8 +174,8 @@ def _items(value: Any) -> list[Any]:
     return value.items() if isinstance(value, Node) else list(value)
 
 
-def _origin(kind: Any) -> Any:
-    return get_origin(kind)
+def _origin(kind: object) -> object:
+    return get_origin(kind)  # its stub has no union or mapping
 
 
 Hook = Callable[[Any, Any], Any]
@@ -189,12 +189,12 @@ def _model_hook(cls: type) -> Hook:
     return lambda value, _: structure(form(value) if isinstance(value, Node) else value, cls)
 
 
-def _tuple_hook(kind: Any) -> Hook:
+def _tuple_hook(kind: type) -> Hook:
     item_type = get_args(kind)[0]
     return lambda value, _: tuple(_converter.structure(item, item_type) for item in _items(value))
 
 
-def _selection(value: Any, _: Any) -> frozenset[str] | None:
+def _selection(value: object, _: object) -> frozenset[str] | None:
     """Return the ids that are required; None for `all`."""
     ids = _plain(value)
     return None if ids is None or isinstance(ids, str) else frozenset(ids)

@@ -29,7 +29,7 @@ class ProseEngine(Engine[None]):
     def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> NoReturn:
         raise ValueError(f"{claim.id} is not bound: its test is prose")
 
-    def attack(self, payload: None, worker: Worker) -> dict[str, Any]:
+    def attack(self, payload: None, worker: Worker) -> dict[str, object]:
         raise TypeError("prose cannot be tried")
 
     def binding(self, claim: Falsifier) -> str:

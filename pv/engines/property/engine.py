@@ -1,7 +1,6 @@
 """A falsifier with a `test`: a Hypothesis test, or a plain function, which counts as one example."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from pv.contract.model import Contract, Falsifier
 from pv.engines.code import Code, Function
@@ -37,7 +36,7 @@ class PropertyEngine(Engine[PropertyPayload]):
             replay=conditions.replay,
         )
 
-    def attack(self, payload: PropertyPayload, worker: Worker) -> dict[str, Any]:
+    def attack(self, payload: PropertyPayload, worker: Worker) -> dict[str, object]:
         from pv.engines.property import constants
         from pv.engines.property.attack import Settings, attack, load_profile
 
