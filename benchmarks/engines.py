@@ -17,8 +17,7 @@ from pathlib import Path
 import pv
 from pv.commands.validation.attempts import Options
 from pv.commands.validation.trials import Trials
-from pv.contract.claims import Falsifier, Harness
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier, Harness
 from pv.engines.registry import engine_of
 from pv.results.outcome import Selection, killed
 from pv.results.trial import Trial

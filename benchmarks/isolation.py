@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pv
-from pv.contract.names import Binding, Target
+from pv.contract.model import Binding, Target
 from pv.engines.code import Code
 from pv.engines.engine import Conditions
 from pv.engines.failures import FailureClassifier

@@ -24,8 +24,8 @@ from reuse_changes import CHANGES, KINDS, Change
 from reuse_claims import CLAIMS, HEAD, LINKS, METADATA
 
 import pv
-from pv.commands.why import why
-from pv.contract.mutants import Edit
+from pv.commands.explain import why
+from pv.contract.model import Edit
 from pv.mutation.generate import Module
 from pv.results.reuse import cache
 from pv.source import syntax

@@ -17,10 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pv.commands.plan import check, project_of
-from pv.contract.claims import Falsifier
-from pv.contract.model import Contract
-from pv.contract.mutants import Edit
-from pv.contract.names import Target
+from pv.contract.model import Contract, Edit, Falsifier, Target
 from pv.mutation import scope
 from pv.mutation.generate import Automatic, Module
 from pv.mutation.judge import DETECTED, Judged, MutantStatus

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pv
-from pv.contract.claims import Falsifier
+from pv.contract.model import Falsifier
 
 ROOT = Path(__file__).parents[1]
 CONTRACTS = pv.load([ROOT / "contracts"]).contracts

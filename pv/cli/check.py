@@ -199,7 +199,7 @@ def _print_run(
         verbose: Show all details.
         hints: Show hints.
     """
-    from pv.commands.observed_text import render as render_run
+    from pv.commands.observed import render as render_run
 
     # Text has the findings and figures of a run; the other formats take its report, as for a validation.
     if form == "text":

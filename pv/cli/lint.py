@@ -45,9 +45,9 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: boo
 
 def _print_findings(findings: "Sequence[Finding]", form: str, contracts: int, verbose: bool) -> None:
     if form == "json":
-        from pv.report.json_ import finding_data
+        from pv.results.saved.report import to_json
 
-        click.echo(json.dumps([finding_data(finding) for finding in findings], indent=1, ensure_ascii=False))
+        click.echo(json.dumps([to_json(finding) for finding in findings], indent=1, ensure_ascii=False))
         return
     from pv.report.wrapping import excerpt, hanging
 

@@ -108,10 +108,10 @@ def doctor(spawn: bool) -> None:
     """
     from pv.commands.doctor import Level
     from pv.commands.doctor import doctor as examine
-    from pv.report.checks import render
+    from pv.report.listing import render_checks
 
     checks = examine(spawn=spawn)
-    print_whole(render(checks, columns()))
+    print_whole(render_checks(checks, columns()))
     sys.exit(ExitCode.worst(failed=any(check.level is Level.PROBLEM for check in checks)))
 
 
@@ -122,7 +122,7 @@ def why(names: Sequence[str]) -> None:
 
     ID is a glob pattern over the ids of claims.
     """
-    from pv.commands.why import why as ask
+    from pv.commands.explain import why as ask
 
     for answer in ask(list(names)):
         since = f" since its result of {answer.when}" if answer.when else ""

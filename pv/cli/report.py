@@ -46,10 +46,10 @@ def report(
     `--format github` also appends the Markdown report to the job summary, if GITHUB_STEP_SUMMARY names its file.
     """
     from pv.commands import baseline as bases
-    from pv.commands.report import read
+    from pv.commands.baseline import read_reports
 
     targets = [output(text, formats()) for text in outputs]
-    merged = read(files, partial=partial)
+    merged = read_reports(files, partial=partial)
     base = bases.read(baseline, merged.project.values()) if baseline is not None else None
     compared = bases.compared(base, merged, fail_on) if base is not None else None
     shown = render(

@@ -118,7 +118,7 @@ def print_and_exit(
 def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], options: Mapping[str, Any]) -> NoReturn:
     """Print the tasks that a validation would run, and exit."""
     from pv.commands.dry_run import dry_run as build
-    from pv.report.dry_run import data, text
+    from pv.report.listing import dry_run_json, dry_run_text
 
     if form not in ("text", "json") or outputs or options["record"] or options["replay"]:
         raise click.UsageError("--dry-run takes --format text or json, and neither --output, --record nor --replay")
@@ -131,7 +131,7 @@ def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], option
         mutants=options["mutants"],
         shard=options["shard"],
     )
-    print_whole(data(result) if form == "json" else text(result))
+    print_whole(dry_run_json(result) if form == "json" else dry_run_text(result))
     sys.exit(result.exit_code)
 
 

@@ -1,10 +1,10 @@
-"""Read the base of a comparison: a saved report, or the contracts of a commit, which are compared without running."""
+"""Read saved reports, and the base of a comparison: a report, or the contracts of a commit, which are not run."""
 
 import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
@@ -13,21 +13,37 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pv import __version__
-from pv.commands import report
 from pv.commands.declarations import find_less, read_declarations
 from pv.contract.finding import Finding
 from pv.contract.load import is_folder, load_as, shown_path
-from pv.contract.model import Contract
-from pv.contract.names import Target
+from pv.contract.model import Contract, Target
 from pv.contract.wording import FEW, count, listed
 from pv.errors import UsageError
 from pv.results.definitions import definitions
-from pv.results.saved.changes import Change, ChangeKind, Compared, FailOn, compare
-from pv.results.saved.hunks import Hunk, parse
+from pv.results.saved import report as saved
+from pv.results.saved.changes import Change, ChangeKind, Compared, FailOn, Hunk, compare, parse_diff
+from pv.results.saved.merge import merge
 from pv.results.verdict import ContractVerdict, Report, Status
 from pv.source import resolve
 from pv.source.project import Project, find_project
 from pv.source.resolve import Unbound
+
+
+def read_reports(paths: Sequence[str | Path], *, partial: bool = False) -> Report:
+    """Read JSON reports of `pv validate --output json=FILE` and merge them.
+
+    Args:
+        paths: The files.
+        partial: Accept contracts of the project, and claims of a contract, that are in no report. By default these are
+            undecided.
+
+    Raises:
+        UsageError: A file is damaged or of another version, or the reports cannot be merged.
+    """
+    if not paths:
+        raise UsageError("no report given: name the files that `pv validate --output json=FILE` wrote")
+    return merge({str(path): saved.load(Path(path)) for path in paths}, partial=partial)
+
 
 LIMIT_S = 600
 """Wall-clock limit of a git command in seconds; a partial clone may have to fetch files."""
@@ -139,7 +155,7 @@ def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:
         output = _git(project, "-c", "core.quotePath=false", *diff, commit, "--", ".")
     except UsageError:
         return {}  # a saved report can be compared without git
-    hunks = parse((output or b"").decode("utf-8", "replace"))
+    hunks = parse_diff((output or b"").decode("utf-8", "replace"))
     return {str(shown_path(project.root / name)): hunks_of_file for name, hunks_of_file in hunks.items()}
 
 
@@ -156,7 +172,7 @@ def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None)
         UsageError: The name is neither a file nor a revision, or the file is not a report.
     """
     if Path(name).is_file():
-        return report.read([name], partial=True)
+        return read_reports([name], partial=True)
     project = find_project(start or Path.cwd())
     commit = _commit(project, name)
     with tempfile.TemporaryDirectory() as folder:

@@ -8,10 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from pv.contract.claims import Falsifier
 from pv.contract.load import shown_path
-from pv.contract.model import Contract
-from pv.contract.names import Target, UnknownName
+from pv.contract.model import Contract, Falsifier, Target, UnknownName
 from pv.engines.replay import MAX_INLINE
 from pv.engines.trial import Code
 from pv.results import store

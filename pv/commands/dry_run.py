@@ -6,15 +6,14 @@ from pathlib import Path
 
 from pv.commands.plan import Plan, Request, plan_validation, project_of
 from pv.commands.validation.attempts import Attempt, Options, Tasks
-from pv.contract.claims import Falsifier, Run
 from pv.contract.finding import Finding, Severity
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier, Run
 from pv.engines.engine import Conditions
 from pv.engines.registry import engine_of
 from pv.errors import PvError
 from pv.linting import MUTANT_STALE, RUNNABLE
 from pv.results.dry_run import Built, DryRun
-from pv.results.shard import parse
+from pv.results.verdict import parse_shard
 from pv.source.project import Project
 from pv.workers import tasks
 from pv.workers.tasks import Body
@@ -38,7 +37,7 @@ def dry_run(
 
     The devices need not exist. Raise UsageError and ProjectError like `pv.validate`.
     """
-    part = parse(shard) if shard else None
+    part = parse_shard(shard) if shard else None
     request = Request(
         paths=paths,
         only=only,

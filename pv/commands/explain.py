@@ -1,25 +1,27 @@
 """Collect what is known about a claim, mutant or contract, without running anything."""
 
 import ast
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pv.commands.naming import same_claims, similar_suite_name
-from pv.commands.plan import check, project_of
-from pv.contract.claims import Falsifier
+from pv.commands.naming import nearest_name, same_claims, similar_suite_name
+from pv.commands.plan import Plan, Request, check, plan_validation, project_of
+from pv.commands.validation.attempts import Attempt, Options, Tasks
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.load import Loaded, load
-from pv.contract.model import Contract
-from pv.contract.mutants import Mutant
+from pv.contract.model import Contract, Falsifier, Mutant
 from pv.contract.suites import OBSERVED, suites
-from pv.contract.wording import nearest
 from pv.errors import UsageError
 from pv.mutation import score
 from pv.results import store
 from pv.results.outcome import Result
+from pv.results.reuse.cache import CacheEntry, ResultCache
+from pv.results.reuse.dependencies import EVERYTHING
 from pv.results.saved import report as saved
 from pv.results.trial import PROOFS, MutationScore, Recorded
 from pv.source.project import Project
@@ -179,10 +181,102 @@ def _hint(id_: str, loaded: Loaded) -> str:
     if refused := [finding for finding in loaded.findings if finding.severity is Severity.REFUSAL]:
         return f"a contract cannot be read: {refused[0]}"
     ids = [known_id for contract in loaded.contracts for known_id in _ids(contract)]
-    start = id_.rpartition("-")[0]
-    near = nearest(id_, [known_id for known_id in ids if start and known_id.startswith(start)] or ids)
-    if near:
+    if near := nearest_name(id_, ids):
         return f"did you mean {near!r}?"
     if shows := similar_suite_name(id_):
         return f"did you mean {shows}?"
     return f"`pv list` shows all ids, `pv lint --codes` all codes, `pv explain SUITE` a suite ({', '.join(suites())})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """The answer for one claim.
+
+    Attributes:
+        claim: The id of the claim.
+        reused: Whether a validation would reuse a cached result.
+        when: When the newest cached result was measured, "" if there is none.
+        reasons: Why the result is not reused; empty if it is.
+    """
+
+    claim: str
+    reused: bool
+    when: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+def why(names: list[str], project: Project | None = None) -> list[Why]:
+    """Return for every matching claim whether its result would be reused.
+
+    Args:
+        names: Ids of claims, or glob patterns of ids.
+        project: The project (default: that of the working directory).
+
+    Raises:
+        UsageError: A name matches no claim.
+    """
+    project = project or project_of(())
+    chosen = plan_validation(project, Request(only=names))
+    ids = [claim.id for contract in chosen.contracts for claim in contract.claims]
+    for name in names:
+        if not any(fnmatchcase(id_, name) for id_ in ids):
+            raise UsageError(f"no claim matches {name!r} (`pv list` shows all ids)")
+    with closing(ResultCache(project)) as cache:
+        return list(_answers(chosen, cache))
+
+
+def _answers(chosen: Plan, cache: ResultCache) -> Iterator[Why]:
+    tasks = Tasks(chosen.project, chosen.subjects, Options(jobs=1))
+    for contract in chosen.contracts:
+        for claim in filter(chosen.selections[contract.id].runs, contract.claims):
+            yield _why(tasks, cache, contract, claim)
+
+
+def _why(tasks: Tasks, cache: ResultCache, contract: Contract, claim: Falsifier) -> Why:
+    entry = cache.newest(claim.id)
+    if entry is None:
+        return Why(claim=claim.id, reused=False, reasons=("no usable result is cached",))
+    attempt = Attempt(contract=contract, falsifier=claim, device="cpu")
+    key = cache.key(tasks.identity(attempt, claim, tasks.cached_tasks(attempt, claim)))
+    if cache.lookup(key) is not None:
+        # The lookup makes its result the newest: it may be one of another branch than the entry above.
+        entry = cache.newest(claim.id) or entry
+        return Why(claim=claim.id, reused=True, when=_when(entry))
+    reasons = [*(f"another {name}" for name in entry.environment), *map(_describe, entry.changed)]
+    if entry.task != key and not entry.environment:
+        reasons.insert(0, "its clause in the contract, or an option of the validation")
+    return Why(claim=claim.id, reused=False, when=_when(entry), reasons=tuple(reasons) or ("its result is damaged",))
+
+
+def _when(entry: CacheEntry) -> str:
+    return datetime.fromtimestamp(entry.measured).isoformat(" ", "minutes")
+
+
+def _describe(dependency: str) -> str:
+    """Return a changed dependency in words."""
+    kind, _, rest = dependency.partition(" ")
+    file, _, function = rest.rpartition(":")
+    match kind:
+        case "function":
+            return f"{file}: the function {function}"
+        case "import":
+            return f"{rest}: code that runs when it is imported"
+        case "docs" | "shown-docs":
+            return f"{rest}: docstrings, which code reads"
+        case "constants":
+            return f"{rest}: its numbers and texts, which are tried as examples"
+        case "entry":
+            return f"{rest}: whether it exists, its kind or its size"
+        case "opened":
+            return f"{rest}: it was opened while the claim ran, by native code or by another claim"
+        case "listed":
+            return f"{rest}/: files were added or removed, and code lists this folder"
+        case "metadata":
+            return f"{rest}/: metadata of packages was added or removed"
+        case "searched":
+            return f"{json.loads(rest)[0]}/: a module of a name that code imports was added or removed"
+        case "module":
+            return f"the file that {rest} is loaded from"
+    if dependency == EVERYTHING:
+        return "a file of the project: every file counts, because it starts or shares processes"
+    return rest

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from pv.contract.names import Binding, Target, hyphen_hint
+from pv.contract.model import Binding, Target, hyphen_hint
 from pv.contract.wording import nearest
 from pv.errors import UsageError
 from pv.source import syntax

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from pv.commands.naming import contract_id
 from pv.commands.plan import check, matches, project_of
-from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Severity
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier
 from pv.errors import UsageError
 from pv.linting import RUNNABLE, SCORE_STALE
 from pv.mutation import scope, score, summary

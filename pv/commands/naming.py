@@ -12,8 +12,7 @@ from typing import Any
 
 from pv.contract.finding import Severity
 from pv.contract.load import Loaded, is_folder, load
-from pv.contract.model import Contract
-from pv.contract.names import Target, hyphen_hint
+from pv.contract.model import Contract, Target, hyphen_hint
 from pv.contract.suites import OBSERVED, suites
 from pv.contract.wording import nearest
 from pv.errors import UsageError
@@ -61,11 +60,11 @@ def similar_suite_name(name: str) -> str:
         commands |= {topic: f"`pv explain '*-{topic}-*'`" for topic in topics(suite)}
         if name.startswith(suite.claims[0].id.partition("-")[0] + "-"):
             commands |= {claim.id: f"`pv explain {claim.id}`" for claim in suite.claims}
-    near = name if name in commands else _nearest(name, list(commands))
+    near = name if name in commands else nearest_name(name, list(commands))
     return commands[near] if near else ""
 
 
-def _nearest(name: str, names: Sequence[str]) -> str:
+def nearest_name(name: str, names: Sequence[str]) -> str:
     """Return the most similar name; those that share its start up to the last hyphen are compared first."""
     start = name.rpartition("-")[0]
     return nearest(name, [candidate for candidate in names if start and candidate.startswith(start)] or names)
@@ -166,18 +165,10 @@ def _unknown(name: str, loaded: Loaded) -> UsageError:
     if os.sep in name or name.endswith((".yaml", ".yml")):
         return UsageError(f"no such file or folder: {name}; name a contract file or a folder of contracts")
     contracts = [contract.id for contract in loaded.contracts]
-    near = nearest(name, contracts) or _nearest_claim(
-        name, [c.id for contract in loaded.contracts for c in contract.claims]
-    )
+    near = nearest(name, contracts) or nearest_name(name, [c.id for one in loaded.contracts for c in one.claims])
     start = "`pv list` shows all ids" if contracts else "the project has no contracts, `pv new` writes a first one"
     hint = suite_hint(name) or (f"did you mean {near!r}?" if near else start)
     return UsageError(f"no such file, folder, contract or claim: {name}; {hint}")
-
-
-def _nearest_claim(name: str, claims: Sequence[str]) -> str:
-    """Return the most similar claim; those that share the start of the name are compared first."""
-    start = name.rpartition("-")[0]
-    return nearest(name, [id_ for id_ in claims if start and id_.startswith(start)] or list(claims))
 
 
 def target_of(text: str, hint: str = "") -> Target:

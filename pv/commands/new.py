@@ -11,7 +11,7 @@ from string import Template
 
 from pv.commands.function_under_contract import FunctionUnderContract, Parameter, formula, read_function
 from pv.contract.load import load, load_as, schema, shown_path
-from pv.contract.names import Target
+from pv.contract.model import Target
 from pv.errors import UsageError
 from pv.source.project import Project, find_project
 

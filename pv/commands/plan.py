@@ -10,8 +10,7 @@ from pathlib import Path
 from pv.commands.naming import claim_hint, must_be_installed, resolve_names, resolve_subject, target_of
 from pv.contract.finding import Finding, Severity
 from pv.contract.load import Loaded, is_folder, load
-from pv.contract.model import Contract
-from pv.contract.names import Target
+from pv.contract.model import Contract, Target
 from pv.contract.suites import applied, is_suite
 from pv.contract.wording import FEW, listed
 from pv.engines.registry import engine_of
@@ -19,7 +18,7 @@ from pv.engines.replay import refuse_form
 from pv.errors import UsageError
 from pv.linting import RUNNABLE, lint
 from pv.results.outcome import Selection
-from pv.results.shard import Shard
+from pv.results.verdict import Shard
 from pv.source.project import Project, find_project
 
 DEVICES = ("cpu", "cuda")

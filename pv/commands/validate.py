@@ -18,17 +18,15 @@ from pv.commands.plan import DEVICES, Plan, Request, plan_validation, project_of
 from pv.commands.validation.attempts import Options
 from pv.commands.validation.trials import Trials
 from pv.contract.finding import Finding
-from pv.contract.model import Contract
-from pv.contract.names import Target
+from pv.contract.model import Contract, Target
 from pv.engines.replay import read as read_example
 from pv.errors import PvError
 from pv.linting import MUTANT_STALE
 from pv.mutation import score
 from pv.results import store, worktree
 from pv.results.reuse.cache import ResultCache
-from pv.results.shard import parse
 from pv.results.trial import PROOFS, Evidence, Recorded
-from pv.results.verdict import ContractVerdict, Report, Status, decide
+from pv.results.verdict import ContractVerdict, Report, Status, decide, parse_shard
 from pv.source.project import Project, is_shipped
 from pv.source.resolve import Unbound, source, target_file
 from pv.workers import tasks
@@ -105,7 +103,7 @@ def validate(
     """
     refuse_optimized()
     named = Request(paths=paths, only=only, contracts=contracts, devices=devices, subjects=subjects or {})
-    selected = replace(named, require=frozenset(require), shard=parse(shard) if shard else None)
+    selected = replace(named, require=frozenset(require), shard=parse_shard(shard) if shard else None)
     tried = replace(selected, jobs=jobs, examples=examples, seed=seed, mutants=mutants, replay=read_example(replay))
     reused = reuse and not (record or replay)
     request = replace(tried, record=record, reuse=reused)

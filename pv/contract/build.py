@@ -11,11 +11,23 @@ from typing import Any, get_args, get_origin
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, override
 
-from pv.contract.claims import Falsifier, Harness, Run
 from pv.contract.finding import Location
-from pv.contract.model import Contract, Gate, NotClaimed
-from pv.contract.mutants import Edit, Equivalent, Mutant, MutationScope, Name, Swap
-from pv.contract.names import Binding, Target
+from pv.contract.model import (
+    Binding,
+    Contract,
+    Edit,
+    Equivalent,
+    Falsifier,
+    Gate,
+    Harness,
+    Mutant,
+    MutationScope,
+    Name,
+    NotClaimed,
+    Run,
+    Swap,
+    Target,
+)
 from pv.contract.strict_yaml import Node
 
 Fields = dict[str, Any]
@@ -154,7 +166,7 @@ FORMS: Mapping[type, Callable[[Node], Fields]] = {
 """Functions that collect the fields of a class, if these are not the keys of one mapping."""
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return value.plain() if isinstance(value, Node) else value
 
 
@@ -162,8 +174,8 @@ def _items(value: Any) -> list[Any]:
     return value.items() if isinstance(value, Node) else list(value)
 
 
-def _origin(kind: Any) -> Any:
-    return get_origin(kind)
+def _origin(kind: object) -> object:
+    return get_origin(kind)  # its stub has no union or mapping
 
 
 Hook = Callable[[Any, Any], Any]
@@ -177,12 +189,12 @@ def _model_hook(cls: type) -> Hook:
     return lambda value, _: structure(form(value) if isinstance(value, Node) else value, cls)
 
 
-def _tuple_hook(kind: Any) -> Hook:
+def _tuple_hook(kind: type) -> Hook:
     item_type = get_args(kind)[0]
     return lambda value, _: tuple(_converter.structure(item, item_type) for item in _items(value))
 
 
-def _selection(value: Any, _: Any) -> frozenset[str] | None:
+def _selection(value: object, _: object) -> frozenset[str] | None:
     """Return the ids that are required; None for `all`."""
     ids = _plain(value)
     return None if ids is None or isinstance(ids, str) else frozenset(ids)

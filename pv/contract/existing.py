@@ -10,9 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from pv.contract.claims import Equation, Falsifier, Harness, Obligation
 from pv.contract.finding import Finding, notice
-from pv.contract.model import Contract, Gate
+from pv.contract.model import Contract, Equation, Falsifier, Gate, Harness, Obligation
 from pv.contract.strict_yaml import Node
 
 # The keys that the format defines, by the path of their mapping. pv reads some of them; the others are documentation.

@@ -14,8 +14,7 @@ from pv.contract import build as strict
 from pv.contract import existing
 from pv.contract.check import check, schema
 from pv.contract.finding import Finding, Severity, refusal
-from pv.contract.model import Contract
-from pv.contract.mutants import Name
+from pv.contract.model import Contract, Name
 from pv.contract.strict_yaml import Node, Refused, parse
 from pv.contract.suites import ALL, OBSERVED, adapter_suites, join_observed, join_suite, suites
 from pv.contract.wording import did_you_mean

@@ -1,14 +1,278 @@
-"""The dataclass `Contract`, its gate, its waivers and its other subjects, as read from YAML, with locations."""
+"""The model of a contract, as read from YAML: names of code, mutants, claims, gate, waivers, and the contract."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, NoReturn
 
-from pv.contract.claims import Equation, Falsifier, Harness, Obligation, Run
 from pv.contract.finding import Location
-from pv.contract.mutants import NO_SCOPE, Equivalent, Mutant, MutationScope, Name
-from pv.contract.names import Target, UnknownName
+
+
+class UnknownName(LookupError):
+    """A claim refers to a run or mutant that its contract does not declare."""
+
+
+def hyphen_hint(name: str) -> str:
+    """Return a hint for the name of code that cannot be imported because of a hyphen; "" for any other name."""
+    return f"Python names have no '-': rename it, such as to {name.replace('-', '_')!r}" if "-" in name else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """`path/to/file.py::name`: a function in a file of the project."""
+
+    file: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.file}::{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`module` or `module:attribute`: code under contract, or what replaces it."""
+
+    module: str
+    attribute: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.attribute}" if self.attribute else self.module
+
+    def inside(self, module: Any) -> Any:
+        """Return the object of this target; `module` is the imported module. Raise AttributeError."""
+        value = module  # step by step, since `getattr` takes no dotted name
+        for part in self.attribute.split(".") if self.attribute else ():
+            value = getattr(value, part)
+        return value
+
+    @classmethod
+    def parse(cls, text: str) -> "Target":
+        """Return the target that `module` or `module:attribute` names."""
+        module, _, attribute = text.partition(":")
+        return cls(module, attribute)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """The replacement of one expression or several statements in one function.
+
+    occurrence: the index of the occurrence of `find` that is replaced; None if `find` must occur exactly once.
+    """
+
+    function: Target
+    find: str
+    replace: str
+    occurrence: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swap:
+    """The replacement of an object by another one."""
+
+    object: Target
+    replacement: Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """A fault that a falsifier must detect.
+
+    seen_in: where the fault occurred in real code, "" if unknown. killed_by: claims that must detect it too, by their
+    ids in the contract's suite.
+    """
+
+    id: str
+    fault: str
+    change: Edit | Swap
+    location: Location
+    seen_in: str = ""
+    killed_by: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """Return the module that the mutant changes."""
+        return self.change.function.module if isinstance(self.change, Edit) else self.change.object.module
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equivalent:
+    """A generated mutant that the author declares equivalent, with the reason. It is counted separately."""
+
+    change: Edit
+    reason: str
+    location: Location
+
+
+OWN_FILE = ".__init__"
+"""The suffix that restricts the name of a package to its `__init__.py`, without the modules of the package."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """A name in a contract, with its location."""
+
+    text: str
+    location: Location
+
+    def holds(self, function: str) -> bool:
+        """Return whether the function `module:qualified.name` is in the module or package of this name."""
+        module = function.partition(":")[0]
+        if self.text.endswith(OWN_FILE):
+            return module == self.text.removesuffix(OWN_FILE)
+        return f"{module}.".startswith(f"{self.text}.")  # with dots: the package `a.b` does not hold the module `a.bc`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutationScope:
+    """The modules and packages whose generated mutants make up a contract's mutation score.
+
+    judges: ids of other contracts, whose falsifiers judge these mutants too.
+    """
+
+    modules: tuple[Name, ...] = ()
+    judges: tuple[Name, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the modules and packages."""
+        return tuple(module.text for module in self.modules)
+
+    @property
+    def judge_ids(self) -> tuple[str, ...]:
+        """Return the ids of the judges."""
+        return tuple(judge.text for judge in self.judges)
+
+    def holds(self, function: str) -> bool:
+        """Return whether the function `module:qualified.name` is in one of the modules and packages."""
+        return any(module.holds(function) for module in self.modules)
+
+
+NO_SCOPE = MutationScope()
+"""The scope of a contract without `mutation_scope`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equation:
+    """A formula for people, one that `pv` evaluates, or both.
+
+    executable: the keys that `pv` evaluates (`expression`, `domain`, ...), as read. texts: for the path of every such
+    key, the function from a line and column of its text, from 1, to a location in the file.
+    """
+
+    name: str
+    location: Location
+    formula: str = ""
+    unit: str = ""
+    description: str = ""
+    source: str = ""
+    executable: Mapping[str, Any] = field(default_factory=dict)
+    texts: Mapping[str, Callable[[int, int], Location]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obligation:
+    """A statement in words that a contract has to fulfil, which falsifiers refer to by its id."""
+
+    id: str
+    statement: str
+    location: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Falsifier:
+    """A claim and the attack on it. Its engine (`pv.engines.registry`) decides how it is tried.
+
+    test: the function that attacks the claim, None for claims of other engines. kills: the ids of the mutants that the
+    attack must detect. run: the name of the run whose record it reads. limit_s: in seconds. places: the locations of
+    its keys and items.
+    """
+
+    id: str
+    rule: str
+    prediction: str
+    if_fails: str
+    location: Location
+    test: Binding | None = None
+    obligation: str | None = None
+    equation: str | None = None
+    subject: Target | None = None
+    devices: tuple[str, ...] = ("cpu",)
+    kills: tuple[str, ...] = ()
+    run: str | None = None
+    examples: int = 100
+    limit_s: float = 60.0
+    places: Mapping[str, Location] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The keys without a field, as read; only the claim's engine reads them."""
+
+    @property
+    def guess(self) -> str:
+        """Return `if_fails` as reports show it. It is the author's guess, which no engine has checked."""
+        return f"if this fails: {self.if_fails}" if self.if_fails else ""
+
+    @property
+    def is_of_script(self) -> bool:
+        """Return whether `pv check -- COMMAND` made this claim for a script, without a contract of a user."""
+        return "observed" in self.options and self.run is None
+
+    def at(self, key: str) -> Location:
+        """Return the location of `key` in the YAML (`kills/0` for an item), or of the clause itself."""
+        return self.places.get(key, self.location)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harness(Falsifier):
+    """A predicate over a bounded box, to be proved.
+
+    test: the predicate. bounds, requires: the box, in the syntax of `pv.contract.bounds`. engine: `exhaustive`,
+    `symbolic` or `both`; "" for the engine that fits the size of the box.
+    """
+
+    prediction: str = ""
+    bounds: Mapping[str, str] = field(default_factory=dict)
+    requires: str = ""
+    engine: str = ""
+
+    @property
+    def whole_limit_s(self) -> float:
+        """Return the sum of the limits of all its engines, in seconds."""
+        return self.limit_s * (2 if self.engine == "both" else 1)
+
+    @property
+    def box(self) -> str:
+        """Return the box as reports show it."""
+        bounds = "; ".join(f"{name} {bound}" for name, bound in self.bounds.items())
+        return f"{bounds}, where {self.requires}" if self.requires else bounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One named configuration of the subject, executed once per device and subject.
+
+    callable: the function that executes the run; None for a run with a `command`. environment: the variables that the
+    command gets besides the worker's. claims: the claims of `training-run` about the observed command, or the single
+    name `all`. arguments: what the function or command is called with. small: the arguments with mutants, None if the
+    run has none.
+    """
+
+    name: str
+    location: Location
+    callable: Binding | None = None
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[Name, ...] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    small: Mapping[str, Any] | None = None
+    subject: Target | None = None
+    limit_s: float = 120.0
+
+    @property
+    def target(self) -> str:
+        """Return the function that is executed, or the command with its variables, as text."""
+        if self.callable is not None:
+            return str(self.callable)
+        return shlex.join([*(f"{name}={value}" for name, value in self.environment.items()), *self.command])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pv.contract.model import Contract
-from pv.contract.mutants import Name
+from pv.contract.model import Contract, Name
 
 REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
 NOT_IN_LANGUAGE = "tolerance"
@@ -92,7 +91,7 @@ def _texts(keys: Keys) -> Iterator[tuple[str, str]]:
     for key, value in keys.items():
         if key == NOT_IN_LANGUAGE:
             continue
-        parts: dict[str, Any] = {key: value}
+        parts: dict[str, object] = {key: value}
         if isinstance(value, Mapping):
             parts = {f"{key}/{name}": item for name, item in value.items()}
         elif isinstance(value, list):
@@ -106,7 +105,7 @@ def _replace_in_keys(keys: Keys, texts: Mapping[str, str]) -> Keys:
     }
 
 
-def _replace_in_value(key: str, value: Any, texts: Mapping[str, str]) -> Any:
+def _replace_in_value(key: str, value: object, texts: Mapping[str, str]) -> object:
     if isinstance(value, Mapping):
         return {name: _replace_in_value(key, item, texts) for name, item in value.items()}
     if isinstance(value, list):

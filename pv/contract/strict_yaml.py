@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -26,7 +26,7 @@ _HEX_OR_OCTAL = re.compile(r"0x[0-9a-fA-F]{1,400}|0o[0-7]{1,400}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _QUOTE = "check the indentation of this line, and quote a value that has ': ', ' #', or inside [ ] or { } a comma"
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-_WORDS: dict[str, Any] = {
+_WORDS: dict[str, bool | float | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -172,7 +172,7 @@ class _Builder:
         self._open: list[tuple[Node, list[Node]]] = []
         self._nodes = 0
 
-    def add(self, event: Any) -> None:
+    def add(self, event: yaml.Event) -> None:
         """Add the next event of the parser. Raise Refused."""
         if isinstance(event, yaml.AliasEvent):
             self._refuse("PV004", event, f"unsupported alias *{event.anchor}", "write out the value")
@@ -183,12 +183,12 @@ class _Builder:
         if isinstance(event, yaml.ScalarEvent):
             self._add(Node(self._location(event), _scalar(event), event.value, inside=self._inside(event)))
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            empty: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+            empty: dict[str, Node] | list[Node] = {} if isinstance(event, yaml.MappingStartEvent) else []
             self._open.append((Node(self._location(event), empty), []))
         elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
             self._close()
 
-    def _check(self, event: Any) -> None:
+    def _check(self, event: yaml.NodeEvent) -> None:
         self._nodes += 1
         if event.anchor:
             self._refuse("PV004", event, f"unsupported anchor &{event.anchor}", "write out the value in each place")
@@ -247,11 +247,11 @@ class _Builder:
     def _location(self, event: Any) -> Location:
         return Location(self.path, event.start_mark.line + 1, event.start_mark.column + 1)
 
-    def _refuse(self, code: str, event: Any, message: str, hint: str) -> None:
+    def _refuse(self, code: str, event: yaml.Event, message: str, hint: str) -> NoReturn:
         raise Refused(refusal(code, self._location(event), message, hint))
 
 
-def _scalar(event: Any) -> Any:
+def _scalar(event: yaml.ScalarEvent) -> bool | int | float | str | None:
     """Return the value of a scalar by the YAML 1.2 core schema; quoted and block scalars are strings."""
     text: str = event.value
     if event.style:

@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pv.contract import plugins
-from pv.contract.claims import Falsifier
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier
 from pv.errors import PluginError
 
 OBSERVED = "training-run"

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pv.contract.claims import Falsifier
-from pv.contract.names import Binding, Target
+from pv.contract.model import Binding, Falsifier, Target
 from pv.source import resolve
 from pv.source.imports import Imports
 from pv.source.project import Project

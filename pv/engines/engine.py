@@ -12,9 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from pv.contract.claims import Falsifier, Run
-from pv.contract.model import Contract
-from pv.contract.mutants import Mutant
+from pv.contract.model import Contract, Falsifier, Mutant, Run
 from pv.contract.wording import count
 from pv.engines.code import Code, Function
 from pv.engines.failures import FailureClassifier

@@ -1,18 +1,51 @@
 """The engines: those of `pv`, and those of other packages by the entry points `pv.engines`."""
 
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 from pv.contract import plugins
-from pv.contract.claims import Falsifier
-from pv.engines.engine import Engine
+from pv.contract.model import Contract, Falsifier, Harness
+from pv.engines.code import Code
+from pv.engines.engine import Conditions, Engine, Worker
 from pv.engines.equation.engine import EquationEngine
 from pv.engines.harness.engine import HarnessEngine
 from pv.engines.property.engine import PropertyEngine
-from pv.engines.prose import ProseEngine, ProseHarnessEngine
 from pv.engines.run.engine import ObservedEngine, RunEngine
 from pv.engines.suite.engine import SuiteEngine
 from pv.errors import PluginError
+
+
+class ProseEngine(Engine[None]):
+    """Counts a falsifier that no engine can try."""
+
+    name = "prose"
+    section = "falsifiers"
+    payload_type = type(None)
+    bound = False
+
+    def takes(self, claim: Falsifier) -> bool:
+        return True
+
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> NoReturn:
+        raise ValueError(f"{claim.id} is not bound: its test is prose")
+
+    def attack(self, payload: None, worker: Worker) -> dict[str, object]:
+        raise TypeError("prose cannot be tried")
+
+    def binding(self, claim: Falsifier) -> str:
+        return "unbound: its test is prose"
+
+
+class ProseHarnessEngine(ProseEngine):
+    """Counts a harness that no engine can prove."""
+
+    name = "prose harness"
+    section = "harnesses"
+    proves = True
+
+    def takes(self, claim: Falsifier) -> bool:
+        return isinstance(claim, Harness) and claim.test is None
+
 
 __all__ = ["engine_named", "engine_of", "engines"]
 

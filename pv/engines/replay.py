@@ -10,7 +10,7 @@ from reprlib import repr as short
 from typing import Any
 
 from pv.contract.bounds import Box, box
-from pv.contract.claims import Harness
+from pv.contract.model import Harness
 from pv.contract.wording import nearest
 from pv.engines.encoding import decode
 from pv.errors import UsageError
@@ -46,7 +46,7 @@ def _is_object(replay: str) -> bool:
         return False
 
 
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
     if twice:
         names = ", ".join(map(short, twice[:MAX_FAULTS]))
@@ -54,7 +54,7 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def point(replay: str) -> Mapping[str, Any] | None:
+def point(replay: str) -> Mapping[str, object] | None:
     """Return the point to replay; None if nothing is replayed."""
     return dict(json.loads(replay)) if replay else None
 

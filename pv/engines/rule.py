@@ -9,8 +9,7 @@ from types import ModuleType
 
 from pv.contract.codes import Code
 from pv.contract.finding import Finding, Location, error
-from pv.contract.model import Contract
-from pv.contract.names import Target
+from pv.contract.model import Contract, Target
 from pv.contract.wording import did_you_mean
 from pv.source.imports import Imports
 from pv.source.project import Project

@@ -5,8 +5,7 @@ Without importing torch, so that `pv lint` can use them:
 language     the grammar of expressions, and refusals with position and hint
 domain       the variables and their bounds
 call         how the code is called and what it returns: `implemented_by`, `returns`
-definition   one parsed equation, with its accuracy and checks
-parse        YAML keys to definitions, and their type check
+parse        YAML keys to definitions of equations, with accuracy and checks, and their type check
 interpret    the rules of axes and types, the functions of the language, and the interpreter
 mutants      equations with one symbol replaced
 formats      equations for people, as text or LaTeX

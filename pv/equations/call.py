@@ -27,7 +27,7 @@ OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 ARGUMENT = "a variable, a literal, arithmetic, [a, b], (a, b), {'key': a} or zip(a, b)"
 
-Watch = Callable[[str, Any], None]
+Watch = Callable[[str, object], None]
 """Called with the text and the value of every argument, before the code gets it."""
 
 
@@ -63,7 +63,7 @@ class Call:
         """
         return _object(self.node, subject, values, watch)
 
-    def written(self, values: Mapping[str, object], show: Callable[[Any], str]) -> str:
+    def written(self, values: Mapping[str, object], show: Callable[[object], str]) -> str:
         """Return the text of the call with values in place of variables.
 
         An argument whose text has more than `MAX_VALUE` characters stays an expression.
@@ -250,7 +250,7 @@ def _argument(node: ast.expr, values: Mapping[str, object]) -> Any:
             raise AssertionError(f"parse_call must refuse {ast.dump(node)}")
 
 
-NO_ARRAYS: Mapping[str, Any] = {}
+NO_ARRAYS: Mapping[str, object] = {}
 _RETURNS_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _RETURNS_NODES = (
     *(ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Tuple),

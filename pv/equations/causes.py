@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeGuard
 
 from pv.contract.wording import listed
 from pv.equations.arrays import Tensor, torch
@@ -32,11 +32,11 @@ def cause(actual: Tensor, expected: Tensor, allowed: Tensor, axes: Sequence[str]
     return next(texts, "") or _order(actual, expected, allowed, names) or _places(actual, expected, allowed, names)
 
 
-def between(left: Any, right: Any) -> str:
+def between(left: object, right: object) -> str:
     """Return how the first of two tensors, or two mappings of tensors, differs from the second; "" if unclear."""
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         return "; ".join(_of_names(left, right))
-    if not _real(left, right):
+    if not (_is_real(left) and _is_real(right)):
         return ""
     if left.shape != right.shape:
         return f"shapes {list(left.shape)} and {list(right.shape)}"
@@ -44,9 +44,9 @@ def between(left: Any, right: Any) -> str:
     return cause(actual, expected, torch.full_like(expected, CLOSE * _largest(expected)))
 
 
-def furthest(left: Any, right: Any) -> str:
+def furthest(left: object, right: object) -> str:
     """Return the elements of two tensors of one shape where they differ most; "" if there are none."""
-    if not _real(left, right) or left.shape != right.shape or not left.dim() or not left.numel():
+    if not (_is_real(left) and _is_real(right)) or left.shape != right.shape or not left.dim() or not left.numel():
         return ""
     actual, expected = (tensor.detach().cpu().double() for tensor in (left, right))
     # NaN against a number is the largest difference there is.
@@ -55,11 +55,11 @@ def furthest(left: Any, right: Any) -> str:
     return f"at {place} it is {actual[tuple(place)]:.7g}, expected {expected[tuple(place)]:.7g}"
 
 
-def _real(*values: Any) -> bool:
-    return all(isinstance(value, Tensor) and not value.is_complex() for value in values)
+def _is_real(value: object) -> TypeGuard[Tensor]:
+    return isinstance(value, Tensor) and not value.is_complex()
 
 
-def _of_names(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> Iterator[str]:
+def _of_names(left: Mapping[str, object], right: Mapping[str, object]) -> Iterator[str]:
     """Yield the names that only one mapping has, then the shared names that differ, with a common cause."""
     for side, names in (
         ("first", [n for n in left if n not in right]),
@@ -67,12 +67,16 @@ def _of_names(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> Iterator[str
     ):
         if names:
             yield f"only in the {side}: {listed(names)}"
-    tensors = [name for name in left if isinstance(left[name], Tensor) and isinstance(right.get(name), Tensor)]
-    apart = [name for name in tensors if not _equal(left[name], right[name])]
+    tensors = {
+        name: (one, other)
+        for name, one in left.items()
+        if isinstance(one, Tensor) and isinstance(other := right.get(name), Tensor)
+    }
+    apart = {name: pair for name, pair in tensors.items() if not _equal(*pair)}
     if apart:
-        causes = {between(left[name], right[name]) for name in apart}
+        causes = {between(*pair) for pair in apart.values()}
         why = f": {causes.pop()}" if len(causes) == 1 and any(causes) else ""
-        yield f"{len(apart)} of {len(tensors)} differ: {listed(apart)}{why}"
+        yield f"{len(apart)} of {len(tensors)} differ: {listed([*apart])}{why}"
 
 
 def _equal(left: Tensor, right: Tensor) -> bool:

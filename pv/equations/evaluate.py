@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from pv.equations.arrays import Tensor, torch
 from pv.equations.call import Call
-from pv.equations.definition import UNITS, Accuracy, Checks, Definition, Derivative
 from pv.equations.domain import Kind, Variable, axis_bounds
 from pv.equations.examples import Example
 from pv.equations.interpret import Axes, Callee, Interpreter, Value, variable_value
 from pv.equations.language import Formula, Line
+from pv.equations.parse import UNITS, Accuracy, Checks, Definition, Derivative
 from pv.equations.tensors import F64, Tensors
 
 RUNS = 8

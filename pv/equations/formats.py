@@ -8,8 +8,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 
-from pv.equations.definition import Definition
 from pv.equations.language import REDUCTIONS, Formula
+from pv.equations.parse import Definition
 
 
 def text(equation: Definition, unit: str) -> Iterator[str]:

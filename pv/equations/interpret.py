@@ -4,13 +4,12 @@ A value has named axes, a type, and a content. The algebra computes contents: wi
 type-checked, without torch; with `Tensors` (see `tensors`) it is evaluated. Operands are broadcast by the names of
 their axes: a result has the union of the axes of its operands.
 
-The parts below, in order: values and algebras, the rules of axes and types, the functions of the language, the
-interpreter.
+The parts below, in order: values and algebras, the interpreter with its rules of axes and types, and the functions of
+the language.
 """
 
 import ast
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -115,20 +114,59 @@ def variable_value(variable: Variable, content: C) -> Value[C]:
     return Value(variable.axes, value_type(variable), content, variable.of)
 
 
-class AxisRules(ABC, Generic[C]):
-    """Evaluation of the operands of one formula, checked for axes and types.
+def format_axes(axes: Axes) -> str:
+    """Return axes as they are written, such as `[B,T]`."""
+    return f"[{','.join(axes)}]"
 
-    environment: the values of names. sizes: the largest size of each axis.
+
+# The longest chain of equations that call each other.
+MAX_CALLS = 8
+_ARITHMETIC = {
+    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
+    ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.Pow: "power",
+}  # fmt: skip
+_COMPARISONS = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
+
+
+class Interpreter(Generic[C]):
+    """The interpretation of one formula, checked for axes and types.
+
+    Args:
+        formula: The formula.
+        environment: The values of names.
+        sizes: The largest size of each axis.
+        algebra: Computes the contents of values.
+        callees: The equations that it may call, by name.
+        calling: The names of the equations that are being interpreted, the outermost first.
     """
 
     def __init__(
-        self, formula: Formula, environment: Mapping[str, Value[C]], sizes: Mapping[str, int], algebra: Algebra[C]
+        self,
+        formula: Formula,
+        environment: Mapping[str, Value[C]],
+        sizes: Mapping[str, int],
+        algebra: Algebra[C],
+        callees: Mapping[str, Callee],
+        calling: tuple[str, ...] = (),
     ) -> None:
         self.formula, self.environment, self.sizes, self.algebra = formula, dict(environment), sizes, algebra
+        self.callees, self.calling = callees, calling
 
-    @abstractmethod
+    def values(self) -> tuple[Value[C], ...]:
+        """Return the values of the last line. Raise `Refusal` if axes or types do not fit."""
+        for line in self.formula.lines[:-1]:
+            if line.name in self.sizes:
+                raise self.refuse(f"{line.name!r} is already the name of an axis", line.value, "choose another name")
+            # A line may use the lines above it: their values join the variables.
+            self.environment[line.name] = self.value(line.value)
+        last = self.formula.lines[-1].value
+        return tuple(self.value(part) for part in (last.elts if isinstance(last, ast.Tuple) else [last]))
+
     def value(self, node: ast.expr) -> Value[C]:
         """Return the value of one expression. Raise `Refusal` if its axes or types do not fit."""
+        # The parser admits only nodes that have a method here: ast.BinOp is `_binop`.
+        visit: Callable[[Any], Value[C]] = getattr(self, f"_{type(node).__name__.lower()}")
+        return visit(node)
 
     def refuse(self, message: str, node: ast.AST, hint: str = "") -> Refusal:
         """Return a refusal at the position of a node."""
@@ -217,183 +255,6 @@ class AxisRules(ABC, Generic[C]):
         if name.id not in value.axes:
             raise self.refuse(f"unknown axis {name.id} in {format_axes(value.axes)}", name)
         return name.id
-
-
-def format_axes(axes: Axes) -> str:
-    """Return axes as they are written, such as `[B,T]`."""
-    return f"[{','.join(axes)}]"
-
-
-_OF_CONDITIONS = frozenset({"any", "all", "count"})
-_DIMENSIONS = frozenset({"dim", "axis", "keepdim", "keepdims"})
-
-
-def apply_function(rules: AxisRules[C], name: str, node: ast.Call) -> Value[C]:
-    """Return the value of a call of one of the language's functions.
-
-    Args:
-        rules: The interpreter, which evaluates the arguments.
-        name: The name of the function, one of `FUNCTIONS`.
-        node: The call.
-
-    Returns:
-        The value, with its axes and type.
-
-    Raises:
-        Refusal: The number, types or axes of the arguments do not fit.
-    """
-    if name in ELEMENTWISE:
-        _check_arity(rules, name, node, ELEMENTWISE[name])
-        return rules.elementwise(name, [rules.number(argument) for argument in node.args], node)
-    if name in REDUCTIONS:
-        return _reduction(rules, name, node)
-    if name in ALONG:
-        return _along(rules, name, node)
-    function: Callable[[AxisRules[C], ast.Call], Value[C]] = _OTHERS[name]
-    return function(rules, node)
-
-
-def _check_arity(rules: AxisRules[C], name: str, node: ast.Call, arity: int) -> None:
-    if node.keywords:
-        raise rules.refuse(f"{name} accepts no keywords", node)
-    if len(node.args) != arity:
-        raise rules.refuse(f"{name} takes {count(arity, 'argument')}, got {len(node.args)}", node)
-
-
-def _over(rules: AxisRules[C], name: str, node: ast.Call) -> tuple[Value[C], Axes]:
-    """Return the value of the first argument, and the axes that the other arguments name."""
-    if not node.args:
-        raise rules.refuse(f"missing argument: expected `{name}(x, AXIS)`", node)
-    # any, all and count take conditions; a number there is a forgotten comparison.
-    value = (rules.condition if name in _OF_CONDITIONS else rules.number)(node.args[0])
-    return value, rules.axes(value, node.args[1:], node, name)
-
-
-def _over_one(rules: AxisRules[C], name: str, node: ast.Call) -> tuple[Value[C], str]:
-    if node.keywords:
-        hint = f"name the axis: `{name}(x, D)`" if {keyword.arg for keyword in node.keywords} & _DIMENSIONS else ""
-        raise rules.refuse(f"{name} accepts no keywords", node, hint)
-    value, axes = _over(rules, name, node)
-    if len(axes) != 1:
-        raise rules.refuse(f"{name} takes one axis, got {len(axes)}", node)
-    return value, axes[0]
-
-
-def _reduction(rules: AxisRules[C], name: str, node: ast.Call) -> Value[C]:
-    value, axes = _over(rules, name, node)
-    where = _where_keyword(rules, name, node)
-    if where is not None:
-        union = rules.union(node, value.axes, where.axes)
-        # The mask may have axes that the value lacks: then the value is repeated along these first.
-        if union != value.axes:
-            value = Value(union, value.type, rules.algebra.align(value, union))
-    places = [value.axes.index(axis) for axis in axes]
-    mask = rules.algebra.align(where, value.axes) if where is not None else None
-    kind = ValueType.CONDITION if name in ("any", "all") else ValueType.NUMBER
-    return Value(_without(value.axes, *axes), kind, rules.algebra.reduce(name, value.content, places, mask))
-
-
-def _where_keyword(rules: AxisRules[C], name: str, node: ast.Call) -> Value[C] | None:
-    extra = [keyword.arg for keyword in node.keywords if keyword.arg != "where"]
-    if extra or len(node.keywords) > 1:
-        hint = f"name the axis: `{name}(x, D)`" if set(extra) & _DIMENSIONS else ""
-        raise rules.refuse(f"{name} accepts only the keyword `where`, once", node, hint)
-    return rules.condition(node.keywords[0].value) if node.keywords else None
-
-
-def _along(rules: AxisRules[C], name: str, node: ast.Call) -> Value[C]:
-    value, axis = _over_one(rules, name, node)
-    return Value(value.axes, ValueType.NUMBER, rules.algebra.along(name, value.content, value.axes.index(axis)))
-
-
-def _where_function(rules: AxisRules[C], node: ast.Call) -> Value[C]:
-    _check_arity(rules, "where", node, 3)
-    return rules.choose(node.args[0], node.args[1], node.args[2], node)
-
-
-def _one_hot(rules: AxisRules[C], node: ast.Call) -> Value[C]:
-    _check_arity(rules, "one_hot", node, 1)
-    value = rules.value(node.args[0])
-    if value.type is not ValueType.INDEX or value.of is None:
-        raise rules.refuse(f"one_hot takes an index, got {value.type.with_article}", node.args[0])
-    # The new axis would be a second one of the same name, which broadcasting could not tell from the first.
-    if value.of in value.axes:
-        raise rules.refuse(f"one_hot cannot add axis {value.of}: the index already has it", node.args[0])
-    axes = rules.union(node, value.axes, (value.of,))
-    return Value(axes, ValueType.NUMBER, rules.algebra.one_hot(value.content, value.of))
-
-
-def _argmax(rules: AxisRules[C], node: ast.Call) -> Value[C]:
-    value, axis = _over_one(rules, "argmax", node)
-    content = rules.algebra.argmax(value.content, value.axes.index(axis))
-    return Value(_without(value.axes, axis), ValueType.INDEX, content, axis)
-
-
-def _top(rules: AxisRules[C], node: ast.Call) -> Value[C]:
-    _check_arity(rules, "top", node, 3)
-    value = rules.number(node.args[0])
-    axis, count = rules.axis(node.args[1], value), node.args[2]
-    # The size of the result must be declared, so that its axis has a name and a bound.
-    if not isinstance(count, ast.Name) or count.id not in rules.sizes or count.id in value.axes:
-        raise rules.refuse("top takes a size as third argument, such as K", count)
-    content = rules.algebra.top(value.content, value.axes.index(axis), count.id)
-    return Value((*_without(value.axes, axis), count.id), ValueType.INDEX, content, axis)
-
-
-def _without(axes: Axes, *removed: str) -> Axes:
-    return tuple(axis for axis in axes if axis not in removed)
-
-
-_OTHERS: Mapping[str, Callable[[AxisRules[Any], ast.Call], Value[Any]]] = {
-    "where": _where_function,
-    "one_hot": _one_hot,
-    "argmax": _argmax,
-    "top": _top,
-}
-
-
-# The longest chain of equations that call each other.
-MAX_CALLS = 8
-_ARITHMETIC = {
-    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
-    ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.Pow: "power",
-}  # fmt: skip
-_COMPARISONS = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
-
-
-class Interpreter(AxisRules[C]):
-    """The interpretation of one formula.
-
-    callees: the equations that it may call, by name. calling: the names of the equations that are being interpreted,
-    the outermost first.
-    """
-
-    def __init__(
-        self,
-        formula: Formula,
-        environment: Mapping[str, Value[C]],
-        sizes: Mapping[str, int],
-        algebra: Algebra[C],
-        callees: Mapping[str, Callee],
-        calling: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(formula, environment, sizes, algebra)
-        self.callees, self.calling = callees, calling
-
-    def values(self) -> tuple[Value[C], ...]:
-        """Return the values of the last line. Raise `Refusal` if axes or types do not fit."""
-        for line in self.formula.lines[:-1]:
-            if line.name in self.sizes:
-                raise self.refuse(f"{line.name!r} is already the name of an axis", line.value, "choose another name")
-            # A line may use the lines above it: their values join the variables.
-            self.environment[line.name] = self.value(line.value)
-        last = self.formula.lines[-1].value
-        return tuple(self.value(part) for part in (last.elts if isinstance(last, ast.Tuple) else [last]))
-
-    def value(self, node: ast.expr) -> Value[C]:
-        # The parser admits only nodes that have a method here: ast.BinOp is `_binop`.
-        visit: Callable[[Any], Value[C]] = getattr(self, f"_{type(node).__name__.lower()}")
-        return visit(node)
 
     def _constant(self, node: ast.Constant) -> Value[C]:
         assert isinstance(node.value, int | float), "the parser admits only numbers"
@@ -522,6 +383,134 @@ class Interpreter(AxisRules[C]):
         if expected is not argument.type:
             message = f"argument {variable.name} of {name}: expected {expected.with_article}"
             raise self.refuse(f"{message}, got {argument.type.with_article}", node)
+
+
+_OF_CONDITIONS = frozenset({"any", "all", "count"})
+_DIMENSIONS = frozenset({"dim", "axis", "keepdim", "keepdims"})
+
+
+def apply_function(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
+    """Return the value of a call of one of the language's functions.
+
+    Args:
+        interpreter: Evaluates the arguments.
+        name: The name of the function, one of `FUNCTIONS`.
+        node: The call.
+
+    Returns:
+        The value, with its axes and type.
+
+    Raises:
+        Refusal: The number, types or axes of the arguments do not fit.
+    """
+    if name in ELEMENTWISE:
+        _check_arity(interpreter, name, node, ELEMENTWISE[name])
+        return interpreter.elementwise(name, [interpreter.number(argument) for argument in node.args], node)
+    if name in REDUCTIONS:
+        return _reduction(interpreter, name, node)
+    if name in ALONG:
+        return _along(interpreter, name, node)
+    function: Callable[[Interpreter[C], ast.Call], Value[C]] = _OTHERS[name]
+    return function(interpreter, node)
+
+
+def _check_arity(interpreter: Interpreter[C], name: str, node: ast.Call, arity: int) -> None:
+    if node.keywords:
+        raise interpreter.refuse(f"{name} accepts no keywords", node)
+    if len(node.args) != arity:
+        raise interpreter.refuse(f"{name} takes {count(arity, 'argument')}, got {len(node.args)}", node)
+
+
+def _over(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value[C], Axes]:
+    """Return the value of the first argument, and the axes that the other arguments name."""
+    if not node.args:
+        raise interpreter.refuse(f"missing argument: expected `{name}(x, AXIS)`", node)
+    # any, all and count take conditions; a number there is a forgotten comparison.
+    value = (interpreter.condition if name in _OF_CONDITIONS else interpreter.number)(node.args[0])
+    return value, interpreter.axes(value, node.args[1:], node, name)
+
+
+def _over_one(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value[C], str]:
+    if node.keywords:
+        hint = f"name the axis: `{name}(x, D)`" if {keyword.arg for keyword in node.keywords} & _DIMENSIONS else ""
+        raise interpreter.refuse(f"{name} accepts no keywords", node, hint)
+    value, axes = _over(interpreter, name, node)
+    if len(axes) != 1:
+        raise interpreter.refuse(f"{name} takes one axis, got {len(axes)}", node)
+    return value, axes[0]
+
+
+def _reduction(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
+    value, axes = _over(interpreter, name, node)
+    where = _where_keyword(interpreter, name, node)
+    if where is not None:
+        union = interpreter.union(node, value.axes, where.axes)
+        # The mask may have axes that the value lacks: then the value is repeated along these first.
+        if union != value.axes:
+            value = Value(union, value.type, interpreter.algebra.align(value, union))
+    places = [value.axes.index(axis) for axis in axes]
+    mask = interpreter.algebra.align(where, value.axes) if where is not None else None
+    kind = ValueType.CONDITION if name in ("any", "all") else ValueType.NUMBER
+    return Value(_without(value.axes, *axes), kind, interpreter.algebra.reduce(name, value.content, places, mask))
+
+
+def _where_keyword(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C] | None:
+    extra = [keyword.arg for keyword in node.keywords if keyword.arg != "where"]
+    if extra or len(node.keywords) > 1:
+        hint = f"name the axis: `{name}(x, D)`" if set(extra) & _DIMENSIONS else ""
+        raise interpreter.refuse(f"{name} accepts only the keyword `where`, once", node, hint)
+    return interpreter.condition(node.keywords[0].value) if node.keywords else None
+
+
+def _along(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
+    value, axis = _over_one(interpreter, name, node)
+    return Value(value.axes, ValueType.NUMBER, interpreter.algebra.along(name, value.content, value.axes.index(axis)))
+
+
+def _where_function(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
+    _check_arity(interpreter, "where", node, 3)
+    return interpreter.choose(node.args[0], node.args[1], node.args[2], node)
+
+
+def _one_hot(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
+    _check_arity(interpreter, "one_hot", node, 1)
+    value = interpreter.value(node.args[0])
+    if value.type is not ValueType.INDEX or value.of is None:
+        raise interpreter.refuse(f"one_hot takes an index, got {value.type.with_article}", node.args[0])
+    # The new axis would be a second one of the same name, which broadcasting could not tell from the first.
+    if value.of in value.axes:
+        raise interpreter.refuse(f"one_hot cannot add axis {value.of}: the index already has it", node.args[0])
+    axes = interpreter.union(node, value.axes, (value.of,))
+    return Value(axes, ValueType.NUMBER, interpreter.algebra.one_hot(value.content, value.of))
+
+
+def _argmax(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
+    value, axis = _over_one(interpreter, "argmax", node)
+    content = interpreter.algebra.argmax(value.content, value.axes.index(axis))
+    return Value(_without(value.axes, axis), ValueType.INDEX, content, axis)
+
+
+def _top(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
+    _check_arity(interpreter, "top", node, 3)
+    value = interpreter.number(node.args[0])
+    axis, count = interpreter.axis(node.args[1], value), node.args[2]
+    # The size of the result must be declared, so that its axis has a name and a bound.
+    if not isinstance(count, ast.Name) or count.id not in interpreter.sizes or count.id in value.axes:
+        raise interpreter.refuse("top takes a size as third argument, such as K", count)
+    content = interpreter.algebra.top(value.content, value.axes.index(axis), count.id)
+    return Value((*_without(value.axes, axis), count.id), ValueType.INDEX, content, axis)
+
+
+def _without(axes: Axes, *removed: str) -> Axes:
+    return tuple(axis for axis in axes if axis not in removed)
+
+
+_OTHERS: Mapping[str, Callable[[Interpreter[Any], ast.Call], Value[Any]]] = {
+    "where": _where_function,
+    "one_hot": _one_hot,
+    "argmax": _argmax,
+    "top": _top,
+}
 
 
 def _integer(node: ast.expr) -> int | None:

@@ -1,16 +1,130 @@
-"""Parse the equations of a contract from YAML keys, and check axes and types of every formula. Needs no torch."""
+"""Parse the equations of a contract from YAML keys to definitions, and check the axes and types of every formula.
 
+Needs no torch.
+"""
+
+import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from typing import Any, TypeVar
 
 from pv.contract.wording import did_you_mean
-from pv.equations.call import parse_call, parse_returns
-from pv.equations.definition import Definition, Derivative, accuracy, checks
+from pv.equations.call import Call, parse_call, parse_returns
 from pv.equations.domain import DIFFERENTIABLE, InvalidVariable, Kind, Variable, axis_bounds, parse_domain
 from pv.equations.interpret import Axes, Callee, Interpreter, NoContent, Value, ValueType, format_axes, variable_value
 from pv.equations.language import FUNCTIONS, Formula, InvalidEquation, Part, Refusal, parse
+
+UNITS = {"float64": 2.0**-52, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""The unit roundoff of each dtype: the largest relative error of one rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """A fixed tolerance, relative * |value| + absolute, instead of the measured one. why: the reason for it."""
+
+    relative: float
+    absolute: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """The claimed accuracy."""
+
+    # The dtypes of the code's arrays, one per example in turn.
+    dtypes: tuple[str, ...] = ("float32",)
+    # The dtype of the code's operations; "" is that of its arrays.
+    computes_in: str = "float32"
+    tolerance: Tolerance | None = None
+
+    def unit(self, dtype: str) -> float:
+        """Return the unit roundoff of the code's operations on arrays of `dtype`."""
+        return UNITS[self.computes_in or dtype]
+
+
+def accuracy(keys: Mapping[str, Any], inherited: Mapping[str, Any]) -> Accuracy:
+    """Return the accuracy that the keys of an equation claim; a derivative inherits `dtypes` and `precision`."""
+    # Own keys last, so that they override those that are inherited.
+    claimed = {key: inherited[key] for key in ("dtypes", "precision") if key in inherited} | dict(keys)
+    tolerance = claimed.get("tolerance")
+    return Accuracy(
+        tuple(claimed.get("dtypes", ("float32",))),
+        # `precision: float32` means that operations are computed in float32 even on narrower arrays.
+        "float32" if claimed.get("precision", "float32") == "float32" else "",
+        Tolerance(float(tolerance.get("relative", 0)), float(tolerance.get("absolute", 0)), tolerance["why"])
+        if tolerance is not None
+        else None,
+    )
+
+
+class Check(StrEnum):
+    """A check of the code besides its values, as it is written in a contract."""
+
+    INPUTS_UNCHANGED = "inputs_unchanged"
+    """The code does not write into its arguments."""
+    REPEATABLE = "repeatable"
+    """A second call with equal arguments returns the same bits."""
+    NONCONTIGUOUS_INPUTS = "noncontiguous_inputs"
+    """The code also agrees with the equation if its arrays are not contiguous."""
+    EXPANDED_INPUTS = "expanded_inputs"
+    """The code also agrees with the equation if its arrays are expanded, so that slices share memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """The checks of one equation. result_dtype: "" for any, `input` for the dtype of the arrays."""
+
+    names: frozenset[Check] = frozenset()
+    result_dtype: str = ""
+
+    def dtype(self, of_arrays: str) -> str:
+        """Return the dtype that the result must have, for arrays of the given dtype; "" for any."""
+        return of_arrays if self.result_dtype == "input" else self.result_dtype
+
+
+def checks(keys: Mapping[str, Any]) -> Checks:
+    """Return the checks that the keys of an equation claim."""
+    return Checks(frozenset(map(Check, keys.get("checks", ()))), str(keys.get("result_dtype", "")))
+
+
+@dataclass(frozen=True, slots=True)
+class Derivative:
+    """What a derivative is the derivative of: an equation, by one of its variables."""
+
+    equation: str
+    variable: str
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One executable equation of a contract. results: the axes of each of its values, in the order of the code."""
+
+    name: str
+    formula: Formula
+    variables: Mapping[str, Variable]
+    results: tuple[Axes, ...]
+    requires: Formula | None
+    invariants: tuple[Formula, ...]
+    call: Call | None
+    returns: ast.expr | None
+    derivative: Derivative | None
+    accuracy: Accuracy
+    checks: Checks
+
+    @property
+    def callee(self) -> Callee:
+        return Callee(self.formula, self.variables)
+
+    @property
+    def formulas(self) -> Iterator[Formula]:
+        """Return the expression, the invariants and the condition of the domain."""
+        yield from (self.formula, *self.invariants)
+        if self.requires is not None:
+            yield self.requires
+
 
 _RESULT = re.compile(r"(?:real|prob|logprob|positive)(?:\[([A-Z]\w*(?:\s*,\s*[A-Z]\w*)*)\])?")
 Keys = Mapping[str, Any]

@@ -18,8 +18,8 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from pv.equations import floats
-from pv.equations.definition import Check, Definition
 from pv.equations.language import Formula
+from pv.equations.parse import Check, Definition
 
 inf = math.inf
 

@@ -2,7 +2,7 @@
 
 To add a rule:
 
-1. Decorate its check with `pv.engines.rule.rule`, in a module of `RULES`; rules about one engine are in its folder.
+1. Decorate its check with `pv.engines.engine.rule`, in a module of `RULES`; rules about one engine are in its folder.
 2. Add a bad contract for each of its codes to tests/bad_contracts, and an explanation to pv/contract/rules.
 """
 
@@ -10,18 +10,17 @@ from collections.abc import Mapping, Sequence
 
 from pv.contract.codes import EVIDENCE, LOADING, Stops
 from pv.contract.finding import Finding
-from pv.contract.model import Contract
-from pv.contract.names import Target
+from pv.contract.model import Contract, Target
 from pv.engines.registry import engines
 from pv.engines.rule import Context, rules_of
-from pv.linting import attacks, bindings, mutants, references
+from pv.linting import mutants, references
 from pv.source.imports import Imports
 from pv.source.project import Project
 
 __all__ = ["CODES", "MUTANT_STALE", "RUNNABLE", "SCORE_STALE", "lint"]
 
 RULES = (
-    *rules_of(references, bindings, attacks, mutants),
+    *rules_of(references, mutants),
     *(rule for engine in engines() for rule in engine.rules),
 )
 

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, Location, error
-from pv.contract.mutants import Edit, Mutant, Name, Swap
-from pv.contract.names import Target
+from pv.contract.model import Edit, Mutant, Name, Swap, Target
 from pv.contract.wording import did_you_mean
 from pv.engines.rule import Context, rule, unbound
 from pv.errors import BrokenMutant, MutantProblem

@@ -1,18 +1,25 @@
-"""Rules about names inside contracts: ids are unique, references are declared, and declarations are used.
+"""Rules about the clauses of a contract and the code that they name.
 
-They cover claims, gates and waivers, and the few rules about contracts in the existing format.
+1. Names inside contracts: ids are unique, references are declared, and declarations are used.
+2. Names of code: every test, run and subject exists and can be called.
+3. The function of a falsifier: every parameter is supplied, and its claim is asserted.
 """
 
-from collections.abc import Iterator
+import ast
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 
 from pv.contract import sharing
-from pv.contract.claims import Falsifier
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, Location, error, notice
-from pv.contract.model import Contract
-from pv.contract.mutants import Mutant
+from pv.contract.model import Binding, Contract, Falsifier, Mutant, OtherSubject, Run, Target, UnknownName
 from pv.contract.wording import did_you_mean
-from pv.engines.rule import Context, rule
+from pv.engines.harness.names import Definition, Names, module_of
+from pv.engines.harness.rules import reachable
+from pv.engines.registry import engine_of
+from pv.engines.rule import Context, rule, unbound
+from pv.source import resolve
+from pv.source.resolve import Unbound, name_of
 
 OTHER_CLAUSES = ("subject", "qa_gate", "mutation_scope")
 RENAME = "ids are unique across all contracts: rename one"
@@ -213,3 +220,265 @@ def repeated_ids(context: Context) -> Iterator[Finding]:
                 message = duplicate(f"{kind} id", entry.id, first[entry.id])
                 yield notice("PV203", entry.location, message, "rename one")
             first.setdefault(entry.id, entry.location)
+
+
+ALLOWED_SETTINGS = {"max_examples", "suppress_health_check"}
+# The code of a finding by `Unbound.kind`.
+TEST_CODES = {"file": "PV110", "name": "PV111", "source": "PV110"}
+SUBJECT_CODES = {"file": "PV120", "name": "PV121", "source": "PV120"}
+
+
+@rule(
+    Code("PV110", "a test or a run's callable has no file, or that, or one it imports, is not valid Python"),
+    Code("PV111", "the function of a test, or of a run's callable, does not exist"),
+    Code("PV112", "a function or command does not take its arguments: `subject` of a falsifier, `run` of a predicate"),
+    Code("PV113", "a falsifier changes a Hypothesis setting other than max_examples and suppress_health_check"),
+)
+def tests(context: Context) -> Iterator[Finding]:
+    """Check the functions of claims and runs, and the placeholders of commands."""
+    for falsifier in context.contract.claims:
+        if falsifier.test is None:
+            continue
+        yield from _function(
+            context, falsifier.test, falsifier.at("test"), falsifier.id, engine_of(falsifier).parameters(falsifier)
+        )
+    for run in context.contract.runs:
+        if run.callable is not None:
+            # A worker calls the function with these arguments, see `pv.engines.run`.
+            needed = ("subject", "device", "directory", "trace", *run.arguments)
+            yield from _function(context, run.callable, run.location, run.name, needed)
+            continue
+        for name in (name for name in (run.small or {}) if not any(f"{{{name}}}" in word for word in run.command)):
+            hint = f"write {{{name}}} in one of its words"
+            yield error("PV112", run.location, f"{run.name}: no word of the command has the argument {name!r}", hint)
+
+
+def _function(
+    context: Context, bound: Binding, location: Location, owner: str, needed: Sequence[str]
+) -> Iterator[Finding]:
+    """Check that a function exists, takes the arguments `needed`, and runs its body when it is called."""
+    try:
+        function = resolve.function(context.project, bound)
+        resolve.module_name(context.project, function.path)
+        context.imports.closure([function.path])  # raises Unbound for an imported file that is not Python
+    except Unbound as problem:
+        unresolved = bound.file if problem.kind == "file" else bound.name
+        yield unbound(TEST_CODES, location, problem, unresolved)
+        return
+    missing = [name for name in needed if name not in function.parameters and not function.takes_any]
+    if missing:
+        takes = ", ".join(function.parameters) or "nothing"
+        names = ", ".join(f"`{name}`" for name in missing)
+        hint = f"add the parameter{'s' if len(missing) > 1 else ''} {names}"
+        yield error("PV112", location, f"{owner}: {bound} accepts {takes}", hint)
+    if function.is_lazy:
+        yield error(
+            "PV112",
+            location,
+            f"{owner}: {bound} is async or a generator",
+            "its body would never run",
+        )
+    for name in _hypothesis_settings(function.node):
+        if name not in ALLOWED_SETTINGS:
+            hint = "a falsifier sets only max_examples and suppress_health_check"
+            yield error("PV113", location, f"{owner}: {bound} sets Hypothesis's {name!r}", hint)
+
+
+def _hypothesis_settings(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).split(".")[-1] == "settings":
+            yield from (keyword.arg for keyword in decorator.keywords if keyword.arg is not None)
+
+
+@rule(
+    Code("PV120", "a subject has no module below the project's roots, or that, or one it imports, is not valid Python"),
+    Code("PV121", "the attribute of a subject does not exist"),
+    Code("PV122", "a falsifier or run without a subject"),
+)
+def subjects(context: Context) -> Iterator[Finding]:
+    """Check that every claim and run has a subject, and that it exists."""
+    if context.subject is not None:
+        yield from subject_exists(context, context.contract.location, str(context.subject))
+        return
+    claims: list[tuple[str, Falsifier | Run]] = [(claim.id, claim) for claim in context.contract.claims]
+    claims += [(run.name, run) for run in context.contract.runs]
+    seen: set[str] = set()
+    for name, claim in claims:
+        try:
+            subject = str(context.contract.subject_of(claim))
+        except UnknownName:
+            continue  # an unknown run, which another rule reports
+        except LookupError:
+            yield error("PV122", claim.location, f"{name} has no subject", "give it or the contract a `subject`")
+            continue
+        if subject not in seen:  # one finding for a subject, however many claims have it
+            seen.add(subject)
+            location = claim.at("subject") if isinstance(claim, Falsifier) else claim.location
+            yield from subject_exists(context, location, subject)
+
+
+def subject_exists(context: Context, location: Location, text: str) -> Iterator[Finding]:
+    """Check that a subject exists, and that all code that it imports from the project can be parsed."""
+    target = Target.parse(text)
+    try:
+        context.imports.closure([resolve.target_file(context.project, target)])
+    except Unbound as problem:
+        unresolved = target.module if problem.kind == "file" else target.attribute
+        hint = did_you_mean(unresolved, problem.known) if problem.known else ""
+        yield error(SUBJECT_CODES[problem.kind], location, f"subject {text}: {problem}", hint)
+
+
+@rule(
+    Code("PV195", "`not_claimed` of another subject names a falsifier that is not declared", Stops.NOTHING),
+    Code("PV196", "`claims_as` of another subject names a subject that is not declared before it", Stops.NOTHING),
+    Code("PV197", "two other subjects with the same target", Stops.NOTHING),
+)
+def other_subjects(context: Context) -> Iterator[Finding]:
+    """Check that other subjects exist, differ, and refer to existing falsifiers and to subjects before them."""
+    earlier: dict[str, OtherSubject] = {}
+    for subject in context.contract.subjects:
+        yield from subject_exists(context, subject.location, str(subject.target))
+        yield from _unknown_references(context, subject, list(earlier))
+        yield from _duplicate_target(subject, earlier.values())
+        earlier[subject.name] = subject
+
+
+def _duplicate_target(subject: OtherSubject, earlier: Iterable[OtherSubject]) -> Iterator[Finding]:
+    for first in earlier:
+        if first.target == subject.target:
+            message = f"{subject.name}: duplicate target {subject.target} (first used by {first.name})"
+            yield error("PV197", subject.location, message, "remove one of them, or give it a function of its own")
+            return
+
+
+def _unknown_references(context: Context, subject: OtherSubject, earlier: list[str]) -> Iterator[Finding]:
+    if subject.claims_as and subject.claims_as not in earlier:
+        message = f"{subject.name}: unknown subject {subject.claims_as!r} in `claims_as`; it must be declared before"
+        yield error("PV196", subject.location, message, did_you_mean(subject.claims_as, earlier))
+    ids = [falsifier.id for falsifier in context.contract.falsifiers]
+    for entry in subject.not_claimed:
+        for id_, location in zip(entry.falsifiers, entry.places, strict=True):
+            if id_ not in ids:
+                yield error("PV195", location, f"{subject.name}: unknown falsifier {id_!r}", did_you_mean(id_, ids))
+
+
+# The decorators of Hypothesis, the fixtures of pytest for files, and words in the names of functions that may assert.
+HYPOTHESIS = {"given", "settings", "example", "seed", "reproduce_failure"}
+FILES = {"tmp_path", "tmpdir", "tmp_path_factory"}
+ASSERTING = ("assert", "raises", "warns", "fail", "check", "expect")
+DRAW = "draw it, such as `@given({0}=st.sampled_from([...]))`"
+FIXTURE = "falsifiers get no fixtures: draw it with `@given({0}=...)`, or make it in the body or in a helper"
+FOLDER = "falsifiers get no fixtures: use `with tempfile.TemporaryDirectory() as {0}:`"
+Node = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@rule(
+    Code("PV114", "a falsifier has a parameter that nothing supplies, or is parametrized by pytest"),
+    Code("PV115", "a falsifier returns a value, which is ignored"),
+    Code("PV204", "a falsifier without an assert, which only an exception can refute", Stops.NOTHING),
+)
+def attacks(context: Context) -> Iterator[Finding]:
+    for falsifier in context.contract.falsifiers:
+        if falsifier.test is None or not engine_of(falsifier).asserts:
+            continue
+        with contextlib.suppress(Unbound):  # which another rule reports
+            function = resolve.function(context.project, falsifier.test)
+            yield from _parametrized(falsifier, function.node)
+            yield from _unsupplied(falsifier, function.node)
+            returned = list(_returned_value(falsifier, function.node))
+            yield from returned or _unasserted(context, falsifier, function)
+
+
+def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+    # A worker calls the function without pytest, so nothing would supply the parametrized arguments.
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and name_of(decorator) == "parametrize":
+            first = decorator.args[0] if decorator.args else None
+            names = str(first.value) if isinstance(first, ast.Constant) else "x"
+            message = f"{falsifier.id}: {falsifier.test} is parametrized by pytest, which `pv validate` does not do"
+            hint = DRAW.format(names.partition(",")[0].strip())
+            yield error("PV114", falsifier.at("test"), message, hint)
+
+
+def _unsupplied(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+    drawn = _drawn_parameters(node)
+    if drawn is None or any(name_of(decorator) == "parametrize" for decorator in node.decorator_list):
+        return
+    supplied = {*engine_of(falsifier).parameters(falsifier), "subject", "device", *drawn}
+    for name in _required(node):
+        if name not in supplied:
+            message = f"{falsifier.id}: {falsifier.test} has the parameter `{name}`, which nothing supplies"
+            yield error("PV114", falsifier.at("test"), message, (FOLDER if name in FILES else FIXTURE).format(name))
+
+
+def _required(node: Node) -> list[str]:
+    """Return the parameters without a default."""
+    arguments = node.args
+    positional = [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)]
+    required = positional[: len(positional) - len(arguments.defaults)]
+    return required + [a.arg for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is None]
+
+
+def _drawn_parameters(node: Node) -> set[str] | None:
+    """Return the parameters that `@given` draws; None if the decorators do not show which ones are supplied."""
+    names: set[str] = set()
+    positional = [parameter.arg for parameter in node.args.args]
+    for decorator in node.decorator_list:
+        if not isinstance(decorator, ast.Call) or name_of(decorator) not in HYPOTHESIS:
+            return None
+        if name_of(decorator) != "given":
+            continue
+        # `@given(...)` infers strategies from annotations; which names `*x` and `**x` supply, the source does not show.
+        parts = [*decorator.args, *(keyword for keyword in decorator.keywords if keyword.arg is None)]
+        if any(isinstance(part, ast.Starred | ast.keyword) or _is_ellipsis(part) for part in parts):
+            return None
+        names |= {str(keyword.arg) for keyword in decorator.keywords}
+        # Hypothesis assigns positional strategies to the last parameters.
+        names |= set(positional[len(positional) - len(decorator.args) :] if decorator.args else ())
+    return names
+
+
+def _is_ellipsis(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is ...
+
+
+def _returned_value(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+    """Yield a finding for the first `return` with a value, outside of nested functions."""
+    todo: list[ast.AST] = list(node.body)
+    while todo:
+        child = todo.pop(0)
+        if isinstance(child, ast.Return) and child.value is not None and not _is_none(child.value):
+            message = f"{falsifier.id}: {falsifier.test} returns a value, which is ignored"
+            yield error("PV115", falsifier.at("test"), message, f"write `assert {ast.unparse(child.value)[:60]}`")
+            return
+        if not isinstance(child, ast.expr | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            todo += ast.iter_child_nodes(child)
+
+
+def _unasserted(context: Context, falsifier: Falsifier, function: resolve.Function) -> Iterator[Finding]:
+    """Yield a notice if neither the function nor the functions of its file that it may call can assert anything."""
+    assert falsifier.test is not None
+    # The direct check first: nearly all functions pass it, and the search for called functions dominates lint's time.
+    if any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(function.node)):
+        return
+    path = function.path
+    module = module_of(resolve.module_name(context.project, path), path, resolve.parse(path))
+    definitions = reachable(Names([module]), path, falsifier.test.name)
+    if not any(_may_assert(definition, node) for definition in definitions for node in ast.walk(definition.node)):
+        message = f"{falsifier.id}: {falsifier.test} has no assert, so only an exception can refute it"
+        yield notice("PV204", falsifier.at("test"), message, "assert the prediction")
+
+
+def _may_assert(definition: Definition, node: ast.AST) -> bool:
+    """Return whether a node asserts, raises, or calls a function that may, by its origin or its name (`check_...`)."""
+    if isinstance(node, ast.Assert | ast.Raise):
+        return True
+    if not isinstance(node, ast.Call):
+        return False
+    name = name_of(node)
+    source = definition.imported.get(name, "hypothesis") if isinstance(node.func, ast.Name) else "hypothesis"
+    return source.partition(".")[0] != "hypothesis" or any(word in name.lower() for word in ASSERTING)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import CodeType
 
 from pv.contract.finding import Location
-from pv.contract.mutants import Edit, Mutant
-from pv.contract.names import Target
+from pv.contract.model import Edit, Mutant, Target
 from pv.errors import BrokenMutant
 from pv.mutation.operators import Fault, Function, faults
 from pv.source import resolve, syntax

@@ -8,10 +8,7 @@ from functools import cache, partial
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from pv.contract.claims import Falsifier
-from pv.contract.model import Contract
-from pv.contract.mutants import OWN_FILE
-from pv.contract.names import Target
+from pv.contract.model import OWN_FILE, Contract, Falsifier, Target
 from pv.mutation.generate import Automatic, Candidate, Module, distinct
 from pv.source import imports, resolve
 from pv.source.project import Project

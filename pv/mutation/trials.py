@@ -7,9 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pv.contract.claims import Falsifier
-from pv.contract.model import Contract
-from pv.contract.mutants import NO_SCOPE
+from pv.contract.model import NO_SCOPE, Contract, Falsifier
 from pv.engines.code import Code
 from pv.engines.engine import Conditions, Depends, seed_of
 from pv.engines.registry import engine_of

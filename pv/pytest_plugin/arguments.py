@@ -18,9 +18,7 @@ from pv.pytest_plugin.claims import Attempts
 from pv.pytest_plugin.modules import imported_from_elsewhere
 
 if TYPE_CHECKING:
-    from pv.contract.claims import Falsifier, Harness
-    from pv.contract.model import Contract
-    from pv.contract.names import Target
+    from pv.contract.model import Contract, Falsifier, Harness, Target
     from pv.engines.run.reference_run import RunRecord
     from pv.source.project import Project
 

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pv.contract.claims import Falsifier
-    from pv.contract.model import Contract
-    from pv.contract.mutants import Mutant
-    from pv.contract.names import Target
+    from pv.contract.model import Contract, Falsifier, Mutant, Target
     from pv.engines.trial import Trial
     from pv.source.project import Project
     from pv.workers.pool import Pool

@@ -83,7 +83,7 @@ class FalsifierPlugin:
     def __post_init__(self) -> None:
         from pv.contract.finding import Severity
         from pv.contract.load import load
-        from pv.contract.names import Target
+        from pv.contract.model import Target
 
         loaded = load(path for path in self.project.contracts if path.exists())
         contracts = loaded.contracts

@@ -12,9 +12,8 @@ from unittest import SkipTest
 
 import pytest
 
-from pv.contract.claims import Falsifier
 from pv.contract.load import load_file
-from pv.contract.names import Binding
+from pv.contract.model import Binding, Falsifier
 from pv.contract.suites import adapter_suites
 from pv.contract.wording import did_you_mean
 from pv.engines.failures import FailureClassifier, describe_error

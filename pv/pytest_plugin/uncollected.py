@@ -11,8 +11,7 @@ from pv.contract.wording import count, listed
 from pv.pytest_plugin.claims import PREFIXES, has_no_function, is_named
 
 if TYPE_CHECKING:
-    from pv.contract.claims import Falsifier
-    from pv.contract.model import Contract
+    from pv.contract.model import Contract, Falsifier
     from pv.source.project import Project
 
 MAX_LINES = 8

@@ -1,55 +1,79 @@
-"""The details of one result: its claim, its counterexample, its effort, the command that repeats it."""
+"""The details of one result: location, claim, counterexample, effort, the command that repeats it."""
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
-from pv.contract.claims import Equation
 from pv.contract.finding import Location
-from pv.contract.model import Contract
-from pv.contract.mutants import Mutant
 from pv.contract.wording import cut
 from pv.engines.encoding import show
 from pv.engines.registry import engine_of
+from pv.engines.trial import in_suite
+from pv.report import View
 from pv.results.outcome import Outcome, Result
+from pv.results.saved import changes
+from pv.results.saved.changes import Change
 from pv.results.trial import Counterexample, EquationMutant, TrialStatus
 from pv.results.verdict import ContractVerdict
 
 
-class _SameContract:
-    """A contract as a key of a cache, compared by identity: contracts hold dictionaries, so they have no hash."""
-
-    __slots__ = ("contract",)
-
-    def __init__(self, contract: Contract) -> None:
-        self.contract = contract
-
-    def __hash__(self) -> int:
-        return id(self.contract)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SameContract) and other.contract is self.contract
+def claim_location(result: Result, *, verbose: bool = False) -> str:
+    """Return the location of a claim in its contract; "" for a claim of an installed suite, unless `verbose`."""
+    place = result.falsifier.location
+    return "" if is_installed(result) and not verbose else str(place)
 
 
-def mutants_by_id(contract: Contract) -> Mapping[str, Mutant]:
-    """Return the declared mutants by id."""
-    return _mutants_of(_SameContract(contract))
+def is_installed(result: Result) -> bool:
+    """Return whether the claim of a result is in an installed suite, so in no file of the user's project."""
+    path = result.falsifier.location.path
+    return in_suite(str(path)) and path.parts[:1] != ("pv",)
 
 
-def equations_by_id(contract: Contract) -> Mapping[str, Equation]:
-    """Return the equations by name."""
-    return _equations_of(_SameContract(contract))
+def script_location(result: Result) -> str:
+    """Return "path:line" of a finding about a script; "" for other results, and where no line is known."""
+    example = result.counterexample
+    return example.place if example is not None and result.falsifier.is_of_script else ""
 
 
-@lru_cache(maxsize=8)
-def _mutants_of(key: _SameContract) -> Mapping[str, Mutant]:
-    return {mutant.id: mutant for mutant in key.contract.mutants}
+def result_location(result: Result, view: View) -> Location | None:
+    """Return the location of a result: its code, else its claim; None for a script whose line is not known."""
+    place = code_location(result, view)
+    return place if place is not None or result.falsifier.is_of_script else result.falsifier.location
 
 
-@lru_cache(maxsize=8)
-def _equations_of(key: _SameContract) -> Mapping[str, Equation]:
-    return {equation.name: equation for equation in key.contract.equations}
+def further_locations(result: Result) -> Iterator[Location]:
+    """Yield the other places of a finding about a script."""
+    example = result.counterexample
+    if example is not None and result.falsifier.is_of_script:
+        yield from (Location(Path(span.path), span.line) for span in example.code[1:])
+
+
+def code_location(result: Result, view: View) -> Location | None:
+    """Return the code that a failure is about: its first line that changed since the base, else its first location."""
+    # Annotations outside the changed lines are folded away on GitHub, so a changed line is preferred.
+    example = result.counterexample
+    if example is None or not example.code:
+        return None
+    first = example.code[0]
+    return next(_changed(result, view), Location(Path(first.path), first.line))
+
+
+def _changed(result: Result, view: View) -> Iterator[Location]:
+    changed_hunks = view.compared.hunks if view.compared is not None else {}
+    example = result.counterexample
+    for span in example.code if example is not None else ():
+        for line in changes.changed_lines(changed_hunks, span.path, span.line, span.end):
+            yield Location(Path(span.path), line)
+
+
+def change_location(change: Change, view: View) -> Location | None:
+    """Return the location of a change; a removed clause is shown at the line where it was removed."""
+    if change.location is None or not change.removed or view.compared is None:
+        return change.location
+    line = changes.line_now(view.compared.hunks, str(change.location.path), change.location.line)
+    return change.location if line is None else replace(change.location, line=line, column=1)
 
 
 MAX_VALUE = 400
@@ -76,7 +100,7 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
     if result.reason:
         yield "because", result.reason
     trial = result.trial
-    example = (trial.counterexample or trial.current_arguments) if trial is not None else None
+    example = result.example
     if example is not None:
         yield from _counterexample_lines(example, result.reason, verbose)
     if result.outcome is Outcome.FALSIFIED and (text := guess(result)):
@@ -100,7 +124,7 @@ def guess(result: Result) -> str:
 
     A computed cause is certain, and the guess might contradict it.
     """
-    counterexample = result.trial.counterexample if result.trial is not None else None
+    counterexample = result.counterexample
     return "" if counterexample is not None and counterexample.explained else result.falsifier.guess
 
 
@@ -124,8 +148,9 @@ def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, st
             ("mutant", f"{trial.mutant}: {trial.detail or trial.status.value}") for trial in shown[:MAX_MUTANTS]
         )
         return
-    for trial in result.mutants:
-        mutant = mutants_by_id(verdict.contract)[trial.mutant or ""]
+    declared = {mutant.id: mutant for mutant in verdict.contract.mutants}
+    for trial in result.mutants if result.outcome in (Outcome.VACUOUS, Outcome.ERROR) else ():
+        mutant = declared[trial.mutant or ""]
         if result.outcome is Outcome.VACUOUS and trial.status is TrialStatus.HELD:
             reach = "its code was reached" if trial.mutant_reached else "its code was never reached"
             yield "survivor", f"{mutant.id}: {mutant.fault} ({mutant.location}); {reach}"
@@ -143,7 +168,7 @@ def survivors(result: Result, verdict: ContractVerdict) -> Iterator[str]:
 
 def place(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
     """Return the location of an equation mutant in the contract; None if its equation is in another contract."""
-    equation = equations_by_id(verdict.contract).get(mutant.equation)
+    equation = next((item for item in verdict.contract.equations if item.name == mutant.equation), None)
     find = equation.texts.get("expression") if equation is not None else None
     return find(mutant.line, mutant.column) if find is not None else None
 

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pv.contract.claims import Falsifier, Run
 from pv.contract.codes import Explanation
 from pv.contract.finding import Finding, Location
-from pv.contract.model import Contract
-from pv.contract.mutants import Edit, Mutant
+from pv.contract.model import Contract, Edit, Falsifier, Mutant, Run
 from pv.contract.suites import OBSERVED, is_suite
 from pv.contract.wording import count
 from pv.engines.registry import engine_of
@@ -149,7 +147,7 @@ def _last(started: str, result: Result) -> Iterator[str]:
     effort = f", {trial.valid} valid examples, seed {trial.seed}, {trial.seconds:.2f} s" if trial else ""
     yield f"{result.device}: {result.outcome.value}{effort}, {started}"
     yield from ([result.reason] if result.reason else [])
-    example = (trial.counterexample or trial.current_arguments) if trial else None
+    example = result.example
     yield from (f"with {name} = {value}" for name, value in (example.arguments if example else {}).items())
     for mutant_trial in result.mutants:
         yield f"mutant {mutant_trial.mutant}: {'killed' if killed(mutant_trial) else mutant_trial.status.value}"

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from pv.contract.finding import Location
 from pv.contract.wording import count
-from pv.report import View, details, phrases, places
+from pv.report import View, details, phrases
 from pv.report.text import plain
 from pv.results import gates
 from pv.results.outcome import Outcome
@@ -71,7 +71,7 @@ def _changes(compared: Compared, view: View) -> Iterator[Annotation]:
                 level="error" if change in compared.failing else "warning",
                 title=f"{change.kind.value}: {change.contract} {change.claim}".strip(),
                 message=f"{change.place}: {change.text}" if change.removed else change.text,
-                location=places.of_change(change, view),
+                location=details.change_location(change, view),
             )
     yield from (Annotation(level="warning", title="pv", message=note) for note in compared.notes)
 
@@ -86,7 +86,7 @@ def _failures(verdict: ContractVerdict, outcome: Outcome, view: View) -> Iterato
                 level="error" if gates.blocks_gate(result) else "warning",
                 title=f"{outcome.value}: {result.falsifier.id}{phrases.on_device(result)}",
                 message="\n".join(shown_lines)[:MAX_MESSAGE],
-                location=places.of_result(result, view),
+                location=details.result_location(result, view),
             )
 
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 from pv.contract.finding import Finding
 from pv.engines.registry import engine_of
-from pv.report import View, details, phrases, places
+from pv.report import View, details, phrases
 from pv.results import gates
 from pv.results.outcome import Outcome, Result
 from pv.results.saved.changes import Change
@@ -67,17 +67,17 @@ def _suite(root: ET.Element, name: str, cases: list[ET.Element], seconds: float)
 def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
     seconds = result.trial.seconds if result.trial is not None else 0.0
     of_script = result.falsifier.is_of_script
-    place = places.of_result(result, view) if of_script else result.falsifier.location
+    place = details.result_location(result, view) if of_script else result.falsifier.location
     name = result.falsifier.id if of_script else f"{result.falsifier.id}[{result.device}]"
     case = ET.Element("testcase", classname=clean(phrases.name(verdict)), name=clean(name), time=f"{seconds:.3f}")
     if place is not None:
         case.attrib |= {"file": clean(str(place.path)), "line": str(place.line)}
     tag = _tag(result)
-    if (code := places.code(result, view)) is not None:
+    if (code := details.code_location(result, view)) is not None:
         properties = ET.SubElement(case, "properties")
         ET.SubElement(properties, "property", name="code", value=clean(f"{code.path}:{code.line}"))
     if tag:
-        counterexample = result.trial.counterexample if result.trial is not None else None
+        counterexample = result.counterexample
         message = counterexample.error if counterexample is not None else result.reason
         element = ET.SubElement(case, tag, message=clean(message), type=phrases.outcome(result))
         element.text = clean("\n".join(f"{label}: {text}" for label, text in details.lines(result, verdict)))

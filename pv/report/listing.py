@@ -1,15 +1,19 @@
-"""Contracts as lists: their claims for `pv list`, their equations for `pv show`."""
+"""Lists as text or JSON: contracts and claims, equations, the checks of `pv doctor`, the tasks of a dry run."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from pv.contract import sharing
-from pv.contract.claims import Falsifier, Harness
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier, Harness
+from pv.contract.wording import count
 from pv.engines.registry import engine_of
 from pv.equations.formats import latex, text
 from pv.equations.parse import parse_equations
 from pv.report.wrapping import hanging
+from pv.results.dry_run import DryRun
+from pv.results.saved.report import to_json
 
 
 def render(contracts: Sequence[Contract], form: str, *, width: int = 0, verbose: bool = False) -> str:
@@ -99,3 +103,83 @@ def _formulas(contract: Contract, *, as_latex: bool) -> Iterator[str]:
             yield from (f"% {name}", latex(name, definition.formula))
         else:
             yield from text(definition, units[name])
+
+
+COLUMN = 12
+
+
+class Level(Protocol):
+    """The result of a check."""
+
+    @property
+    def value(self) -> str: ...
+
+
+class Check(Protocol):
+    """One check; see `pv.commands.doctor`."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def level(self) -> Level: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def remedy(self) -> str: ...
+
+
+def render_checks(checks: Sequence[Check], width: int = 0) -> str:
+    """Return one line for every check, with its remedy below, and a summary."""
+    lines = [line for check in checks for line in _lines(check)]
+    levels = [check.level.value for check in checks]
+    summary = f"{count(levels.count('problem'), 'problem')}, {count(levels.count('note'), 'note')}"
+    return "".join(f"{hanging(line, width, COLUMN)}\n" for line in [*lines, "", summary])
+
+
+def _lines(check: Check) -> Iterator[str]:
+    yield f"{check.level.value:<8} {check.topic:<{COLUMN - 2}} {check.text}"
+    if check.remedy:
+        yield f"{'':<8} {'':<{COLUMN - 2}} {check.remedy}"
+
+
+FORMAT = "pv-dry-run/1"
+
+
+def dry_run_text(result: DryRun) -> str:
+    """Return one line per contract with its tasks by kind and its mutants, then the problems."""
+    width = max(map(len, result.tasks), default=0)
+    lines = [f"{id_:{width}}  {_figures(result, id_)}" for id_ in result.tasks]
+    number = count(sum(map(len, result.tasks.values())), "task")
+    where = " and ".join(result.devices)
+    last = f"{number} for {where} in {count(len(result.tasks), 'contract')}, none was run; exit {result.exit_code}"
+    return "\n".join([*lines, *result.problems, last, ""])
+
+
+def _figures(result: DryRun, id_: str) -> str:
+    tasks = result.tasks[id_]
+    parts = []
+    for device in result.devices:
+        kinds = Counter(task.kind for task in tasks if task.device == device and not task.mutant)
+        counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "nothing"
+        parts.append(f"{device}: {counts}")
+    declared = len({task.mutant for task in tasks if task.mutant})
+    parts.append(f"{count(declared, 'declared mutant')}, {count(result.automatic[id_], 'claim')} on automatic mutants")
+    return "; ".join(parts if "cpu" in result.devices else parts[:-1])
+
+
+def dry_run_json(result: DryRun) -> str:
+    """Return the result as a JSON object, with every task."""
+    contracts = [{"id": id_, "automatic": result.automatic[id_], "tasks": _tasks(result, id_)} for id_ in result.tasks]
+    content = {
+        "format": FORMAT,
+        "exit_code": result.exit_code,
+        "devices": list(result.devices),
+        "contracts": contracts,
+        "findings": [to_json(finding) for finding in result.findings],
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _tasks(result: DryRun, id_: str) -> list[dict[str, str]]:
+    names = ("device", "kind", "claim", "mutant", "problem")
+    return [{name: getattr(task, name) for name in names} for task in result.tasks[id_]]

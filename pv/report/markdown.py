@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pv.contract.wording import count, cut, listed
 from pv.engines.registry import engine_of
-from pv.report import View, details, phrases, places
+from pv.report import View, details, phrases
 from pv.report.summary import sentence
 from pv.results import steps
 from pv.results.outcome import Result
@@ -122,12 +122,12 @@ def _group(group: list[Result], verdict: ContractVerdict, view: View) -> list[st
 
 
 def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
-    place = places.code(result, view)
+    place = details.code_location(result, view)
     at = [code(f"{place.path}:{place.line}")] if place is not None else []
     parts = [
         f"### {result.outcome.value}: {code(result.falsifier.id)}{phrases.on_device(result)}",
         "",
-        ", ".join([*at, *([f"claim at {escape(claim)}"] if (claim := places.claim(result)) else [])]),
+        ", ".join([*at, *([f"claim at {escape(claim)}"] if (claim := details.claim_location(result)) else [])]),
         "",
         *(f"- **{label}**: {text}" for label, text in _short(result, verdict)),
         "",

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterator
 
-from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding
+from pv.contract.model import Falsifier
 from pv.contract.wording import count
 from pv.errors import UsageError
-from pv.report import COMPARISON_FORMATS, details, json_, phrases, places, writable
+from pv.report import COMPARISON_FORMATS, details, json_, phrases, writable
 from pv.report.markdown import code, escape, fenced
 from pv.report.text import INDENT, plain
 from pv.results.comparison import BROKEN, Column, Comparison
@@ -63,8 +63,8 @@ def _text(comparison: Comparison, width: int) -> Iterator[str]:
         yield from _table(comparison.rows, columns)
     for column, result in comparison.refuted():
         yield ""
-        heading = f"{result.outcome.value.upper():<10} {result.falsifier.id} by {column.name}  {places.claim(result)}"
-        yield plain(heading.rstrip())
+        heading = f"{result.outcome.value.upper():<10} {result.falsifier.id} by {column.name}"
+        yield plain(f"{heading}  {details.claim_location(result)}".rstrip())
         for label, text in _detail_lines(column, result.falsifier):
             yield f"  {label:<{INDENT - 2}}" + plain(text).replace("\n", "\n" + " " * INDENT)
     yield ""

@@ -1,18 +1,78 @@
 """Texts and selections that several formats share: notes, the closing line, which results are shown in detail."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from pv.contract.finding import Finding, Severity
 from pv.contract.wording import count
 from pv.engines.registry import engine_of
 from pv.report import View
-from pv.report.figures import lint_errors, ran, selected, set_tolerances
 from pv.results import gates
 from pv.results.outcome import Outcome, Result
 from pv.results.saved.changes import Compared
-from pv.results.shard import Shard, missing
 from pv.results.trial import UNFINISHED, TrialStatus
-from pv.results.verdict import FAILING, ContractVerdict, Report, Status
+from pv.results.verdict import FAILING, ContractVerdict, Report, Shard, Status, find_missing_shards
+
+HELD = (Outcome.HELD, Outcome.PROVED)
+
+
+def stated(verdict: ContractVerdict) -> str:
+    """Return the number of claims of a contract, and how many of them were run, as text."""
+    falsifiers, harnesses = (len(claims) for claims in (verdict.contract.falsifiers, verdict.contract.harnesses))
+    text = count(falsifiers, "falsifier") + (
+        f" and {harnesses} harness{'' if harnesses == 1 else 'es'}" if harnesses else ""
+    )
+    return f"{text} stated, {sum(result.trial is not None for result in verdict.results)} run"
+
+
+def selected(verdict: ContractVerdict) -> int:
+    return len({result.falsifier.id for result in verdict.results})
+
+
+def is_of_script(verdict: ContractVerdict) -> bool:
+    """Return whether all claims are about one run of a script, as in `pv check -- COMMAND`."""
+    return bool(verdict.contract.claims) and all(claim.is_of_script for claim in verdict.contract.claims)
+
+
+def devices(verdict: ContractVerdict) -> list[str]:
+    return sorted({result.device for result in verdict.attacks})
+
+
+def claimed_on(verdict: ContractVerdict, device: str) -> list[Result]:
+    on_device = (result for result in verdict.attacks if result.device == device)
+    return [result for result in on_device if result.outcome is not Outcome.NOT_CLAIMED]
+
+
+def count_held(results: Sequence[Result]) -> int:
+    return sum(result.outcome in HELD for result in results)
+
+
+def proved(verdict: ContractVerdict) -> tuple[int, str]:
+    """Return the number of proofs that were found, and their outcome: "held" for a replayed example."""
+    outcomes = [result.outcome.value for result in verdict.proofs if result.outcome in HELD]
+    return len(outcomes), Outcome.HELD.value if Outcome.HELD.value in outcomes else Outcome.PROVED.value
+
+
+def lint_errors(verdict: ContractVerdict) -> int:
+    """Return the number of findings that fail the contract."""
+    return sum(finding.severity is not Severity.NOTICE for finding in verdict.findings)
+
+
+def ran(verdict: ContractVerdict) -> bool:
+    """Return whether any claim of the contract was tried now."""
+    return any(result.trial is not None for result in verdict.results)
+
+
+def set_tolerances(verdict: ContractVerdict) -> Iterator[dict[str, Any]]:
+    """Yield each tolerance that the contract sets for an equation that was tried."""
+    equations = {
+        result.falsifier.equation for result in verdict.results if engine_of(result.falsifier).name == "equation"
+    }
+    for equation in verdict.contract.equations:
+        tolerance = equation.executable.get("tolerance")
+        if tolerance is not None and equation.name in equations:
+            yield {"equation": equation.name, **tolerance}
+
 
 # Worst first. A result with another outcome is not shown in detail.
 DETAILED = (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED)
@@ -70,7 +130,7 @@ def repeated(results: list[Result]) -> list[list[Result]]:
 def _exception(result: Result) -> tuple[str, ...]:
     """Return the exception of a result and its traceback as a key; () for an assertion, or without a traceback."""
     trial = result.trial
-    example = (trial.counterexample or trial.current_arguments) if trial is not None else None
+    example = result.example
     if trial is None or example is None or trial.status not in (TrialStatus.ERROR, TrialStatus.RAISED):
         return ()
     return (result.outcome.value, example.error or result.reason, *example.frames) if example.frames else ()
@@ -209,7 +269,7 @@ def _shards(report: Report) -> str:
     """Return a text about the shards in a report, or missing after a merge; "" for an undivided validation."""
     if report.missing:
         return f"incomplete without {_listed(report.missing)}; "
-    missing_shards = missing(report.shards)
+    missing_shards = find_missing_shards(report.shards)
     merge = f"a part: `pv report` merges its JSON file with {_listed(missing_shards)}; "
     return f"{_listed(report.shards)}, {merge}" if missing_shards else ""
 

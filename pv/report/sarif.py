@@ -7,7 +7,7 @@ from pathlib import PurePath
 from urllib.parse import quote
 
 from pv.contract.finding import Location
-from pv.report import View, details, phrases, places
+from pv.report import View, details, phrases
 from pv.report.text import plain
 from pv.results import gates
 from pv.results.outcome import Outcome, Result
@@ -68,7 +68,7 @@ def _failures(report: Report, view: View) -> Iterator[Found]:
             for result in verdict.results:
                 if result.outcome is outcome and (outcome is not Outcome.UNDECIDED or result.required):
                     failure = _failure(result, verdict, view.folder)
-                    yield _rule(result, verdict), failure, places.of_result(result, view)
+                    yield _rule(result, verdict), failure, details.result_location(result, view)
 
 
 def _rule(result: Result, verdict: ContractVerdict) -> dict[str, object]:
@@ -92,7 +92,7 @@ def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str,
     names = {"contract": verdict.contract.id, "subject": verdict.subject}
     names |= {"claim": result.falsifier.id, "device": result.device}
     id_ = f"{verdict.contract.id}/{result.falsifier.id}"
-    related = [(place, "also here") for place in places.further(result)]
+    related = [(place, "also here") for place in details.further_locations(result)]
     if not result.falsifier.is_of_script:
         related.append((result.falsifier.location, "the claim"))
     shown = [{"physicalLocation": _place(place, folder), "message": {"text": text}} for place, text in related]
@@ -109,7 +109,7 @@ def _weaker(view: View) -> Iterator[Found]:
             names = {"contract": change.contract, "weaker": change.name, "text": change.text}
             message = f"{change.kind.value}: {change.claim or change.name} ({change.place}): {change.text}"
             rule = _described(id_, f"The contract {change.contract} asks for as much as in the base")
-            yield rule, _result(id_, level, message, names), places.of_change(change, view) or change.location
+            yield rule, _result(id_, level, message, names), details.change_location(change, view) or change.location
 
 
 def _gates(report: Report) -> Iterator[Found]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pv.contract.wording import FEW, count, listed
 from pv.engines.registry import engine_of
 from pv.report import phrases
-from pv.report.figures import claimed_on, count_held, devices, is_of_script, lint_errors, proved, ran, selected, stated
+from pv.report.phrases import claimed_on, count_held, devices, is_of_script, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome, Result, killed
 from pv.results.trial import MutationScore
 from pv.results.verdict import ContractVerdict, Status

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pv.contract.wording import MAX_NAMES, listed
-from pv.report import View, details, phrases, places
+from pv.report import View, details, phrases
 from pv.report.summary import contract_lines, sentence
 from pv.report.wrapping import parts
 from pv.results.outcome import Result
@@ -148,7 +148,7 @@ def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAME
 def _block(result: Result, verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
     name = (plain(result.falsifier.id), "bold")
     outcome = result.outcome.value
-    place = f"{phrases.on_device(result)}  {places.claim(result, verbose=verbose)}".rstrip()
+    place = f"{phrases.on_device(result)}  {details.claim_location(result, verbose=verbose)}".rstrip()
     yield _headed(outcome.upper(), STYLES[outcome], name, plain(place))
     previous = ""
     for label, text in details.lines(result, verdict, verbose=verbose):

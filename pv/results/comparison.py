@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pv.contract.claims import Falsifier
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier
 from pv.errors import ExitCode
 from pv.results.outcome import Outcome, Result
 from pv.results.verdict import ContractVerdict, Report, Status

@@ -8,10 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pv.contract import sharing
-from pv.contract.claims import Falsifier, Run
 from pv.contract.finding import Location
-from pv.contract.model import Contract
-from pv.contract.names import Target
+from pv.contract.model import Contract, Falsifier, Run, Target
 from pv.contract.wording import cut
 
 MAX_TEXT = 120
@@ -75,11 +73,11 @@ def find_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
         yield from ((claim, f"claims/{claim}/{key}", text) for key, text in texts)
 
 
-def _claim(claim: Falsifier) -> dict[str, Any]:
+def _claim(claim: Falsifier) -> dict[str, object]:
     return {"subject": _text(claim.subject), **claim.options}
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: Run) -> dict[str, object]:
     names = {"callable": run.target, "subject": _text(run.subject)}
     return {**names, "arguments": dict(run.arguments), "small": None if run.small is None else dict(run.small)}
 
@@ -89,7 +87,7 @@ def _text(target: Target | None) -> str | None:
 
 
 def _keys(
-    place: str, before: Mapping[str, Any], after: Mapping[str, Any], *, code: bool = False
+    place: str, before: Mapping[str, object], after: Mapping[str, object], *, code: bool = False
 ) -> Iterator[tuple[str, str]]:
     for key in {**before, **after}:
         old, new = before.get(key), after.get(key)

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from pv.contract.claims import Falsifier
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier
 from pv.engines.engine import ENDED_EARLY
 from pv.engines.registry import engine_of
-from pv.results.trial import INTERRUPTED, PROOFS, Evidence, Recorded, Trial, TrialStatus
+from pv.results.trial import INTERRUPTED, PROOFS, Counterexample, Evidence, Recorded, Trial, TrialStatus
 
 
 class Outcome(Enum):
@@ -86,6 +85,16 @@ class Result:
 
     fewer: bool = False
     """Whether it held on fewer examples than its contract requires, as the request said."""
+
+    @property
+    def counterexample(self) -> Counterexample | None:
+        """Return the input that refuted the claim; None if there is none."""
+        return self.trial.counterexample if self.trial is not None else None
+
+    @property
+    def example(self) -> Counterexample | None:
+        """Return the counterexample, else the arguments of the call in which the worker ended; None without both."""
+        return self.counterexample or (self.trial.current_arguments if self.trial is not None else None)
 
     @property
     def waived(self) -> tuple[str, ...]:

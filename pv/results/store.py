@@ -15,10 +15,8 @@ from jsonschema import Draft202012Validator
 
 from pv.contract import sharing
 from pv.contract.check import schema
-from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Location, error
-from pv.contract.model import Contract
-from pv.contract.names import Target
+from pv.contract.model import Contract, Falsifier, Target
 from pv.engines.registry import engine_of
 from pv.errors import UsageError
 from pv.results.own_code import is_dependency

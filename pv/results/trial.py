@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
 
 from pv.engines.trial import Code, Counterexample, EquationMutant, EquationMutants, Output, Trial, TrialStatus
 
@@ -142,9 +141,9 @@ class Evidence:
 MAX_EVENTS, MAX_POINTS = 200, 300
 
 
-def trace_of(run: str, device: str, seconds: float, events: Iterable[Mapping[str, Any]]) -> RunTrace:
+def trace_of(run: str, device: str, seconds: float, events: Iterable[Mapping[str, object]]) -> RunTrace:
     """Return what a report shows of a trace. Events without a name are left out."""
-    named_events = [(event["event"], event) for event in events if isinstance(event.get("event"), str)]
+    named_events = [(name, event) for event in events if isinstance(name := event.get("event"), str)]
     rows = tuple((name, sum(1 for _ in same)) for name, same in groupby(name for name, _ in named_events))
     losses = [point for _, event in named_events if (point := _point(event)) is not None]
     return RunTrace(run=run, device=device, seconds=seconds, events=rows[:MAX_EVENTS], losses=_thinned(losses))

@@ -1,6 +1,7 @@
 """Decide the verdict of a contract, as a pure function of its claims and evidence, and the exit code of a report."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -8,12 +9,36 @@ from typing import Any
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
 from pv.engines.registry import engine_of
-from pv.errors import ExitCode
+from pv.errors import ExitCode, UsageError
 from pv.results.definitions import definitions
 from pv.results.outcome import Outcome, Result, Selection, claim_results, killed
-from pv.results.shard import Shard
 from pv.results.steps import ObservedStep
 from pv.results.trial import DeviceInfo, Evidence, MutationScore, RunTrace, TrialStatus
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shard:
+    """Part `index` of a validation in `of` parts, counted from 1."""
+
+    index: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.of}"
+
+
+def parse_shard(text: str) -> Shard:
+    """Return the shard that is written as "K/N". Raise `UsageError` for another text."""
+    match = re.fullmatch(r"([0-9]+)/([0-9]+)", text, re.ASCII)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise UsageError(f"invalid value {text!r} for 'shard': expected K/N with K from 1 to N, such as 2/4")
+    return Shard(int(match[1]), int(match[2]))
+
+
+def find_missing_shards(shards: Iterable[Shard]) -> tuple[Shard, ...]:
+    """Return the shards that are missing from a complete validation."""
+    present = {*shards}
+    return tuple(sorted({Shard(index, shard.of) for shard in present for index in range(1, shard.of + 1)} - present))
 
 
 class Status(Enum):

@@ -45,7 +45,7 @@ def digest_tree(tree: ast.AST | list[ast.stmt]) -> str:
     return hasher.hexdigest()
 
 
-def digest_data(value: Any) -> str:
+def digest_data(value: object) -> str:
     """Return the digest of JSON data, which does not depend on the order of keys."""
     return digest_bytes(json.dumps(value, sort_keys=True, ensure_ascii=True).encode())
 
@@ -55,15 +55,15 @@ def digest_bytes(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _parts(node: Any) -> Iterator[str]:
+def _parts(node: object) -> Iterator[str]:
     """Yield the text of a tree in parts: types, fields and constants, with brackets around nodes and lists."""
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__}"
         for name in sorted(set(node._fields) - IGNORED_FIELDS):
-            value: Any = getattr(node, name, None)
+            value = getattr(node, name, None)
             if name == "body" and isinstance(node, DOCUMENTED):
                 value = undocumented(value)
-            if isinstance(node, ast.JoinedStr):
+            if isinstance(node, ast.JoinedStr) and value is not None:
                 value = [part for part in value if not _is_empty_text(part)]
             if value is not None and value != []:
                 yield name
@@ -80,7 +80,7 @@ def _parts(node: Any) -> Iterator[str]:
         yield f"{type(node).__name__}:{node!a}"  # not repr, which depends on the Unicode tables of the Python version
 
 
-def _is_empty_text(node: Any) -> bool:
+def _is_empty_text(node: object) -> bool:
     """Return whether a part of an f-string is the empty text, which only Python 3.12 adds between parts."""
     return isinstance(node, ast.Constant) and node.value == ""
 

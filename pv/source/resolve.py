@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from pv.contract.load import shown_path
-from pv.contract.names import Binding, Target
+from pv.contract.model import Binding, Target
 from pv.errors import PvError
 from pv.source import patch, syntax
 from pv.source.project import Project, is_shipped, suite_homes

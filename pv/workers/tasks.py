@@ -10,10 +10,7 @@ from typing import Any
 
 import cattrs
 
-from pv.contract.claims import Falsifier, Run
-from pv.contract.model import Contract
-from pv.contract.mutants import Edit, Mutant
-from pv.contract.names import Target
+from pv.contract.model import Contract, Edit, Falsifier, Mutant, Run, Target
 from pv.engines.code import Code, Function
 from pv.engines.engine import Conditions, Engine
 from pv.engines.registry import engine_named, engine_of, engines

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pv.contract.names import Target
+from pv.contract.model import Target
 from pv.engines.code import Function
 from pv.engines.failures import FailureClassifier, describe_error
 from pv.engines.registry import engine_named

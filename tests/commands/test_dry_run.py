@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pv.commands.dry_run import dry_run
-from pv.report.dry_run import data, text
+from pv.report.listing import dry_run_json, dry_run_text
 from tests.commands.small import edit, run
 from tests.support.projects import Project
 
@@ -20,7 +20,7 @@ def test_tasks_of_a_device_that_does_not_exist_are_built(project: Project) -> No
     result = dry_run(devices=["cuda"])
     assert (result.exit_code, result.problems) == (0, ())
     assert {device for device, _, _ in tasks(result, "counting")} == {"cuda"}
-    assert text(result).splitlines()[-1] == "3 tasks for cuda in 1 contract, none was run; exit 0"
+    assert dry_run_text(result).splitlines()[-1] == "3 tasks for cuda in 1 contract, none was run; exit 0"
     assert dry_run(only=["NONE"]).exit_code == 2, "nothing is undecided"
 
 
@@ -31,8 +31,8 @@ def test_tasks_of_every_kind_and_of_mutants_are_built(project: Project) -> None:
     result = dry_run(devices=["cpu", "cuda"])
     assert result.exit_code == 0
     assert len({mutant for _, _, mutant in tasks(result, "counting") if mutant}) == 5
-    assert "5 declared mutants" in text(result)
-    shown = json.loads(data(result))
+    assert "5 declared mutants" in dry_run_text(result)
+    shown = json.loads(dry_run_json(result))
     assert len(shown["contracts"][0]["tasks"]) == len(result.tasks["counting"])
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import pv
+from pv.commands.explain import why
 from pv.commands.naming import resolve_names
 from pv.commands.plan import Request, check, plan_validation
-from pv.commands.why import why
 from pv.errors import UsageError
 from pv.source.project import find_project
 from tests.support.projects import HEAD, Project

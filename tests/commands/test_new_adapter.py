@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 import pv
-from pv.commands.loop_source import Loop, called
 from pv.commands.naming import same_claims
+from pv.commands.new_adapter import Loop, called
 from pv.contract.suites import suites
 from pv.results.outcome import Outcome
 from pv.suites.training_loop.adapters.handwritten import Placeholder

@@ -17,7 +17,7 @@ from junitparser import Failure, JUnitXml
 
 import pv
 from pv.cli.check import check as check_command
-from pv.commands.report import read
+from pv.commands.baseline import read_reports
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.saved.report import load
@@ -122,7 +122,7 @@ def test_a_fault_is_named_with_line_numbers_and_change_and_is_in_every_format(tm
     assert list(failed) == ["TR-GRAD-001"]
     assert (failed["TR-GRAD-001"]._elem.get("file"), failed["TR-GRAD-001"]._elem.get("line")) == ("train.py", "15")
     assert f"  rerun     pv check -- {sys.executable} train.py\n" in pv.render(
-        read([tmp_path / "r.json"], partial=True), "text"
+        read_reports([tmp_path / "r.json"], partial=True), "text"
     )
     observed = pv.check_run(trace=tmp_path / "trace")
     assert "FALSIFIED   TR-GRAD-001  train.py:15" in str(observed) and str(observed).endswith("exit 1")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pv
-from pv.commands.why import why
+from pv.commands.explain import why
 from pv.results.reuse import cache
 from pv.results.reuse.tree import SETTLED_NS
 from pv.source.project import find_project

@@ -6,12 +6,12 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from pv.commands.baseline import read_reports
 from pv.commands.plan import divide
-from pv.commands.report import read
 from pv.contract.load import load
 from pv.errors import UsageError
 from pv.results.outcome import Selection
-from pv.results.shard import Shard, parse
+from pv.results.verdict import Shard, parse_shard
 from tests.commands.small import run
 from tests.support.projects import Project, copy
 
@@ -134,7 +134,7 @@ def test_shards_of_another_number_or_seed_and_replays_are_refused(small: list[st
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3", "1 / 2", "¹/2"])
 def test_a_text_that_is_no_shard_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="expected K/N with K from 1 to N"):
-        parse(text)
+        parse_shard(text)
 
 
 def test_a_dry_run_lists_the_tasks_of_a_shard(small: list[str]) -> None:
@@ -148,8 +148,8 @@ def test_a_dry_run_lists_the_tasks_of_a_shard(small: list[str]) -> None:
 def test_reports_of_code_that_git_does_not_know_are_compared(project: Project) -> None:
     code = project("small") / "counting.py"
     run("validate", "--only", "C-LIMIT", "--no-mutants", "--output", "json=a.json")
-    assert "counting.py" in read([Path("a.json")], partial=True).files
+    assert "counting.py" in read_reports([Path("a.json")], partial=True).files
     code.write_text(code.read_text() + "\nEXTRA = 1\n")
     run("validate", "--only", "C-WHOLE", "--no-mutants", "--output", "json=b.json")
     with pytest.raises(UsageError, match=r"a\.json and .*b\.json are of different files: counting\.py; merge"):
-        read([Path("a.json"), Path("b.json")])
+        read_reports([Path("a.json"), Path("b.json")])

@@ -8,8 +8,7 @@ import pytest
 
 from pv.contract import sharing
 from pv.contract.load import load, load_file
-from pv.contract.model import Contract, OtherSubject
-from pv.contract.names import Target
+from pv.contract.model import Contract, OtherSubject, Target
 from pv.contract.suites import adapter_suites, is_suite, join_suite, suites
 from tests.results.handmade import HERE, contract
 from tests.support.projects import HEAD

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pv.equations.definition import Accuracy, Derivative
 from pv.equations.language import Part
-from pv.equations.parse import parse_equations
+from pv.equations.parse import Accuracy, Derivative, parse_equations
 
 
 def test_expression_is_neither_imported_nor_executed(tmp_path) -> None:

@@ -4,8 +4,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from pv.contract.mutants import Edit, Mutant
-from pv.contract.names import Target
+from pv.contract.model import Edit, Mutant, Target
 from pv.mutation.generate import Automatic, Module
 from pv.mutation.judge import Judged, MutantStatus
 from pv.mutation.result import MutationResult

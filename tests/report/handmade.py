@@ -4,10 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pv.contract.claims import Equation, Falsifier
 from pv.contract.finding import Finding, Location, Severity
-from pv.contract.mutants import Edit, Mutant
-from pv.contract.names import Target
+from pv.contract.model import Edit, Equation, Falsifier, Mutant, Target
 from pv.results.outcome import Selection
 from pv.results.trial import Counterexample, DeviceInfo, EquationMutant, EquationMutants, Output, Trial, TrialStatus
 from pv.results.verdict import Report, decide

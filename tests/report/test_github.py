@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from pv.contract.finding import Location
-from pv.report import View, github, places, render
+from pv.report import View, details, github, render
 from pv.results.outcome import Result
 from pv.results.saved import report as saved
-from pv.results.saved.changes import Change, ChangeKind, Compared, FailOn
-from pv.results.saved.hunks import Hunk
+from pv.results.saved.changes import Change, ChangeKind, Compared, FailOn, Hunk
 from pv.results.trial import Code
 from pv.results.verdict import Report
 from tests.report.handmade import HOSTILE, NASTY, PLAIN, many
@@ -95,8 +94,8 @@ def failing(*code: Code) -> tuple[Report, Result]:
 def test_what_is_gone_is_shown_where_it_was() -> None:
     place = Location(Path("c.yaml"), 21, 3)
     gone = Change(kind=ChangeKind.WEAKER, contract="c", text="removed", location=place, removed=True)
-    assert places.of_change(gone, View(compared=COMPARED)) == Location(Path("c.yaml"), 19, 1)
-    assert places.of_change(gone, View()) == gone.location
+    assert details.change_location(gone, View(compared=COMPARED)) == Location(Path("c.yaml"), 19, 1)
+    assert details.change_location(gone, View()) == gone.location
 
 
 def test_the_code_is_saved_and_every_format_names_it(tmp_path: Path) -> None:

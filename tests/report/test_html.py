@@ -11,8 +11,8 @@ import pytest
 
 from pv.report import render
 from pv.report.html import charts
-from pv.report.html.contract import kill_matrix, section
 from pv.report.html.markup import tag
+from pv.report.html.page import kill_matrix, section
 from pv.results.outcome import Selection
 from pv.results.saved.changes import Change, ChangeKind, Compared, FailOn, compare
 from pv.results.trial import RunTrace, TrialStatus

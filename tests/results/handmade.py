@@ -4,11 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pv.contract.claims import Falsifier
 from pv.contract.finding import Location
-from pv.contract.model import Contract, Gate
-from pv.contract.mutants import Edit, Mutant
-from pv.contract.names import Binding, Target
+from pv.contract.model import Binding, Contract, Edit, Falsifier, Gate, Mutant, Target
 from pv.results.outcome import Selection
 from pv.results.trial import Counterexample, DeviceInfo, Evidence, Recorded, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, decide

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from pv.contract.claims import Equation, Run
-from pv.contract.model import Contract, OtherSubject
-from pv.contract.names import Binding, Target
+from pv.contract.model import Binding, Contract, Equation, OtherSubject, Run, Target
 from pv.report import render
 from pv.results.definitions import definitions, find_changes
 from pv.results.outcome import Selection

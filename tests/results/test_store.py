@@ -12,8 +12,7 @@ from jsonschema import Draft202012Validator
 
 from pv.contract.check import schema
 from pv.contract.load import load
-from pv.contract.model import Contract
-from pv.contract.names import Target
+from pv.contract.model import Contract, Target
 from pv.results import store
 from pv.results.trial import DeviceInfo
 from pv.results.worktree import edits

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pv.contract.names import Binding, Target
+from pv.contract.model import Binding, Target
 from pv.errors import ProjectError
 from pv.source import imports, resolve
 from pv.source.project import Project, find_project

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import Phase, settings
 
-from pv.contract.claims import Falsifier
 from pv.contract.load import load_file
+from pv.contract.model import Falsifier
 from pv.contract.suites import suites
 from pv.pytest_plugin.suites import leave_out_skipped
 

@@ -5,10 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pv.contract.claims import Falsifier, Run
-from pv.contract.model import Contract
-from pv.contract.mutants import Mutant
-from pv.contract.names import Target
+from pv.contract.model import Contract, Falsifier, Mutant, Run, Target
 from pv.engines.code import Code
 from pv.engines.engine import Conditions
 from pv.engines.registry import engine_of

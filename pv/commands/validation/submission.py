@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pv.commands.validation.attempts import Attempt, Options, PartialEvidence, Tasks, with_run
-from pv.contract.claims import Falsifier, Run
+from pv.contract.model import Falsifier, Run
 from pv.engines.engine import Conditions, Depends, seed_of
 from pv.engines.registry import engine_of
 from pv.engines.suite.engine import bench_of

@@ -8,11 +8,8 @@ from itertools import islice
 
 from pv.commands.validation.attempts import Attempt, Options, PartialEvidence, RunState, Tasks, with_run
 from pv.commands.validation.submission import Submission
-from pv.contract.claims import Falsifier, Run
 from pv.contract.finding import Location
-from pv.contract.model import Contract
-from pv.contract.mutants import Mutant
-from pv.contract.names import Target
+from pv.contract.model import Contract, Falsifier, Mutant, Run, Target
 from pv.contract.wording import FEW, listed
 from pv.engines.engine import Conditions
 from pv.engines.registry import engine_of

@@ -11,7 +11,6 @@ import linecache
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from traceback import walk_tb
-from typing import Any
 
 from pv.engines.encoding import decode, encode, show
 from pv.engines.equation.comparison import (
@@ -31,19 +30,18 @@ from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 from pv.equations.arrays import Tensor, torch
 from pv.equations.call import defined_at
-from pv.equations.definition import UNITS
 from pv.equations.domain import free_sizes
 from pv.equations.evaluate import SLACK, Claim, Equation, Limits, System
 from pv.equations.examples import Drawer, Example, Shrinker
 from pv.equations.mutants import MutatedEquation, mutants
-from pv.equations.parse import parse_equations
+from pv.equations.parse import UNITS, parse_equations
 
 MAX_EXAMPLES = 200
 MAX_ELEMENTS = 2**20
 """The total number of elements of the kept examples: it limits memory and, for each mutant, time."""
 
 
-def tried(claim: Claim, kept: "KeptExamples") -> dict[str, Any]:
+def tried(claim: Claim, kept: "KeptExamples") -> dict[str, object]:
     """Try the equation mutants on recorded results: return their number, those killed, and the survivors."""
     survivors, total = [], 0
     for mutant in mutants_of(claim):
@@ -112,14 +110,14 @@ class NoValue(Exception):
 
 
 def attack(
-    equations: Mapping[str, Mapping[str, Any]],
+    equations: Mapping[str, Mapping[str, object]],
     name: str,
     subject: object,
     device: str,
     options: Settings,
     failures: FailureClassifier,
     stream: Stream,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Compare the code with an equation on examples of its domain.
 
     Args:
@@ -145,7 +143,7 @@ def attack(
 class _Attack:
     system: System
     claim: Claim
-    subject: Any
+    subject: object
     device: str
     options: Settings
     failures: FailureClassifier
@@ -157,7 +155,7 @@ class _Attack:
     cause: str = ""
     """Cause of the first failure, kept from before shrinking: one element cannot reveal a factor or a permutation."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, object]:
         for example in self._examples():
             try:
                 self.kept.add(example, self._check(example))
@@ -174,7 +172,7 @@ class _Attack:
             return self._end(TrialStatus.INCONCLUSIVE, self.tolerance_check.reason)
         return self._end(TrialStatus.HELD, "") | self._sensitivity()
 
-    def _sensitivity(self) -> dict[str, Any]:
+    def _sensitivity(self) -> dict[str, object]:
         """Return which equation mutants the examples kill; on a mutant of the code and on a replay none is tried."""
         if self.options.stop_at_first or self.options.replay or self.device != "cpu":
             return {}
@@ -208,7 +206,7 @@ class _Attack:
         dtype = next((name for name in types if name in UNITS), "float32")
         return Example(arrays, sizes, dtype)
 
-    def _failed(self, example: Example, error: Exception) -> dict[str, Any]:
+    def _failed(self, example: Example, error: Exception) -> dict[str, object]:
         self.valid += 1
         status = self._status(error)
         if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
@@ -293,7 +291,7 @@ class _Attack:
                 raise
             raise Refuted(f"with {name} the code raised {describe_error(error)}") from error
 
-    def _written(self, example: Example) -> tuple[dict[str, Any], bool]:
+    def _written(self, example: Example) -> tuple[dict[str, object], bool]:
         """Return the arguments of an example as JSON, with the sizes that no array has, and whether they rebuild it."""
         variables = self.claim.equation.variables
         encoded = {name: encode(example.sizes[name]) for name in free_sizes(variables)}
@@ -301,7 +299,7 @@ class _Attack:
             encoded[name] = encode(as_argument(array, variables[name].kind, example.dtype, "cpu"))
         return {name: written for name, (written, _) in encoded.items()}, all(exact for _, exact in encoded.values())
 
-    def _counterexample(self, example: Example, error: BaseException) -> dict[str, Any]:
+    def _counterexample(self, example: Example, error: BaseException) -> dict[str, object]:
         values, exact = self._written(example)
         ours = isinstance(error, Refuted | NoValue | NotComparable)
         return {
@@ -349,9 +347,10 @@ class _Attack:
     def _end(
         self, status: TrialStatus, detail: str, example: Example | None = None, error: BaseException | None = None,
         *, shrunk: bool = False,
-    ) -> dict[str, Any]:  # fmt: skip
-        record = {"status": status.value, "detail": detail, "valid": self.valid, "invalid": self.invalid}
-        record["asked"] = 1 if self.options.replay else self.options.examples
+    ) -> dict[str, object]:  # fmt: skip
+        asked = 1 if self.options.replay else self.options.examples
+        counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
+        record: dict[str, object] = {"status": status.value, "detail": detail, **counts}
         if example is not None and error is not None:
             record |= self._counterexample(example, error) | {"shrunk": shrunk}
         return record

@@ -12,17 +12,17 @@ from typing import Any
 
 from pv.equations.arrays import Tensor, torch
 from pv.equations.call import returned
-from pv.equations.definition import Check
 from pv.equations.domain import DISTRIBUTIONS
 from pv.equations.evaluate import Claim, Limits, System
 from pv.equations.examples import Example
+from pv.equations.parse import Check
 
 
 class Arguments:
     """Copies of the arguments of a call, to find those that the code changed."""
 
     def __init__(self) -> None:
-        self._copies: list[tuple[str, Any, Any]] = []
+        self._copies: list[tuple[str, object, object]] = []
 
     def add(self, text: str, value: object) -> None:
         """Keep a copy of an argument, which the call writes as `text`."""
@@ -111,7 +111,7 @@ class Observer:
 
     system: System
     claim: Claim
-    subject: Any
+    subject: object
     device: str
     layout: Layout = lambda array: array
 
@@ -177,7 +177,7 @@ def _value(claim: Claim, function: str, result: object, arrays: Mapping[str, Ten
     return result
 
 
-def arguments(claim: Claim, example: Example, device: str) -> dict[str, Any]:
+def arguments(claim: Claim, example: Example, device: str) -> dict[str, object]:
     """Return the values of the variables and sizes as the code gets them, as new copies."""
     variables = claim.equation.variables
     arrays = {n: as_argument(array, variables[n].kind, example.dtype, device) for n, array in example.arrays.items()}

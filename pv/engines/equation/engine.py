@@ -4,11 +4,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
 
 from pv.contract import sharing
-from pv.contract.claims import Falsifier
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier
 from pv.engines.code import Code
 from pv.engines.engine import Conditions, Engine, Worker, seed_of
 from pv.engines.equation import point, rules
@@ -29,7 +27,7 @@ class EquationPayload:
     """The payload of an equation claim: all executable equations, and the name of the claimed one."""
 
     equation: str
-    equations: Mapping[str, Mapping[str, Any]]
+    equations: Mapping[str, Mapping[str, object]]
     examples: int
     seed: int
     replay: str
@@ -56,7 +54,7 @@ class EquationEngine(Engine[EquationPayload]):
             replay=conditions.replay,
         )
 
-    def attack(self, payload: EquationPayload, worker: Worker) -> dict[str, Any]:
+    def attack(self, payload: EquationPayload, worker: Worker) -> dict[str, object]:
         if needing := _lacks_torch(payload.equation, payload.equations):
             return {"status": TrialStatus.ERROR.value, "detail": NO_TORCH.format(needing)}
         from pv.engines.equation.attack import attack
@@ -98,7 +96,7 @@ class EquationEngine(Engine[EquationPayload]):
         return f", {mutants.killed} of {mutants.total} equation mutants killed" if mutants is not None else ""
 
 
-def _lacks_torch(name: str, equations: Mapping[str, Mapping[str, Any]]) -> str:
+def _lacks_torch(name: str, equations: Mapping[str, Mapping[str, object]]) -> str:
     """Return the part of an equation that needs PyTorch where it is not installed; "" if there is none."""
     if find_spec("torch") is not None:
         return ""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from reprlib import repr as short
 
 from pv.engines.encoding import decode
-from pv.equations.definition import UNITS
 from pv.equations.domain import DISTRIBUTIONS, Kind, Variable, free_sizes
+from pv.equations.parse import UNITS
 
 SUM_ERROR = 0.05
 """The allowed difference of the sum of a distribution from 1: in bfloat16 every term is rounded."""

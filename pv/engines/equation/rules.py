@@ -4,17 +4,14 @@ import ast
 from collections.abc import Iterator
 
 from pv.contract import sharing
-from pv.contract.claims import Equation, Falsifier
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, error
-from pv.contract.model import Contract
-from pv.contract.names import Target
+from pv.contract.model import Contract, Equation, Falsifier, Target
 from pv.contract.wording import did_you_mean
 from pv.engines.rule import Context, rule
 from pv.equations.call import returned_names
-from pv.equations.definition import Definition
 from pv.equations.language import InvalidEquation, Part
-from pv.equations.parse import parse_equations
+from pv.equations.parse import Definition, parse_equations
 from pv.source import resolve
 from pv.source.resolve import Unbound
 

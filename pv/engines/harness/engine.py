@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pv.contract import bounds
-from pv.contract.claims import Falsifier, Harness
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier, Harness
 from pv.engines.code import Code, Function
 from pv.engines.engine import Conditions, Depends, Engine, Worker
 from pv.engines.harness import rules
@@ -27,7 +25,7 @@ class HarnessPayload:
     requires: str
     engines: tuple[str, ...]
     limit_s: float
-    replay: Mapping[str, Any] | None
+    replay: Mapping[str, object] | None
 
 
 class HarnessEngine(Engine[HarnessPayload]):
@@ -58,7 +56,7 @@ class HarnessEngine(Engine[HarnessPayload]):
             replay=point(conditions.replay),
         )
 
-    def attack(self, payload: HarnessPayload, worker: Worker) -> dict[str, Any]:
+    def attack(self, payload: HarnessPayload, worker: Worker) -> dict[str, object]:
         from pv.engines.harness import prove as engine
         from pv.engines.harness.point import Claim
 
@@ -79,7 +77,7 @@ class HarnessEngine(Engine[HarnessPayload]):
     def limit_s(self, contract: Contract, claim: Falsifier, conditions: Conditions) -> float:
         return GRACE * self.soft_limit_s(claim) + GRACE_S
 
-    def clause(self, claim: Falsifier) -> Mapping[str, Any]:
+    def clause(self, claim: Falsifier) -> Mapping[str, object]:
         harness = _harness(claim)
         return {"box": [dict(harness.bounds), harness.requires, harness.engine]}
 

@@ -1,7 +1,6 @@
 """Try a predicate at one concrete point of its box."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from pv.contract.bounds import Point
 from pv.engines.assertion import explain
@@ -29,7 +28,7 @@ class Claim:
         except AssertionError:
             return False
 
-    def refutation(self, point: Point) -> dict[str, Any] | None:
+    def refutation(self, point: Point) -> dict[str, object] | None:
         """Return the record of its refutation at `point`; None if it holds."""
         if self.stream is not None:
             # Kept outside of the process: if the call kills the worker, the parent still knows the point.
@@ -54,7 +53,7 @@ class Claim:
             return answer is None or bool(answer)
         raise TypeError(f"the predicate returned a value of type {type(answer).__name__}: {RETURN}")
 
-    def _record(self, point: Point, status: TrialStatus, error: str, frames: list[str]) -> dict[str, Any]:
+    def _record(self, point: Point, status: TrialStatus, error: str, frames: list[str]) -> dict[str, object]:
         return {
             "status": status.value,
             "detail": error if status is not TrialStatus.REFUTED else "",
@@ -74,5 +73,5 @@ def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {explanation}" if explanation else describe_error(error)
 
 
-def arguments(point: Point) -> Mapping[str, Any]:
+def arguments(point: Point) -> Mapping[str, object]:
     return {name: encode(value)[0] for name, value in point.items()}

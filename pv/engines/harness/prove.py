@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pv.contract.bounds import Box
 from pv.engines.encoding import decode
@@ -15,7 +14,7 @@ from pv.engines.trial import TrialStatus
 LOOK_EVERY = 256
 
 
-def enumerate_box(claim: Claim, box: Box, limit_s: float) -> dict[str, Any]:
+def enumerate_box(claim: Claim, box: Box, limit_s: float) -> dict[str, object]:
     """Try every point of a box, the nearest to zero first.
 
     Args:
@@ -44,7 +43,7 @@ def enumerate_box(claim: Claim, box: Box, limit_s: float) -> dict[str, Any]:
     return _complete(tried, outside, time.process_time() - start, box)
 
 
-def _complete(tried: int, outside: int, seconds: float, box: Box) -> dict[str, Any]:
+def _complete(tried: int, outside: int, seconds: float, box: Box) -> dict[str, object]:
     counts = {"valid": tried, "invalid": outside}
     if tried:
         detail = f"exhaustive: all {tried:,} points in {seconds:.2f} s"
@@ -62,12 +61,12 @@ ANSWERS = {
 NO_ANSWER = (TrialStatus.TIMEOUT.value, TrialStatus.INCONCLUSIVE.value, TrialStatus.SKIPPED.value)
 
 
-def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream: Stream) -> dict[str, Any]:
+def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream: Stream) -> dict[str, object]:
     """Run the engines and return their combined record. If there are several, they must agree.
 
     A counterexample of an enumeration is one of the code itself, so no other engine is asked.
     """
-    records: dict[str, dict[str, Any]] = {}
+    records: dict[str, dict[str, object]] = {}
     # Enumeration first: it runs the code itself, so its counterexample needs no second opinion.
     for engine in sorted(engines, key="exhaustive".__ne__):
         if engine == "exhaustive":
@@ -79,12 +78,12 @@ def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream
     return next(iter(records.values())) if len(records) == 1 else combine(records)
 
 
-def combine(records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def combine(records: Mapping[str, dict[str, object]]) -> dict[str, object]:
     """Return one record for several engines. An error comes first, then a disagreement, which is an error too.
 
     A counterexample counts if the other engine has no answer; a proof, or an empty box, needs both engines.
     """
-    details = "; ".join(record["detail"] or f"{engine}: {record['status']}" for engine, record in records.items())
+    details = "; ".join(str(record["detail"] or f"{engine}: {record['status']}") for engine, record in records.items())
     outcomes = list(records.values())
     answers = [record for record in outcomes if record["status"] in ANSWERS]
     silent = [record for record in outcomes if record["status"] in NO_ANSWER]
@@ -93,14 +92,14 @@ def combine(records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         return {**broken, "detail": details}
     # An engine without an answer neither supports nor contradicts the other one.
     first = min(answers or silent, key=lambda record: record["status"] not in REFUTING)
-    if len({ANSWERS[record["status"]] for record in answers}) > 1:
+    if len({ANSWERS[str(record["status"])] for record in answers}) > 1:
         return {**first, "status": TrialStatus.ERROR.value, "detail": f"the engines disagree: {details}"}
     if first["status"] in REFUTING:
         return first
     return {**(silent[0] if silent else first), "detail": details}
 
 
-def replay(claim: Claim, point: Mapping[str, object]) -> dict[str, Any]:
+def replay(claim: Claim, point: Mapping[str, object]) -> dict[str, object]:
     """Return the record of one point."""
     values = {name: decode(value) for name, value in point.items()}
     refuted = claim.refutation(values)

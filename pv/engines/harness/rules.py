@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 
 from pv.contract import bounds
-from pv.contract.claims import Harness
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, error, notice
+from pv.contract.model import Harness
 from pv.engines.harness.names import Definition, Names, module_of
 from pv.engines.rule import Context, rule
 from pv.source import resolve

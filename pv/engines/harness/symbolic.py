@@ -12,14 +12,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pv.contract.bounds import Bound, Box, Point
+from pv.contract.bounds import Bound, Box, Point, Value
 from pv.engines.harness.point import Claim, arguments
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
@@ -33,7 +33,7 @@ CORNER, SHRINK_S = 4, 2.0
 FAILED = {"POST_FAIL", "EXEC_ERR", "POST_ERR"}
 
 
-def prove(claim: Claim, box: Box, limit_s: float, stream: Stream) -> dict[str, Any]:
+def prove(claim: Claim, box: Box, limit_s: float, stream: Stream) -> dict[str, object]:
     """Search for a counterexample with CrossHair.
 
     Args:
@@ -111,7 +111,7 @@ def source(box: Box) -> str:
     )
 
 
-def _confirmed(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, Any]:
+def _confirmed(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, object]:
     # CrossHair runs every path in a fresh state; code that keeps state can pass there and fail here.
     for point in _within(box):
         refuted = claim.refutation(point)
@@ -127,7 +127,7 @@ def _within(box: Box) -> Iterator[Point]:
     return islice(filter(box.admits, islice(box.points(), LOOKED_AT)), CONCRETE_POINTS)
 
 
-def _unsatisfiable(box: Box) -> dict[str, Any]:
+def _unsatisfiable(box: Box) -> dict[str, object]:
     # PRE_UNSAT is believed only if enumeration has no point inside either.
     inside = next(_within(box), None)
     if inside is not None:
@@ -139,7 +139,7 @@ def _unsatisfiable(box: Box) -> dict[str, Any]:
     return {"status": TrialStatus.NO_EXAMPLES.value, "detail": f"the box is empty: CrossHair finds no point {why}"}
 
 
-def _unsettled(messages: list[tuple[str, str]], paths: int, seconds: float, limit_s: float) -> dict[str, Any]:
+def _unsettled(messages: list[tuple[str, str]], paths: int, seconds: float, limit_s: float) -> dict[str, object]:
     answers = "; ".join(f"{state}: {text}" for state, text in messages) or "no answer"
     if {state for state, _ in messages} <= {"CONFIRMED", "CANNOT_CONFIRM", "PRE_UNSAT"} and messages:
         if seconds > 0.95 * limit_s:
@@ -150,7 +150,7 @@ def _unsettled(messages: list[tuple[str, str]], paths: int, seconds: float, limi
     return {"status": TrialStatus.ERROR.value, "detail": f"CrossHair could not analyse it: {answers[:2000]}"}
 
 
-def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, Any]:
+def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, object]:
     """Return the counterexample in CrossHair's text, shrunk. The parent replays it in a fresh worker."""
     point = parse_counterexample(text, box)
     if point is None:
@@ -169,7 +169,7 @@ def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, Any
     return {**refuted, "shrunk": True}
 
 
-def parse_counterexample(text: str, box: Box) -> dict[str, Any] | None:
+def parse_counterexample(text: str, box: Box) -> dict[str, Value] | None:
     """Return the point that a message names: `false when calling harness(5, [3]) (which returns False)`.
 
     The text of the message is the only place where CrossHair gives it; None where the message has no call, as for a
@@ -187,7 +187,7 @@ def parse_counterexample(text: str, box: Box) -> dict[str, Any] | None:
     return None
 
 
-def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Any] | None:
+def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Value] | None:
     names = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in box.bounds]
     try:
         values = [ast.literal_eval(argument) for argument in call.args]
@@ -197,7 +197,7 @@ def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Any] | None:
         return None
 
 
-def _shrunk(claim: Claim, box: Box, point: Mapping[str, object], status: str) -> dict[str, Any]:
+def _shrunk(claim: Claim, box: Box, point: Point, status: object) -> dict[str, Value]:
     """Return a smaller point that refutes the claim with `status`: no single value can be nearer to zero."""
     deadline = time.process_time() + SHRINK_S
 

@@ -85,7 +85,7 @@ def attack(
     options: Settings,
     failures: FailureClassifier,
     stream: Stream,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Run a falsifier on its examples.
 
     Args:
@@ -115,7 +115,7 @@ class _Watch:
         self,
         handle: Any,
         falsifier: Callable[..., object],
-        fixed: Mapping[str, Any],
+        fixed: Mapping[str, object],
         options: Settings,
         failures: FailureClassifier,
         stream: Stream,
@@ -127,9 +127,9 @@ class _Watch:
         self.first: BaseException | None = None
         self.failed: BaseException | None = None
         self.skipped: list[str] = []
-        self.arguments: dict[str, tuple[Any, bool]] = {}
+        self.arguments: dict[str, tuple[object, bool]] = {}
         self.drawn_by_data = False
-        self.draws: dict[str, tuple[Any, bool]] = {}
+        self.draws: dict[str, tuple[object, bool]] = {}
         self.printed = ""
         self._last_put = 0.0
 
@@ -155,7 +155,7 @@ class _Watch:
         else:
             hypothesis.seed(self.options.seed)(self.falsifier)(**self.fixed)
 
-    def _arguments(self, replay: str) -> dict[str, Any]:
+    def _arguments(self, replay: str) -> dict[str, object]:
         """Return the arguments of an example. As with `@example`, strategies do not check them."""
         arguments = {**self.fixed, **{name: decode(value) for name, value in _json(replay).items()}}
         try:
@@ -230,7 +230,7 @@ class _Watch:
         values, exact = self._written()
         self.stream.calling(values, exact=exact)
 
-    def _written(self) -> tuple[dict[str, Any], bool]:
+    def _written(self) -> tuple[dict[str, object], bool]:
         """Return the arguments as JSON, and whether they can be given again: drawn data cannot."""
         pairs = {**self.arguments, **self.draws}
         exact = not self.drawn_by_data and all(exact for _, exact in pairs.values())
@@ -255,7 +255,7 @@ class _Watch:
             if self.options.stop_at_first:
                 raise _StopAtFirstFailure
 
-    def counterexample(self, error: BaseException, explanation: str = "") -> dict[str, Any]:
+    def counterexample(self, error: BaseException, explanation: str = "") -> dict[str, object]:
         """Return the last arguments, as they were before the call, with the error."""
         values, exact = self._written()
         return {
@@ -267,7 +267,7 @@ class _Watch:
             "explained": isinstance(error, KnownCause),
         }
 
-    def end(self, error: BaseException | None) -> dict[str, Any]:
+    def end(self, error: BaseException | None) -> dict[str, object]:
         # A plain function and a replay have one example.
         asked = self.options.examples if self.handle is not None and not self.options.replay else 1
         counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
@@ -279,14 +279,14 @@ class _Watch:
             status = TrialStatus.HELD if self.valid else TrialStatus.NO_EXAMPLES
             return {"status": status.value, "detail": "" if self.valid else "no example was valid", **counts}
         status, detail = self._classify(error)
-        record = {"status": status.value, "detail": detail, **counts}
+        record: dict[str, object] = {"status": status.value, "detail": detail, **counts}
         if status in (TrialStatus.REFUTED, TrialStatus.RAISED, TrialStatus.ERROR):
             # The values are not reported for a mutant, and evaluating them again costs time.
             record |= self.counterexample(error, "" if self.options.stop_at_first else _explained(error))
             record |= {"shrunk": not self.options.stop_at_first, "blob": _blob(error)}
         return record | {"hypothesis": hypothesis.__version__}
 
-    def _with_skips(self) -> dict[str, Any]:
+    def _with_skips(self) -> dict[str, object]:
         """Return status and detail of a search in which some examples were skipped and none failed."""
         (reason, _), *other_reasons = Counter(self.skipped).most_common()
         if not self.valid:
@@ -326,8 +326,8 @@ def _blob(error: BaseException) -> str:
     return match_[2] if match_ else ""
 
 
-def _json(text: str) -> dict[str, Any]:
+def _json(text: str) -> dict[str, object]:
     import json
 
-    parsed: dict[str, Any] = json.loads(text)
+    parsed: dict[str, object] = json.loads(text)
     return parsed

@@ -1,10 +1,8 @@
 """A falsifier with a `test`: a Hypothesis test, or a plain function, which counts as one example."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from pv.contract.claims import Falsifier
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier
 from pv.engines.code import Code, Function
 from pv.engines.engine import Conditions, Engine, Worker, seed_of
 
@@ -38,7 +36,7 @@ class PropertyEngine(Engine[PropertyPayload]):
             replay=conditions.replay,
         )
 
-    def attack(self, payload: PropertyPayload, worker: Worker) -> dict[str, Any]:
+    def attack(self, payload: PropertyPayload, worker: Worker) -> dict[str, object]:
         from pv.engines.property import constants
         from pv.engines.property.attack import Settings, attack, load_profile
 

@@ -4,10 +4,8 @@ import linecache
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from pv.contract.claims import Falsifier, Run
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier, Run
 from pv.contract.wording import count
 from pv.engines.code import Code, Function
 from pv.engines.engine import ENDED_EARLY, Conditions, Engine, Worker
@@ -20,8 +18,7 @@ PREDICATE_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPayload:
-    """The payload of a reference run: `callable` or `command` executes it, `test` or `observed` judges its
-    record.
+    """The payload of a reference run: `callable` or `command` executes it, `test` or `observed` judges its record.
 
     Either part may be absent.
     """
@@ -30,7 +27,7 @@ class RunPayload:
     callable: Function | None = None
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
     test: Function | None = None
     # The id of a claim of `training-run`.
     observed: str = ""
@@ -61,15 +58,16 @@ class RunEngine(Engine[RunPayload]):
         )
 
     def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> RunPayload:
-        if conditions.execute is None:
-            return replace(RunPayload(directory=conditions.directory, arguments={}), **self._judge(code, claim))
-        return replace(self.execution(code, self.run_of(contract, claim), conditions), **self._judge(code, claim))
+        payload = RunPayload(directory=conditions.directory, arguments={})
+        if conditions.execute is not None:
+            payload = self.execution(code, self.run_of(contract, claim), conditions)
+        return self.judging(payload, code, claim)
 
-    def _judge(self, code: Code, claim: Falsifier) -> dict[str, Any]:
-        """Return the fields of a payload that say how the record is judged."""
-        return {"test": code.test(claim)}
+    def judging(self, payload: RunPayload, code: Code, claim: Falsifier) -> RunPayload:
+        """Return a payload that also judges the record by a claim."""
+        return replace(payload, test=code.test(claim))
 
-    def attack(self, payload: RunPayload, worker: Worker) -> dict[str, Any]:
+    def attack(self, payload: RunPayload, worker: Worker) -> dict[str, object]:
         from pv.engines.property.attack import Settings, attack, load_profile
         from pv.engines.run import reference_run
 
@@ -90,7 +88,7 @@ class RunEngine(Engine[RunPayload]):
         record = {"run": run}
         return attack(predicate, record, Settings(examples=1, seed=0), worker.failures, worker.stream)
 
-    def _execute(self, payload: RunPayload, worker: Worker) -> dict[str, Any] | None:
+    def _execute(self, payload: RunPayload, worker: Worker) -> dict[str, object] | None:
         """Execute the run; return the record of its failure, None where it finished."""
         from pv.engines.run import reference_run
 
@@ -137,8 +135,8 @@ class ObservedEngine(RunEngine):
     def takes(self, claim: Falsifier) -> bool:
         return "observed" in claim.options
 
-    def _judge(self, code: Code, claim: Falsifier) -> dict[str, Any]:
-        return {key: claim.options[key] for key in self.keys}
+    def judging(self, payload: RunPayload, code: Code, claim: Falsifier) -> RunPayload:
+        return replace(payload, observed=claim.options["observed"], must_reach=claim.options["must_reach"])
 
     def binding(self, claim: Falsifier) -> str:
         return f"{claim.options['observed']} on run {claim.run}"
@@ -155,7 +153,7 @@ class ObservedEngine(RunEngine):
         return ()  # not the claims about a run, whose own contract plants faults in them
 
 
-def _judged(payload: RunPayload, worker: Worker) -> dict[str, Any]:
+def _judged(payload: RunPayload, worker: Worker) -> dict[str, object]:
     """Judge the trace of the run by a claim of `training-run`, and return the record of the trial."""
     from pv.engines.run import reference_run
     from pv.suites.training_run.claims import judge
@@ -187,7 +185,7 @@ def _frame(at: str) -> str:
     return f"{at} in {Path(path).stem}: {linecache.getline(path, int(line)).strip()}"
 
 
-def _failed(error: BaseException, payload: RunPayload, worker: Worker) -> dict[str, Any]:
+def _failed(error: BaseException, payload: RunPayload, worker: Worker) -> dict[str, object]:
     return {
         "status": worker.failures.status(error).value,
         "detail": f"the run did not finish: {describe_error(error)}",

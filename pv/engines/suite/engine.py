@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pv.contract.claims import Falsifier
-from pv.contract.model import Contract
-from pv.contract.names import Binding
+from pv.contract.model import Binding, Contract, Falsifier
 from pv.contract.wording import count, did_you_mean
 from pv.engines.code import Code, Function
 from pv.engines.engine import ENDED_EARLY, Conditions, Depends, Engine, Worker, seed_of

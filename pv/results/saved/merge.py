@@ -6,14 +6,12 @@ from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from pv.contract.claims import Falsifier
 from pv.contract.finding import Location
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier
 from pv.errors import UsageError
 from pv.results.outcome import Outcome, Result, in_gate
-from pv.results.shard import missing
 from pv.results.trial import DeviceInfo, TrialStatus
-from pv.results.verdict import ContractVerdict, Report, Status, status_of
+from pv.results.verdict import ContractVerdict, Report, Status, find_missing_shards, status_of
 
 T = TypeVar("T")
 UNCOMPARED = "the reports are of trees with changes that are not committed, and do not tell whether these are the same"
@@ -59,7 +57,7 @@ def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
         steps=tuple(step for report in reports.values() for step in report.steps),
         interrupted=any(report.interrupted for report in reports.values()),
         shards=shards,
-        missing=missing(shards),
+        missing=find_missing_shards(shards),
         unmatched=_unique(pattern for report in reports.values() for pattern in report.unmatched),
         files={name: digest for report in reports.values() for name, digest in report.files.items()},
         project={id_: path for report in reports.values() for id_, path in report.project.items()},

@@ -1,147 +1,271 @@
-"""Read reports that `--format json` wrote; refuse a file that is damaged or of another version."""
+"""Convert reports to JSON objects and back, and refuse a file that is damaged or of another version.
+
+cattrs writes and reads the dataclasses by the names and types of their fields. Where the format has another name or
+another form, `_form` says so. What a report only shows, such as summaries, `pv.report.json_` adds.
+"""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
+from cattrs import Converter
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from pv.contract.accepts import accepts
-from pv.contract.check import schema
-from pv.contract.claims import Equation, Falsifier, Harness
-from pv.contract.finding import Finding, Location, Severity
-from pv.contract.model import Contract, Gate, Waiver
-from pv.contract.mutants import Edit, Mutant, MutationScope, Name, Swap
-from pv.contract.names import Binding, Target
-from pv.errors import UsageError
-from pv.results import shard
-from pv.results.outcome import Outcome, Result
-from pv.results.steps import ObservedStep
-from pv.results.trial import (
-    Code,
-    Counterexample,
-    DeviceInfo,
-    EquationMutant,
-    EquationMutants,
-    MutationScore,
-    Output,
-    Recorded,
-    RunTrace,
-    Trial,
-    TrialStatus,
+from pv.contract.check import accepts, schema
+from pv.contract.finding import Finding, Location
+from pv.contract.model import (
+    Binding,
+    Contract,
+    Edit,
+    Equation,
+    Falsifier,
+    Gate,
+    Harness,
+    Mutant,
+    MutationScope,
+    Name,
+    Swap,
+    Target,
+    Waiver,
 )
-from pv.results.verdict import ContractVerdict, Report, Status
+from pv.engines.registry import engine_of
+from pv.errors import UsageError
+from pv.results.outcome import Result
+from pv.results.trial import MutationScore, Recorded, RunTrace, Trial
+from pv.results.verdict import ContractVerdict, Report, Shard, parse_shard
+
+REPORT_FORMAT = "pv-report/2"
+MAX_MESSAGE = 200
+MAX_OUTPUT = 8192
+"""Number of characters at the end of a trial's output that a report keeps."""
 
 Data: TypeAlias = Mapping[str, Any]
-"""A JSON object, which the schema has validated."""
-Places: TypeAlias = Mapping[str, Mapping[tuple[int, int], Location]]
+"""A JSON object that the schema has accepted."""
+Json: TypeAlias = dict[str, Any]
+
+# Tuples and sets become lists, as `json.loads` returns them; sets are sorted, so that equal reports give equal files.
+_converter = Converter(unstruct_collection_overrides={tuple: list, frozenset: sorted}, detailed_validation=False)
 
 
-def _contract(data: Data, places: Places) -> Contract:
-    """Return the parts of a contract that a saved verdict holds.
+def to_json(item: object) -> Json:
+    """Return a report, or a part of one, as a JSON object."""
+    data: Json = _converter.unstructure(item)
+    return data
+
+
+def _form(
+    cls: type,
+    omitted: Iterable[str] = (),
+    optional: Iterable[str] = (),
+    *,
+    keys: Callable[[Any], Json] = lambda _: {},
+    fields: Callable[[Data], Json] = lambda _: {},
+    **renamed: str,
+) -> None:
+    """Define how a dataclass is written and read.
 
     Args:
-        data: The verdict.
-        places: Locations in the equations of the contract, by line and column.
+        cls: The dataclass.
+        omitted: Fields that are not written under their name.
+        optional: Fields that are not written if they have their default.
+        keys: Returns further keys for an object.
+        fields: Returns the values of fields that are read in another way, from the JSON object.
+        renamed: The keys of fields that have another name in the format.
     """
+    named: Any = {name: override(rename=key) for name, key in renamed.items()}
+    left_out: Any = {name: override(omit=True) for name in omitted}
+    left_out |= {name: override(rename=renamed.get(name), omit_if_default=True) for name in optional}
+    write: Callable[[object], Json] = make_dict_unstructure_fn(cls, _converter, **{**named, **left_out})
+    read: Callable[[Data, type], object] = make_dict_structure_fn(cls, _converter, **named)
+    _converter.register_unstructure_hook(cls, lambda item: write(item) | keys(item))
+    _converter.register_structure_hook(cls, lambda data, _: read({**data, **fields(data)}, cls))
+
+
+def _place(item: Finding | Falsifier | Mutant | Waiver) -> Json:
+    """Return the location of an object as keys beside its own."""
+    return to_json(item.location)
+
+
+def _claim_keys(claim: Falsifier) -> Json:
+    return {"kind": engine_of(claim).name, "harness": box(claim), **_place(claim)}
+
+
+def box(claim: Falsifier) -> Json | None:
+    """Return the box of a harness as a JSON object; None for another claim."""
+    if not isinstance(claim, Harness):
+        return None
+    bounds = dict(claim.bounds)
+    return {"bounds": bounds, "requires": claim.requires, "engine": claim.engine, "limit": claim.limit_s}
+
+
+def _claim_fields(data: Data) -> Json:
+    options = {"observed": data["id"].rpartition(".")[2]} if data["kind"] == "observed" else {}
+    return {**(data["harness"] or {}), "location": data, "options": options}
+
+
+def _run_keys(run: RunTrace) -> Json:
+    events = [{"event": event, "count": number} for event, number in run.events]
+    return {"events": events, "losses": [{"step": step, "loss": loss} for step, loss in run.losses]}
+
+
+def _run_fields(data: Data) -> Json:
+    events = [(event["event"], event["count"]) for event in data["events"]]
+    return {"events": events, "losses": [(loss["step"], loss["loss"]) for loss in data["losses"]]}
+
+
+def _result_keys(result: Result) -> Json:
+    claim = result.falsifier
+    mutants = [{"id": trial.mutant, "reached": trial.mutant_reached, **to_json(trial)} for trial in result.mutants]
+    texts = {"rule": claim.rule, "prediction": claim.prediction, "if_fails": claim.if_fails}
+    return {"falsifier": claim.id, **texts, "harness": box(claim), "line": claim.location.line, "mutants": mutants}
+
+
+def _result_fields(data: Data) -> Json:
+    # Trials and records do not repeat the claim and the device of their result.
+    same = {"falsifier": data["falsifier"]["id"], "device": data["device"]}
+    mutants = [{**item, **same, "mutant": item["id"], "mutant_reached": item["reached"]} for item in data["mutants"]]
+    return {
+        "trial": data["trial"] and {**data["trial"], **same},
+        "recorded": data["recorded"] and {**data["recorded"], **same},
+        "mutants": [{**item, "reached": ()} for item in mutants],
+    }
+
+
+def _verdict_keys(verdict: ContractVerdict) -> Json:
+    contract = verdict.contract
+    return {
+        "id": contract.id,
+        "version": contract.version,
+        "path": str(contract.location.path),
+        "strict": contract.strict,
+        "mutation_scope": list(contract.mutation_scope.names),
+        "judges": list(contract.mutation_scope.judge_ids),
+        "mutants": {"claimed": sorted(verdict.claimed), "killed": sorted(verdict.killed), "untried": verdict.untried},
+        "gate": to_json(contract.gate),
+        "claims": [to_json(claim) for claim in contract.claims],
+        "declared_mutants": [to_json(mutant) for mutant in contract.mutants],
+        "waivers": [to_json(waiver) for waiver in contract.waivers],
+    }
+
+
+def _verdict_fields(data: Data) -> Json:
+    claims = {claim["id"]: claim for claim in data["claims"]}
+    unknown = next((item["falsifier"] for item in data["results"] if item["falsifier"] not in claims), None)
+    if unknown is not None:
+        raise _Damaged(f"contract {data['id']!r} has a result of an unknown claim {unknown!r}")
+    results = [{**item, "falsifier": claims[item["falsifier"]]} for item in data["results"]]
+    return {"contract": _contract(data), "results": results, **data["mutants"]}
+
+
+def _contract(data: Data) -> Contract:
+    """Return the parts of a contract that a saved verdict holds."""
     here = Location(Path(data["path"]))
     scope, judges = ([Name(text=text, location=here) for text in data[key]] for key in ("mutation_scope", "judges"))
-    claims = [_claim(item) for item in data["claims"]]
+    claims = [_converter.structure(claim, Harness if claim["harness"] else Falsifier) for claim in data["claims"]]
+    line = data["gate"]["line"]
+    place = {"path": data["path"], "line": line} if line is not None else None
     return Contract(
         id=data["id"],
         version=data["version"],
         description="",
         location=here,
         strict=data["strict"],
-        equations=tuple(_equations(data["tolerances"], places, here)),
+        equations=tuple(_equations(data, here)),
         falsifiers=tuple(claim for claim in claims if not isinstance(claim, Harness)),
         harnesses=tuple(claim for claim in claims if isinstance(claim, Harness)),
-        mutants=tuple(_mutant(mutant) for mutant in data["declared_mutants"]),
+        mutants=_converter.structure(data["declared_mutants"], tuple[Mutant, ...]),
         mutation_scope=MutationScope(modules=tuple(scope), judges=tuple(judges)),
-        gate=_gate(data["gate"], here.path),
-        waivers=tuple(_waiver(item) for item in data.get("waivers", ())),
+        gate=_converter.structure({**data["gate"], "location": place}, Gate),
+        waivers=_converter.structure(data.get("waivers", ()), tuple[Waiver, ...]),
     )
 
 
-def _waiver(data: Data) -> Waiver:
-    texts = {name: data[name] for name in ("owner", "reason", "expires", "weaker", "removed")}
-    return Waiver(**texts, location=_location(data))
+def _equations(data: Data, here: Location) -> Iterator[Equation]:
+    """Yield the equations with a set tolerance or a surviving mutant; a report holds no other equation."""
+    tolerances = {item["equation"]: {k: v for k, v in item.items() if k != "equation"} for item in data["tolerances"]}
+    # The locations of surviving equation mutants, by equation, then by line and column in its expression.
+    places: dict[str, dict[tuple[int, int], Location]] = {}
+    for trial in (trial for result in data["results"] for trial in (result["trial"], *result["mutants"])):
+        for mutant in ((trial or {}).get("equation_mutants") or {}).get("survivors", ()):
+            if mutant["location"] is not None:
+                at = _converter.structure(mutant["location"], Location)
+                places.setdefault(mutant["equation"], {})[mutant["line"], mutant["column"]] = at
+    for name in {**tolerances, **places}:
+        executable = {"tolerance": tolerances[name]} if name in tolerances else {}
+        texts = {"expression": _locator(places[name])} if name in places else {}
+        yield Equation(name=name, location=here, executable=executable, texts=texts)
 
 
-def _claim(data: Data) -> Falsifier:
-    common = {name: data[name] for name in ("id", "rule", "prediction", "if_fails", "equation", "run", "examples")}
-    common |= {
-        "location": _location(data),
-        "test": Binding(*data["test"].split("::", 1)) if data["test"] is not None else None,
-        "devices": tuple(data["devices"]),
-        "kills": tuple(data["kills"]),
-        "limit_s": data["limit"],
-        "options": {"observed": data["id"].rpartition(".")[2]} if data["kind"] == "observed" else {},
-    }
-    box = data["harness"]
-    if box is None:
-        return Falsifier(**common)
-    return Harness(**common, bounds=box["bounds"], requires=box["requires"], engine=box["engine"])
+def _locator(places: Mapping[tuple[int, int], Location]) -> Callable[[int, int], Location]:
+    return lambda line, column: places[line, column]
 
 
-def _mutant(data: Data) -> Mutant:
-    fields = data["change"]
-    change: Edit | Swap
-    if "function" in fields:
-        change = Edit(
-            function=Target.parse(fields["function"]),
-            find=fields["find"],
-            replace=fields["replace"],
-            occurrence=fields.get("occurrence"),
-        )
-    else:
-        change = Swap(object=Target.parse(fields["object"]), replacement=Target.parse(fields["replacement"]))
-    return Mutant(id=data["id"], fault=data["fault"], seen_in=data["seen_in"], change=change, location=_location(data))
+# 1. Values. The schema has checked the numbers, which are kept as they are: cattrs would read 1 as 1.0 for a float.
+for _scalar in (str, int, float, bool):
+    _converter.register_structure_hook(_scalar, lambda value, _: value)
+_converter.register_structure_hook(Target, lambda text, _: Target.parse(text))
+_converter.register_structure_hook(Binding, lambda text, _: Binding(*text.split("::", 1)))
+_converter.register_structure_hook(Shard, lambda text, _: parse_shard(text))
+for _type in (Target, Binding, Shard):
+    _converter.register_unstructure_hook(_type, str)
 
-
-def _gate(data: Data, path: Path) -> Gate:
-    required = {key: _some(data[key]) for key in ("falsifiers", "mutants", "harnesses")}
-    return Gate(
-        id=data["id"],
-        name=data["name"],
-        **required,
-        devices=tuple(data["devices"]),
-        fresh=frozenset(data["fresh"]),
-        mutation_score=data["mutation_score"],
-        equivalents=data["equivalents"],
-        location=Location(path, data["line"]) if data["line"] is not None else None,
-    )
-
-
-def _some(ids: list[str] | None) -> frozenset[str] | None:
-    return None if ids is None else frozenset(ids)
-
-
-def _equations(tolerances: Sequence[Data], places: Places, here: Location) -> list[Equation]:
-    """Return the equations with a set tolerance or a surviving mutant; a report holds no other equation."""
-    set_tolerances = {
-        tolerance["equation"]: {"tolerance": {k: v for k, v in tolerance.items() if k != "equation"}}
-        for tolerance in tolerances
-    }
-    return [
-        Equation(name=name, location=here, executable=set_tolerances.get(name, {}), texts=_texts(places.get(name, {})))
-        for name in {**set_tolerances, **places}
-    ]
-
-
-def _texts(places: Mapping[tuple[int, int], Location]) -> dict[str, Callable[[int, int], Location]]:
-    return {"expression": lambda line, column: places[line, column]} if places else {}
-
-
-def _location(data: Data) -> Location:
-    """Return the location of an object with path, line and column."""
-    return Location(Path(data["path"]), data["line"], data["column"])
-
-
-REPORT_FORMAT = "pv-report/2"
-MAX_MESSAGE = 200
+# 2. Parts before wholes: cattrs looks up the functions for the fields when it makes those for a class.
+_form(Finding, ["location"], keys=_place, fields=lambda data: {"location": data})
+_form(Waiver, ["location"], keys=_place, fields=lambda data: {"location": data})
+_form(Edit, optional=["occurrence"])
+_converter.register_structure_hook(
+    Edit | Swap, lambda data, _: _converter.structure(data, Edit if "function" in data else Swap)
+)
+_form(Mutant, ["location", "killed_by"], keys=_place, fields=lambda data: {"location": data})
+_OF_CLAIM = ("location", "obligation", "subject", "places", "options")
+_form(Falsifier, _OF_CLAIM, keys=_claim_keys, fields=_claim_fields, limit_s="limit")
+_form(Harness, [*_OF_CLAIM, "bounds", "requires", "engine"], keys=_claim_keys, fields=_claim_fields, limit_s="limit")
+_form(Gate, ["location"], keys=lambda gate: {"line": gate.location and gate.location.line})
+_form(
+    Trial,
+    [
+        "falsifier",
+        "device",
+        "mutant",
+        "mutant_reached",
+        "reached",
+        "files",
+        "reads",
+        "output",
+        "untriable_but",
+        "stopped",
+    ],
+    keys=lambda trial: {"output": trial.output.text[-MAX_OUTPUT:], "output_bytes": trial.output.size},
+    fields=lambda data: {"output": {"head": data["output"], "size": data["output_bytes"]}},
+    cpu_s="cpu_seconds",
+    current_arguments="under_way",
+)
+_form(
+    Recorded,
+    ["falsifier", "device", "reached", "hardware"],
+    keys=lambda record: {"hardware": record.hardware.name, "torch": record.hardware.torch},
+    fields=lambda data: {"hardware": {"name": data["hardware"], "torch": data["torch"]}},
+)
+_form(MutationScore, keys=lambda score: {"value": score.value}, scope="mutation_scope")
+_form(RunTrace, ["events", "losses"], keys=_run_keys, fields=_run_fields)
+_form(Result, ["falsifier", "mutants"], keys=_result_keys, fields=_result_fields, fewer="fewer_examples")
+_converter.register_structure_hook(Contract, lambda contract, _: contract)
+_form(
+    ContractVerdict,
+    ["contract", "killed", "claimed", "untried"],
+    ["definitions"],
+    keys=_verdict_keys,
+    fields=_verdict_fields,
+    score="mutation_score",
+)
+_form(
+    Report,
+    optional=["edits", "shards", "missing", "steps", "closing"],
+    keys=lambda report: {"format": REPORT_FORMAT, "exit_code": report.exit_code},
+    version="pv",
+    missing="missing_shards",
+)
 
 
 class _Damaged(ValueError):
@@ -159,170 +283,29 @@ def load(path: Path) -> Report:
 def parse(text: str, path: str) -> Report:
     """Return the report in the text of a file. Raise `UsageError` if it is not a report of this version."""
     try:
-        return _report(_checked(path, json.loads(text)))
+        data = json.loads(text)
+        _check(path, data)
+        report = _converter.structure(data, Report)
+        # Guards against files that were edited by hand, and against rules that changed without a new format.
+        if report.exit_code != data["exit_code"]:
+            raise _Damaged(f"its exit code is {data['exit_code']}, its contracts give {report.exit_code}")
     except _Damaged as error:
         raise UsageError(f"{path} is damaged: {error}; write it again with --output json={path}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is damaged: not JSON ({error}); write it again with --output json={path}") from error
+    return report
 
 
-def _checked(path: str, content: Any) -> Data:
-    """Return the content of a file if it follows the schema. Raise `UsageError` or `_Damaged`."""
+def _check(path: str, content: Any) -> None:
+    """Raise `UsageError` for content of another format, and `_Damaged` if it does not follow the schema."""
     stated = content.get("format") if isinstance(content, dict) else None
     if stated != REPORT_FORMAT:
         raise UsageError(f"{path} is not a report of this version: expected format {REPORT_FORMAT!r}, found {stated!r}")
     described = schema("report")
-    if not accepts(described)(content):  # jsonschema takes a hundred times as long, but says what is wrong
+    if not accepts(described)(content):
+        # jsonschema says what is wrong, but its import and its check take a hundred times as long.
+        from jsonschema import Draft202012Validator
+        from jsonschema.exceptions import best_match
+
         problem = best_match(Draft202012Validator(described).iter_errors(content))
         raise _Damaged(f"{problem.json_path}: {problem.message}"[:MAX_MESSAGE] if problem is not None else "invalid")
-    return dict(content)
-
-
-def _report(data: Data) -> Report:
-    contracts = tuple(_verdict(contract) for contract in data["contracts"])
-    report = Report(
-        contracts=contracts,
-        findings=tuple(_finding(finding) for finding in data["findings"]),
-        devices={name: DeviceInfo(**info) for name, info in data["devices"].items()},
-        seed=data["seed"],
-        seconds=data["seconds"],
-        started=data["started"],
-        version=data["pv"],
-        python=data["python"],
-        hypothesis=data["hypothesis"],
-        notes=tuple(data["notes"]),
-        steps=tuple(ObservedStep(**step) for step in data.get("steps", ())),
-        closing=data.get("closing", ""),
-        interrupted=data["interrupted"],
-        unmatched=tuple(data["unmatched"]),
-        shards=tuple(map(shard.parse, data.get("shards", ()))),
-        missing=tuple(map(shard.parse, data.get("missing_shards", ()))),
-        commit=data["commit"],
-        edits=data.get("edits"),
-        files=data.get("files", {}),
-        project=data["project"],
-    )
-    # Guards against files that were edited by hand, and against rules that changed without a new version of the format.
-    if report.exit_code != data["exit_code"]:
-        raise _Damaged(f"its exit code is {data['exit_code']}, its contracts give {report.exit_code}")
-    return report
-
-
-def _verdict(data: Data) -> ContractVerdict:
-    contract = _contract(data, _places(data))
-    mutants, score = data["mutants"], data["mutation_score"]
-    claims = {claim.id: claim for claim in contract.claims}
-    unknown = next((item["falsifier"] for item in data["results"] if item["falsifier"] not in claims), None)
-    if unknown is not None:
-        raise _Damaged(f"contract {data['id']!r} has a result of an unknown claim {unknown!r}")
-    return ContractVerdict(
-        contract=contract,
-        status=Status(data["status"]),
-        results=tuple(_result(result, claims[result["falsifier"]]) for result in data["results"]),
-        findings=tuple(_finding(finding) for finding in data["findings"]),
-        killed=frozenset(mutants["killed"]),
-        claimed=frozenset(mutants["claimed"]),
-        untried=mutants["untried"],
-        partial=data["partial"],
-        score=_score(score) if score is not None else None,
-        unclaimed=tuple(data["unclaimed"]),
-        subject=data["subject"],
-        runs=tuple(_run(run) for run in data["runs"]),
-        repeat=tuple(data["repeat"]),
-        absent=data["absent"],
-        definitions=data.get("definitions"),
-    )
-
-
-def _places(data: Data) -> dict[str, dict[tuple[int, int], Location]]:
-    """Return the locations of surviving equation mutants, by equation, then by line and column."""
-    places: dict[str, dict[tuple[int, int], Location]] = {}
-    for trial in (trial for result in data["results"] for trial in (result["trial"], *result["mutants"])):
-        for mutant in ((trial or {}).get("equation_mutants") or {}).get("survivors", ()):
-            if mutant["location"] is not None:
-                at = _location(mutant["location"])
-                places.setdefault(mutant["equation"], {})[mutant["line"], mutant["column"]] = at
-    return places
-
-
-def _result(data: Data, claim: Falsifier) -> Result:
-    id_, device = claim.id, data["device"]
-    return Result(
-        falsifier=claim,
-        device=data["device"],
-        outcome=Outcome(data["outcome"]),
-        reason=data["reason"],
-        required=data["required"],
-        trial=_trial(data["trial"], id_, device) if data["trial"] is not None else None,
-        recorded=_recorded(data["recorded"], id_, device) if data["recorded"] is not None else None,
-        mutants=tuple(
-            _trial(trial, id_, device, mutant=trial["id"], reached=trial["reached"]) for trial in data["mutants"]
-        ),
-        unjudged=data.get("unjudged", False),
-        fewer=data.get("fewer_examples", False),
-    )
-
-
-def _trial(data: Data, id_: str, device: str, *, mutant: str | None = None, reached: bool = False) -> Trial:
-    changes = data["equation_mutants"]
-    counts = {name: data[name] for name in ("detail", "valid", "invalid", "asked", "seed", "seconds", "peak_mib")}
-    return Trial(
-        falsifier=id_,
-        device=device,
-        mutant=mutant,
-        mutant_reached=reached,
-        **counts,
-        cpu_s=data.get("cpu_seconds", 0.0),
-        status=TrialStatus(data["status"]),
-        output=Output(head=data["output"], size=data["output_bytes"]),
-        counterexample=_counterexample(data["counterexample"]),
-        current_arguments=_counterexample(data.get("under_way")),
-        equation_mutants=_equation_mutants(changes) if changes is not None else None,
-    )
-
-
-def _counterexample(data: Data | None) -> Counterexample | None:
-    if data is None:
-        return None
-    code = tuple(Code(**span) for span in data.get("code", ()))
-    return Counterexample(**{**data, "frames": tuple(data["frames"]), "code": code})
-
-
-def _equation_mutants(data: Data) -> EquationMutants:
-    names = ("equation", "line", "column", "before", "after")
-    survivors = (EquationMutant(**{name: survivor[name] for name in names}) for survivor in data["survivors"])
-    return EquationMutants(killed=data["killed"], total=data["total"], survivors=tuple(survivors))
-
-
-def _recorded(data: Data, id_: str, device: str) -> Recorded:
-    return Recorded(
-        falsifier=id_,
-        device=device,
-        status=TrialStatus(data["status"]),
-        valid=data["valid"],
-        detail=data["detail"],
-        when=data["when"],
-        hardware=DeviceInfo(name=data["hardware"], torch=data["torch"]),
-        commit=data["commit"],
-        changed=tuple(data["changed"]),
-    )
-
-
-def _score(data: Data) -> MutationScore:
-    lists: dict[str, Any] = {name: tuple(data[name]) for name in ("judges", "changed")}
-    counts = ("total", "judged", "killed", "by_timeout", "by_error", "no_coverage", "equivalent", "sampled")
-    return MutationScore(
-        **{name: data[name] for name in (*counts, "when", "commit")}, scope=tuple(data["mutation_scope"]), **lists
-    )
-
-
-def _run(data: Data) -> RunTrace:
-    events = tuple((event["event"], event["count"]) for event in data["events"])
-    losses = tuple((loss["step"], loss["loss"]) for loss in data["losses"])
-    return RunTrace(run=data["run"], device=data["device"], seconds=data["seconds"], events=events, losses=losses)
-
-
-def _finding(data: Data) -> Finding:
-    location = Location(Path(data["path"]), data["line"], data["column"])
-    severity = Severity(data["severity"])
-    return Finding(code=data["code"], severity=severity, location=location, message=data["message"], hint=data["hint"])

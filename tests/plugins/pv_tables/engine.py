@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pv.contract.claims import Falsifier
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Falsifier
 from pv.engines.code import Code
 from pv.engines.engine import Conditions, Engine, Worker
 from pv.engines.trial import TrialStatus

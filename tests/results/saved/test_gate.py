@@ -7,8 +7,7 @@ from pathlib import Path
 
 from pv.contract.model import Contract, Waiver
 from pv.results.outcome import Selection
-from pv.results.saved.changes import ChangeKind, Compared, FailOn, compare
-from pv.results.saved.hunks import Hunk, changed_lines, line_now, parse
+from pv.results.saved.changes import ChangeKind, Compared, FailOn, Hunk, changed_lines, compare, line_now, parse_diff
 from pv.results.verdict import Report, Status, decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import HELD, HERE, contract, evidence, falsifier, judged
@@ -77,7 +76,7 @@ NEW = "one\n++ 2\n@@ -1 +1 @@\nthree\n"
 def test_changed_and_removed_lines_are_those_of_git_diff(tmp_path: Path) -> None:
     write(tmp_path, {"old": OLD, "new": NEW})
     words = ["git", "diff", "--no-index", "--unified=0", "--no-prefix", "old", "new"]
-    hunks = parse(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True).stdout)
+    hunks = parse_diff(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True).stdout)
     assert hunks["new"] == (Hunk(old=2, removed=1, new=2, added=2), Hunk(old=4, removed=1, new=4, added=0))
     assert list(changed_lines(hunks, "new", 3, 4)) == [3, 4]
     assert list(changed_lines(hunks, "new", 1, 1)) == list(changed_lines(hunks, "other", 1, 9)) == []

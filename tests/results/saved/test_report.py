@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from pv.contract.claims import Harness
 from pv.contract.finding import Finding, Location, Severity
-from pv.contract.model import Gate
-from pv.contract.mutants import MutationScope, Name
+from pv.contract.model import Gate, Harness, MutationScope, Name
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.saved import report as saved

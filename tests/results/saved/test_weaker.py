@@ -5,13 +5,9 @@ from typing import Any
 
 import pytest
 
-from pv.contract.claims import Equation, Falsifier, Harness
-from pv.contract.model import Contract, Gate
-from pv.contract.mutants import Edit, MutationScope, Name
-from pv.contract.names import Binding, Target
+from pv.contract.model import Binding, Contract, Edit, Equation, Falsifier, Gate, Harness, MutationScope, Name, Target
 from pv.results.outcome import Selection
-from pv.results.saved.changes import less
-from pv.results.saved.weaker import reworded, weaker
+from pv.results.saved.changes import less, reworded, weaker
 from pv.results.trial import Trial
 from pv.results.verdict import ContractVerdict, decide
 from tests.results.handmade import HELD, HERE, contract, decided, evidence, falsifier, judged, trial

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import Phase
 
-from pv.contract.claims import Falsifier
 from pv.contract.load import load_file
-from pv.contract.model import Contract
-from pv.contract.mutants import Edit, Swap
+from pv.contract.model import Contract, Edit, Falsifier, Swap
 from pv.contract.suites import suites
 from pv.instrument.swap import swap
 from pv.source.patch import patch

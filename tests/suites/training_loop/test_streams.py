@@ -11,7 +11,7 @@ from unittest import SkipTest
 import pytest
 import torch
 
-from pv.contract.claims import Falsifier
+from pv.contract.model import Falsifier
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job
