@@ -1,6 +1,7 @@
 """The suite `causal-lm`: how a language model is called, and the claims about it.
 
-The claims are about what a position sees, padding, packing, the loss, saving, and the cache."""
+The claims are about what a position sees, padding, packing, the loss, saving, and the cache.
+"""
 
 import inspect
 import io
@@ -33,7 +34,7 @@ EXPECTED = (
 )
 
 
-def bench(subject: Any, directory: Path | None) -> "Bench":
+def bench(subject: Callable[[], nn.Module], directory: Path | None) -> "Bench":
     """Return a bench of a function or class that makes a model."""
     return Bench(subject)
 
@@ -99,7 +100,7 @@ class Bench(CallableBench):
             hint = f'if they mean something else, say so: `make.features = {{"{feature}": "..."}}`'
             raise SkipTest(f"{why}; {hint}")
 
-    def _reason(self, feature: str, names: tuple[str, ...], attempt: Callable[[], Any] | None) -> str:
+    def _reason(self, feature: str, names: tuple[str, ...], attempt: Callable[[], object] | None) -> str:
         """Return why the model has no feature that needs one of the arguments; "" if it has it, or raises."""
         if not self.taken.keys() & {*names}:
             return f"forward takes no {' or '.join(names)}"
@@ -113,19 +114,20 @@ class Bench(CallableBench):
         known = (name for name in SEGMENTS if name in self.taken)
         return str(getattr(self.subject, "packing", "")) or next(known, "")
 
-    def call(self, tokens: Tensor, model: nn.Module | None = None, **inputs: Any) -> Any:
+    def call(self, tokens: Tensor, model: nn.Module | None = None, /, **inputs: object) -> Any:
         """Return what a forward returns. tokens: [N, T]; of `inputs`, the model gets those that it takes."""
         model = model or self.model
         arguments = {name: value for name, value in inputs.items() if name in self.taken and value is not None}
         if "attention_mask" in self.taken and self.taken["attention_mask"].default is inspect.Parameter.empty:
             arguments.setdefault("attention_mask", torch.ones_like(tokens))
-        if "attention_mask" in arguments:
-            arguments["attention_mask"] = arguments["attention_mask"].to(self.mask_type)
+        mask = arguments.get("attention_mask")
+        if isinstance(mask, Tensor):
+            arguments["attention_mask"] = mask.to(self.mask_type)
         with torch.no_grad():
             self.used.append(model(tokens, **arguments))
         return self.used[-1]
 
-    def batch(self, tokens: Tensor, model: nn.Module | None = None, **inputs: Any) -> Tensor:
+    def batch(self, tokens: Tensor, model: nn.Module | None = None, /, **inputs: object) -> Tensor:
         """Return the logits [N, T, V] of a forward in float64."""
         return logits_of(self.call(tokens, model, **inputs), tokens)
 
@@ -151,7 +153,7 @@ class Bench(CallableBench):
         tokens = torch.tensor([[token for row in rows for token in row]])
         documents = torch.tensor([[k for k, size in enumerate(sizes, 1) for _ in range(size)]])
         positions = torch.tensor([[place for size in sizes for place in range(size)]])
-        inputs: dict[str, Any] = {self._packing(): documents, "position_ids": positions, "use_cache": False}
+        inputs: dict[str, object] = {self._packing(): documents, "position_ids": positions, "use_cache": False}
         return list(self.batch(tokens, **inputs)[0].split(sizes))
 
     def cached(self, row: Row, first: int) -> Tensor:
@@ -209,7 +211,7 @@ def part(output: object, name: str, dimensions: int) -> Tensor | None:
     return next((part for part in parts if isinstance(part, Tensor) and part.dim() == dimensions), None)
 
 
-def cache_of(output: object) -> Any:
+def cache_of(output: object) -> object:
     candidates = (getattr(output, name, None) for name in FEATURES["cache"])
     return next((candidate for candidate in candidates if candidate is not None), None)
 

@@ -1,12 +1,13 @@
 """The suite `distillation-loss`: the loss in float64, how a loss is called, and the claims about it.
 
-Shape letters: B batch, L length, V vocabulary."""
+Shape letters: B batch, L length, V vocabulary.
+"""
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from hypothesis import given
@@ -144,25 +145,17 @@ class Bench(CallableBench):
 
     write, names = WRITE, NAMES
 
-    def __init__(self, make: Any) -> None:
+    def __init__(self, make: Callable[..., object]) -> None:
         super().__init__(make)
         parameters = list(parameters_of(make).values()) if callable(make) else []
         logits = [parameter.name for parameter in parameters[:2]]
         if len(logits) < 2:
-            raise self.cannot_call("it is not a function of two logits")
+            self.refuse("it is not a function of two logits")
         self.teacher_first = "teacher" in logits[0] and "teacher" not in logits[1]
         free = [parameter for parameter in parameters[2:] if parameter.name not in getattr(make, "keywords", {})]
-        plain = {re.sub("_[A-Z]+$", "", parameter.name): parameter.name for parameter in free}  # labels_BL are labels
-        self.arguments = {
-            role: next((plain[n] for n in names_of_role if n in plain), "") for role, names_of_role in NAMES.items()
-        }
-        needed = [
-            parameter.name
-            for parameter in free
-            if parameter.default is parameter.empty and parameter.kind not in (2, 4)
-        ]
-        if unknown := [name for name in needed if name not in self.arguments.values()]:
-            raise self.cannot_call(f"unknown parameter {unknown[0]!r}")
+        plain = {re.sub("_[A-Z]+$", "", parameter.name): parameter for parameter in free}  # labels_BL are labels
+        self.arguments = {role: plain[name].name if name else "" for role, name in self.roles_of(plain).items()}
+        self.refuse_unknown({parameter.name: parameter for parameter in free}, self.arguments)
         self.convention = self._convention()
         self.alpha, self.flat = 1.0, False
         self._try()
@@ -193,17 +186,17 @@ class Bench(CallableBench):
         source = torch.Generator().manual_seed(0)
         # Labels only say which positions count; -100 is ignored, as in PyTorch.
         labels = torch.randint(case.student.shape[-1], case.keep.shape, generator=source).where(case.keep, -100)
-        values: dict[str, Any] = {"labels": labels, "mask": case.keep, "temperature": case.temperature}
+        values: dict[str, Tensor | float] = {"labels": labels, "mask": case.keep, "temperature": case.temperature}
         values |= {"off": 0.0, "on": 1.0, "alpha": self.alpha}
         parts = [case.teacher, case.student] if self.teacher_first else [case.student, case.teacher]
         if self.flat:
             parts = [part.flatten(0, 1) for part in parts]
-            values |= {name: values[name].flatten() for name in ("labels", "mask")}
-        found = self.subject(*parts, **{name: values[role] for role, name in self.arguments.items() if name})
-        found = found[0] if isinstance(found, tuple) else found
-        if not isinstance(found, Tensor) or found.numel() != 1:
-            raise TypeError(f"it returned {type(found).__name__}, not a scalar tensor")
-        return found.reshape(())
+            values |= {"labels": labels.flatten(), "mask": case.keep.flatten()}
+        loss = self.subject(*parts, **{name: values[role] for role, name in self.arguments.items() if name})
+        loss = loss[0] if isinstance(loss, tuple) else loss
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            raise TypeError(f"it returned {type(loss).__name__}, not a scalar tensor")
+        return loss.reshape(())
 
     def _try(self) -> None:
         """Choose the shape, and the alpha with which the loss is that of the teacher."""
@@ -214,26 +207,26 @@ class Bench(CallableBench):
                 break
             except Exception as error:
                 if self.flat:
-                    raise self.cannot_call(f"{type(error).__name__}: {error}") from error
+                    self.refuse(f"{type(error).__name__}: {error}", error)
         other = replace(case, teacher=draw_case(1, 1.0).teacher)
         # alpha weighs either the hard or the soft loss: if the teacher does not matter at 1, it weighs the hard one.
         if self.arguments["alpha"] and torch.equal(self._call(case), self._call(other)):
             self.alpha = 0.0
 
     def _convention(self) -> Convention:
-        given = {name: getattr(self.subject, name, value) for name, value in vars(Convention()).items()}
-        known = {
+        convention = {name: getattr(self.subject, name, value) for name, value in vars(Convention()).items()}
+        possible = {
             "divergence": ("forward", "reverse"),
             "reduction": ("mean", "batchmean", "sum"),
             "factor": ("T^2", "1"),
         }
-        for name, choices in known.items():
-            if given[name] not in choices:
-                raise self.cannot_call(f"unknown {name} {given[name]!r} (choose from {', '.join(choices)})")
-        return Convention(**given)
+        for name, choices in possible.items():
+            if convention[name] not in choices:
+                self.refuse(f"unknown {name} {convention[name]!r} (choose from {', '.join(choices)})")
+        return Convention(**convention)
 
 
-def bench(subject: object, directory: Path | None) -> Bench:
+def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
     """Return a bench of a function; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 

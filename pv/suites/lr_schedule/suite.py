@@ -1,20 +1,22 @@
 """The suite `lr-schedule`: how a schedule is called, and the claims about its range, warm-up, decay, end and groups.
 
-The subject is a function of the step, or one that makes a scheduler of an optimizer. Steps count from 0."""
+The subject is a function of the step, or one that makes a scheduler of an optimizer. Steps count from 0.
+"""
 
 import copy
 import functools
 import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 
 from pv.suites.bench import CallableBench
 
@@ -25,9 +27,18 @@ NAMES = {
     "warmup": ("warmup", "warmup_steps", "num_warmup_steps", "n_warmup", "warmup_iters", "warm_up"),
     "total": ("total", "total_steps", "num_training_steps", "max_steps", "num_steps", "max_iters", "T_max"),
     "peak": ("peak", "peak_lr", "peak_rate", "max_lr", "lr_max", "base_lr", "lr", "learning_rate", "rate"),
-    "least": ("minimum", "min_lr", "eta_min", "lr_min", "min_rate", "floor", "min_factor", "min_ratio", "min_lr_ratio"),
+    "minimum": (
+        "minimum",
+        "min_lr",
+        "eta_min",
+        "lr_min",
+        "min_rate",
+        "floor",
+        "min_factor",
+        "min_ratio",
+        "min_lr_ratio",
+    ),
 }
-OPEN = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 OPTIMIZERS = ("optimizer", "optim", "opt")
 WRITE = """cannot call {name}: {why}. Write one of these functions, and pass it:
 
@@ -45,7 +56,7 @@ PERIODIC = "the cosine goes on and rises again, as its library has it"
 class Scheduled:
     """A scheduler and its optimizer, which takes a step before each of its own."""
 
-    def __init__(self, make: Any, bases: Sequence[float]) -> None:
+    def __init__(self, make: Callable[[Optimizer], LRScheduler], bases: Sequence[float]) -> None:
         groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": base} for base in bases]
         self.optimizer = torch.optim.SGD(groups, lr=bases[0], momentum=0.9)
         self.scheduler = make(self.optimizer)
@@ -69,38 +80,28 @@ class Bench(CallableBench):
     Its attribute `first`, the number of the first step, is optional, and so are `features` and `not_claimed`.
     """
 
-    write = WRITE
-    names: ClassVar = {"minimum" if role == "least" else role: usual for role, usual in NAMES.items()}
+    write, names = WRITE, NAMES
 
-    def __init__(self, make: Any) -> None:
+    def __init__(self, make: Callable[..., object]) -> None:
         super().__init__(make)
-        parameters = list(inspect.signature(make).parameters.values()) if callable(make) else []
+        parameters = dict(inspect.signature(make).parameters) if callable(make) else {}
         if not parameters:
-            raise self.cannot_call("it is not a function of a step or of an optimizer")
-        names = [each.name for each in parameters[1:]]
-        self.arguments = {key: next((n for n in known if n in names), "") for key, known in NAMES.items()}
+            self.refuse("it is not a function of a step or of an optimizer")
+        first, *rest = parameters
+        self.arguments = self.roles_of({name: parameters[name] for name in rest})
         if self.arguments["warmup"] and self.arguments["total"] == "T_max":  # it may leave out the warm-up
             self.arguments["total"] = ""
-        needed = [
-            parameter.name
-            for parameter in parameters[1:]
-            if parameter.default is parameter.empty and parameter.kind not in OPEN
-        ]
-        unknown = [name for name in needed if name not in self.arguments.values()]
-        if parameters[0].name in (*NAMES["warmup"], *NAMES["total"]):
-            unknown = [parameters[0].name]
-        if unknown:
-            raise self.cannot_call(f"unknown parameter {unknown[0]!r}")
-        self.schedules = parameters[0].name in OPTIMIZERS
-        try:
+        if first in (*NAMES["warmup"], *NAMES["total"]):
+            self.refuse(f"unknown parameter {first!r}")
+        self.refuse_unknown({name: parameters[name] for name in rest}, self.arguments)
+        self.schedules = first in OPTIMIZERS
+        with self.first_call():
             self.rates(3, 20, 21)
-        except Exception as error:
-            raise self.cannot_call(f"{type(error).__name__}: {error}") from error
-        self.set_features(self._reasons(parameters))
+        self.set_features(self._reasons(list(parameters.values())))
 
-    def bind(self, warmup: int, total: int) -> Any:
+    def bind(self, warmup: int, total: int) -> Callable[..., Any]:
         """Return the subject with its arguments but the first."""
-        values = {"warmup": warmup, "total": total, "peak": PEAK, "least": LEAST}
+        values = {"warmup": warmup, "total": total, "peak": PEAK, "minimum": LEAST}
         return functools.partial(self.subject, **{name: values[key] for key, name in self.arguments.items() if name})
 
     def scheduled(self, warmup: int, total: int, bases: Sequence[float] = BASES) -> Scheduled:
@@ -149,7 +150,7 @@ class Bench(CallableBench):
         }
 
 
-def bench(subject: object, directory: Path | None) -> Bench:
+def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
     """Return a bench of a function or a class; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 
@@ -172,7 +173,7 @@ def _restarts(name: str, parameters: Sequence[inspect.Parameter]) -> bool:
 
 
 AFTER = 6  # steps after the planned end
-PLANS: dict[str, Any] = {"warmup": st.integers(1, 8), "decay": st.integers(10, 30)}
+PLANS = {"warmup": st.integers(1, 8), "decay": st.integers(10, 30)}
 
 
 def plan(bench: Bench, warmup: int, decay: int) -> tuple[int, int, list[float]]:
@@ -238,7 +239,7 @@ def falsify_end(bench: Bench, warmup: int, decay: int) -> None:
     assert near(rates[-1 if len(rates) <= total else total], lowest) or near(rates[total - 1], lowest), (
         f"of {total} steps, the least rate {lowest:.6g} comes in step {end}; at the end it is {actual:.6g}"
     )
-    name, part = bench.arguments["least"], LEAST * max(rates)
+    name, part = bench.arguments["minimum"], LEAST * max(rates)
     # The minimum is a rate in some libraries, a factor of the peak in others.
     right = not name or near(lowest, LEAST) or near(lowest, part)
     assert right, f"the least rate is {lowest:.6g}; {name} is {LEAST}, which as a factor is {part:.6g}"

@@ -1,9 +1,11 @@
 """The suite `mean-metric`: how a running mean is called, and the claims about it.
 
-Batches are pairs of a mean and a weight, such as a number of tokens."""
+Batches are pairs of a mean and a weight, such as a number of tokens.
+"""
 
 import copy
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,24 +67,20 @@ class Bench(CallableBench):
 
     write = WRITE
 
-    def __init__(self, make: Any) -> None:
+    def __init__(self, make: Callable[..., Any]) -> None:
         super().__init__(make)
-        try:
+        with self.first_call():
             metric = make()
-        except Exception as error:
-            raise self.cannot_call(f"{type(error).__name__}: {error}") from error
         self.update, self.read, self.merge = (
             next((name for name in names if hasattr(metric, name)), "") for names in (UPDATE, READ, MERGE)
         )
         if not self.update or not self.read:
-            raise self.cannot_call(f"it has none of {', '.join(READ if self.update else UPDATE)}")
+            self.refuse(f"it has none of {', '.join(READ if self.update else UPDATE)}")
         names = list(parameters_of(getattr(metric, self.update)))
         self.weight = next((name for name in WEIGHTS if name in names[1:]), "")
         self.sums = getattr(make, "takes", "sum" if names and names[0] in ("total", "sum") else "mean") == "sum"
-        try:
+        with self.first_call():
             self.start().add(1.0).mean()
-        except Exception as error:
-            raise self.cannot_call(f"{type(error).__name__}: {error}") from error
         stateful = hasattr(metric, "load_state_dict") and hasattr(metric, "state_dict")
         self.set_features(
             {
@@ -105,7 +103,7 @@ class Bench(CallableBench):
         return run
 
 
-def bench(subject: object, directory: Path | None) -> Bench:
+def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
     """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 

@@ -3,6 +3,7 @@
 import inspect
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -69,7 +70,7 @@ FORMULAS: dict[str, Formula] = {
     "adam": partial(adam, decoupled=False),
     "adamw": partial(adam, decoupled=True),
 }
-_OF_ADAM: dict[str, dict[str, Any]] = {
+_OF_ADAM: dict[str, dict[str, str | int]] = {
     "the bias correction of the next step": {"shift": 1},
     "no bias correction": {"shift": -1},
     "epsilon inside the root": {"eps": "inside"},
@@ -92,7 +93,8 @@ def close(actual: Tensor, right: Tensor, start: Tensor, steps: int) -> bool:
 
 RATE = 0.01
 NAMES = ("lr", "rate", "learning_rate")
-SHAPES = (((4, 3), (5,)), ((4, 3), (3, 5)))  # some optimizers take matrices only
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+SHAPES: tuple[Shapes, ...] = (((4, 3), (5,)), ((4, 3), (3, 5)))  # some optimizers take matrices only
 WRITE = """cannot call {name}: {why}. The suite passes a list of float32 parameters and a rate, and takes steps
 without a closure on dense gradients. Write a function that adds the other arguments, and pass it:
 
@@ -145,14 +147,14 @@ class Bench(CallableBench):
 
     write = WRITE
 
-    def __init__(self, make: Any) -> None:
+    def __init__(self, make: Callable[..., object]) -> None:
         super().__init__(make)
         if not callable(make):
-            raise self.cannot_call("it is not callable")
+            self.refuse("it is not callable")
         self.arguments = {*parameters_of(make)}
         self.rate = next((name for name in NAMES if name in self.arguments), "")
         if not self.rate:
-            raise self.cannot_call(f"none of its parameters is named {', '.join(NAMES)}")
+            self.refuse(f"none of its parameters is named {', '.join(NAMES)}")
         self.shapes, run = self._first_run()
         self.name, self.formula = self._formula(run)
         declared = getattr(make, "formula", None) is not None
@@ -172,7 +174,7 @@ class Bench(CallableBench):
             }
         )
 
-    def start(self, weights: Sequence[Tensor], rates: Sequence[float] = (), **settings: Any) -> Run:
+    def start(self, weights: Sequence[Tensor], rates: Sequence[float] = (), /, **settings: object) -> Run:
         """Create an optimizer of copies of the weights.
 
         Args:
@@ -190,7 +192,9 @@ class Bench(CallableBench):
         self.used.append(run)
         return run
 
-    def _optimizer(self, parameters: Any, rows: list[dict[str, Any]], settings: Mapping[str, Any]) -> Optimizer:
+    def _optimizer(
+        self, parameters: list[nn.Parameter], rows: list[dict[str, Any]], settings: Mapping[str, object]
+    ) -> Optimizer:
         try:
             return self._call(rows or parameters, settings)
         except Exception:
@@ -200,27 +204,31 @@ class Bench(CallableBench):
         run.optimizer.param_groups[:] = [{**run.group(row["params"][0]), **row} for row in rows]
         return run.optimizer
 
-    def _call(self, parameters: Any, settings: Mapping[str, Any]) -> Optimizer:
+    def _call(self, parameters: Sequence[object], settings: Mapping[str, object]) -> Optimizer:
         made = self.subject(parameters, **{self.rate: RATE}, **settings)
         if not isinstance(made, Optimizer):
             raise TypeError(f"it returned {type(made).__name__}, not a torch.optim.Optimizer")
         return made
 
-    def _first_run(self) -> tuple[tuple[tuple[int, ...], ...], Run]:
+    def _first_run(self) -> tuple[Shapes, Run]:
         """Try shapes until an optimizer takes a step on them; return the shapes and the run."""
-        for shapes in SHAPES:
-            try:
-                run = self.start([torch.ones(shape) for shape in shapes])
-                run.step([torch.ones(shape) for shape in shapes])
-                return shapes, run
-            except Exception as error:
-                problem = error
-        raise self.cannot_call(f"{type(problem).__name__}: {problem}") from problem
+        for shapes in SHAPES[:-1]:
+            with suppress(Exception):
+                return shapes, self._stepped(shapes)
+        with self.first_call():
+            run = self._stepped(SHAPES[-1])
+        return SHAPES[-1], run
+
+    def _stepped(self, shapes: Shapes, **settings: object) -> Run:
+        """Return an optimizer of ones with these shapes, after a step whose gradients are ones."""
+        ones = [torch.ones(shape) for shape in shapes]
+        run = self.start(ones, **settings)
+        run.step(ones)
+        return run
 
     def _works(self, flag: str) -> bool:
-        ones = [torch.ones(shape) for shape in self.shapes]
         try:
-            self.start(ones, **dict[str, Any]({flag: True})).step(ones)
+            self._stepped(self.shapes, **{flag: True})
         except Exception:  # not on this device
             return False
         return True
@@ -239,7 +247,7 @@ class Bench(CallableBench):
             return UNKNOWN_FORMULA, None
         if name not in FORMULAS:
             names = ", ".join(FORMULAS)
-            raise self.cannot_call(f"unknown formula {name!r} (choose from {names}, or pass a function)")
+            self.refuse(f"unknown formula {name!r} (choose from {names}, or pass a function)")
         unread = [part for part in ("betas", "eps") if name != "sgd" and part not in group]
         why = (
             f"its groups have no {' and no '.join(unread)}"
@@ -251,12 +259,12 @@ class Bench(CallableBench):
         return (f"the formula {name!r} cannot be computed: {why}", None) if why else (name, FORMULAS[name])
 
 
-def bench(subject: object, directory: Path | None) -> Bench:
+def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
     """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 
 
-CASES: dict[str, Any] = {"seed": st.integers(0, 99), "scale": st.sampled_from((1.0, 1e-2, 1e-4))}
+CASES = {"seed": st.integers(0, 99), "scale": st.sampled_from((1.0, 1e-2, 1e-4))}
 OPTIONS = (
     {"weight_decay": 0.0},
     {"weight_decay": 0.1},
@@ -293,7 +301,9 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(map(torch.equal, one, other))
 
 
-def explain(bench: Bench, formula: Any, actual: Tensor, start: Tensor, steps: list[Tensor], settings: Settings) -> str:
+def explain(
+    bench: Bench, formula: Formula, actual: Tensor, start: Tensor, steps: list[Tensor], settings: Settings
+) -> str:
     """Return "; it has ..." with the known mistakes that give the weight."""
     mistakes = {"the rate of the first step": formula(start, steps, [settings[0]] * len(settings))}
     mistakes["no weight decay"] = formula(start, steps, [{**step, "weight_decay": 0} for step in settings])
@@ -323,7 +333,7 @@ def fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates: Sequ
 
 
 @given(options=st.sampled_from(OPTIONS), steps=st.integers(1, STEPS), **CASES)
-def falsify_formula(bench: Bench, options: dict[str, Any], steps: int, seed: int, scale: float) -> None:
+def falsify_formula(bench: Bench, options: dict[str, float], steps: int, seed: int, scale: float) -> None:
     if bench.formula is None:  # it is declared, or the claim would not be tried
         raise SkipTest(f"{bench.name}; write the settings into the groups, or pass a function as `formula`")
     start, gradients = draw_steps(bench, seed, scale, steps)
@@ -353,7 +363,7 @@ def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float
 
 
 @given(options=st.sampled_from(({}, {"momentum": 0.9})), **CASES)
-def falsify_changed_rate(bench: Bench, options: dict[str, Any], seed: int, scale: float) -> None:
+def falsify_changed_rate(bench: Bench, options: dict[str, float], seed: int, scale: float) -> None:
     start, steps = draw_steps(bench, seed, scale, 2)
     rates, (kept, changed, other) = [RATE, 3 * RATE], (bench.start(start, **options) for _ in range(3))
     assert not same(take_steps(changed, steps, rates), take_steps(kept, steps)), (
@@ -419,9 +429,7 @@ def falsify_foreach_and_fused(bench: Bench, seed: int, scale: float) -> None:
     # A parameter whose first gradient is None has fewer steps than the others, which grouped kernels must respect.
     late: list[Sequence[Tensor | None]] = [[steps[0][0], None], *steps[1:]]
     for flag in bench.flags:
-        plain, other = (
-            take_steps(bench.start(start, weight_decay=0.1, **dict[str, Any]({flag: on})), late) for on in (False, True)
-        )
+        plain, other = (take_steps(bench.start(start, weight_decay=0.1, **{flag: on}), late) for on in (False, True))
         for one, two, begin in zip(plain, other, start, strict=True):
             change = f"with {flag}, a weight of shape {[*begin.shape]} changes by {apart(two, begin)}"
             assert close(two, one, begin, STEPS), (

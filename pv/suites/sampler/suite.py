@@ -1,16 +1,18 @@
 """The suite `sampler`: how a sampler is called, and the claims about it.
 
-Each example comes once, ranks have shares, orders follow from seed and epoch, and a restored sampler goes on."""
+Each example comes once, ranks have shares, orders follow from seed and epoch, and a restored sampler goes on.
+"""
 
 import copy
+import inspect
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, TypeAlias
 
 import torch
 from hypothesis import given
@@ -38,6 +40,10 @@ WRITE = """cannot call {name}: {why}. Write a function or class that takes what 
 
 Of each parameter, other names are known, too:
 {names}"""
+
+
+Item: TypeAlias = int | list[int]
+"""An index, or the indices of a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,34 +85,31 @@ class Run:
     def __init__(self, bench: "Bench", case: Case) -> None:
         self.bench, self.case, self.sampler = bench, case, bench.build(case, 0)
 
-    def begin(self, epoch: int) -> Iterator[Any]:
+    def begin(self, epoch: int) -> Iterator[object]:
         if self.bench.arguments["epoch"]:
             self.sampler = self.bench.build(self.case, epoch)
         elif hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
         return iter(self.sampler)
 
-    def epoch(self, epoch: int) -> list[Any]:
+    def epoch(self, epoch: int) -> list[Item]:
         """Return the indices of an epoch, or its batches of indices; not much more than there can be."""
         # A sampler may be endless: read a few more items than any right epoch has.
         return self.take(self.begin(epoch), 4 * self.case.size + 50)
 
-    def take(self, items: Iterator[object], most: int) -> list[Any]:
+    def take(self, items: Iterator[object], most: int) -> list[Item]:
         return [plain(item) for item in islice(items, most)]
 
-    def cut(self, epoch: int, after: int) -> dict[str, Any]:
+    def cut(self, epoch: int, after: int) -> dict[str, object]:
         """Return the state after some items of an epoch."""
         iterator = self.begin(epoch)
         self.take(iterator, after)
-        owner: Any = self.sampler if stateful(self.sampler) else iterator
-        state: dict[str, Any] = copy.deepcopy(owner.state_dict())
-        return state
+        return copy.deepcopy(stateful_part(self.sampler, iterator).state_dict())
 
-    def resumed(self, epoch: int, state: dict[str, Any], *, late: bool) -> list[Any]:
+    def resumed(self, epoch: int, state: dict[str, object], *, late: bool) -> list[Item]:
         """Return the rest of an epoch after a state is loaded. late: loaded after the epoch is set, not before."""
         iterator = self.begin(epoch) if late or not stateful(self.sampler) else iter(())
-        owner: Any = self.sampler if stateful(self.sampler) else iterator
-        owner.load_state_dict(copy.deepcopy(state))
+        stateful_part(self.sampler, iterator).load_state_dict(copy.deepcopy(state))
         if stateful(self.sampler):
             iterator = iter(self.sampler) if late else self.begin(epoch)
         return self.take(iterator, 4 * self.case.size + 50)
@@ -115,29 +118,23 @@ class Run:
 class Bench(CallableBench):
     """A class or function that makes a sampler."""
 
-    write = WRITE
-    names: ClassVar = {role: usual for role, usual in NAMES.items() if len(usual) > 1}
+    write, names = WRITE, NAMES
 
-    def __init__(self, make: Any) -> None:
+    def __init__(self, make: Callable[..., object]) -> None:
         super().__init__(make)
         if not callable(make):
-            raise self.cannot_call("it is not callable")
+            self.refuse("it is not callable")
         bound, parameters = getattr(make, "keywords", {}), parameters_of(make)
         free = {name: parameter for name, parameter in parameters.items() if name not in bound}
-        self.arguments = {role: next((n for n in names if n in free), "") for role, names in NAMES.items()}
-        needed = {
-            name
-            for name, parameter in free.items()
-            if parameter.default is parameter.empty and parameter.kind not in (2, 4)
-        }
+        self.arguments = self.roles_of(free)
         of_examples = [role for role in ("lengths", "data", "size") if self.arguments[role]]
         # A sampler that takes lengths and a dataset gets one of them.
         for role in of_examples[1:]:  # the others are passed only if they have to be
-            self.arguments[role] = self.arguments[role] if self.arguments[role] in needed else ""
-        if unknown := needed - {*self.arguments.values()}:
-            raise self.cannot_call(f"unknown parameter {min(unknown)!r}")
+            if free[self.arguments[role]].default is not inspect.Parameter.empty:
+                self.arguments[role] = ""
+        self.refuse_unknown(free, self.arguments)
         if not of_examples:
-            raise self.cannot_call("no parameter is the dataset, its lengths or its size")
+            self.refuse("no parameter is the dataset, its lengths or its size")
         self.set_features(
             self._reasons({**{n: p.default for n, p in parameters.items()}, **bound}, *self._first_items())
         )
@@ -147,27 +144,27 @@ class Bench(CallableBench):
         values |= {"generator": torch.Generator().manual_seed(case.seed), "epoch": epoch, "shuffle": True}
         return self.subject(**{name: values[role] for role, name in self.arguments.items() if name})
 
-    def start(self, **case: Any) -> Run:
-        run = Run(self, Case(**case))
+    def start(self, case: Case) -> Run:
+        run = Run(self, case)
         self.used.append(run)
         return run
 
-    def ranks(self, **case: Any) -> list[Run]:
-        return [self.start(rank=rank, **case) for rank in range(case.get("world", 1))]
+    def ranks(self, case: Case) -> list[Run]:
+        return [self.start(replace(case, rank=rank)) for rank in range(case.world)]
 
-    def _first_items(self) -> tuple[Any, Any, Any]:
+    def _first_items(self) -> tuple[object, object, object]:
         """Return a sampler, its iterator, and the first item of an epoch."""
-        try:
-            run = self.start(size=12)
+        with self.first_call():
+            run = self.start(Case(size=12))
             iterator = run.begin(0)
             first = plain(next(iterator))
-        except Exception as error:
-            raise self.cannot_call(f"{type(error).__name__}: {error}") from error
         if iterator is run.sampler and not self.arguments["epoch"]:
-            raise self.cannot_call("it returns an iterator, which has one epoch, and takes no `epoch`")
+            self.refuse("it returns an iterator, which has one epoch, and takes no `epoch`")
         return run.sampler, iterator, first
 
-    def _reasons(self, defaults: dict[str, Any], sampler: object, iterator: object, first: object) -> dict[str, str]:
+    def _reasons(
+        self, defaults: Mapping[str, object], sampler: object, iterator: object, first: object
+    ) -> dict[str, str]:
         """Return the reason of every missing feature; "" for a feature that is there."""
         names = self.arguments
         repeats = defaults.get("replacement", False) is True or getattr(sampler, "replacement", False) is True
@@ -187,31 +184,36 @@ class Bench(CallableBench):
         }
 
 
-def bench(subject: object, directory: Path | None) -> Bench:
+def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
     """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 
 
-def plain(item: Any) -> Any:
+def plain(item: Any) -> Item:
     """Return an index, or the list of them in a batch."""
     many = hasattr(item, "__len__") and getattr(item, "shape", None) != ()
     return [int(index) for index in item] if many else int(item)
+
+
+def stateful_part(sampler: object, iterator: object) -> Any:
+    """Return what saves the position: the sampler, or the iterator of an epoch."""
+    return sampler if stateful(sampler) else iterator
 
 
 def stateful(part: object) -> bool:
     return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
 
 
-CASES: dict[str, Any] = {"batch": st.integers(2, 5), "seed": st.integers(0, 9)}
+CASES = {"batch": st.integers(2, 5), "seed": st.integers(0, 9)}
 MANY = st.integers(16, 40)  # so many that two orders are not the same by chance
-RANKS: dict[str, Any] = {"world": st.integers(2, 4), **CASES}
+RANKS = {"world": st.integers(2, 4), **CASES}
 
 
 def drops(bench: Bench) -> list[bool]:
     return [False] if "drop" in bench.lacks else [False, True]
 
 
-def flat(items: Sequence[Any]) -> list[int]:
+def flat(items: Sequence[Item]) -> list[int]:
     return [index for item in items for index in (item if isinstance(item, list) else [item])]
 
 
@@ -226,7 +228,7 @@ def check_known(indices: list[int], size: int, case: object) -> None:
 
 @given(size=st.integers(1, 40), **CASES)
 def falsify_every_example_once(bench: Bench, size: int, batch: int, seed: int) -> None:
-    run = bench.start(size=size, batch=batch, seed=seed)
+    run = bench.start(Case(size=size, batch=batch, seed=seed))
     for epoch in range(2):
         actual = flat(run.epoch(epoch))
         check_known(actual, size, run.case)
@@ -237,16 +239,15 @@ def falsify_every_example_once(bench: Bench, size: int, batch: int, seed: int) -
         assert not twice, f"of {run.case}, epoch {epoch} has {len(actual)} indices; repeated: {excerpt(twice)}"
 
 
-def check_ranks(bench: Bench, size: int, **settings: Any) -> None:
-    runs = bench.ranks(size=size, **settings)
-    case, parts = runs[0].case, [run.epoch(0) for run in runs]
+def check_ranks(bench: Bench, case: Case) -> None:
+    size, parts = case.size, [run.epoch(0) for run in bench.ranks(case)]
     lengths = [len(part) for part in parts]
     assert len({*lengths}) == 1, f"of {case}, the ranks have {lengths} items; the longest waits for the others"
     actual = Counter(index for part in parts for index in flat(part))
     check_known(list(actual), size, case)
     missing, repeated = sorted({*range(size)} - {*actual}), actual.total() - len(actual)
     same = "; every rank has the same" if len({*map(str, parts)}) == 1 and lengths[0] else ""
-    full = all(len(rows) == case.batch for part in parts for rows in part) if "batches" not in bench.lacks else False
+    full = all(isinstance(rows, list) and len(rows) == case.batch for part in parts for rows in part)
     most = case.world * (case.batch if full else 1) - 1  # batches are filled up, or rounds of indices
     if case.drop:
         assert not repeated, f"of {case}, {repeated} indices are repeated, with drop_last{same}"
@@ -259,20 +260,20 @@ def check_ranks(bench: Bench, size: int, **settings: Any) -> None:
 @given(size=st.integers(4, 40), **RANKS)
 def falsify_ranks(bench: Bench, size: int, world: int, batch: int, seed: int) -> None:
     for drop in drops(bench):
-        check_ranks(bench, size, world=world, drop=drop, batch=batch, seed=seed)
+        check_ranks(bench, Case(size=size, world=world, drop=drop, batch=batch, seed=seed))
 
 
 @given(size=st.integers(1, 3), extra=st.integers(1, 5), batch=CASES["batch"])
 def falsify_fewer_examples_than_ranks(bench: Bench, size: int, extra: int, batch: int) -> None:
     try:
-        check_ranks(bench, size, world=size + extra, drop=False, batch=batch, seed=0)
+        check_ranks(bench, Case(size=size, world=size + extra, batch=batch))
     except ValueError:  # it refuses so few
         return
 
 
 @given(size=MANY, **CASES)
 def falsify_epochs_have_orders_of_their_own(bench: Bench, size: int, batch: int, seed: int) -> None:
-    run = bench.start(size=size, batch=batch, seed=seed)
+    run = bench.start(Case(size=size, batch=batch, seed=seed))
     orders = [flat(run.epoch(epoch)) for epoch in range(3)]
     for one, other in ((0, 1), (1, 2), (0, 2)):
         cause = "; set_epoch was called before each" if hasattr(run.sampler, "set_epoch") else ""
@@ -285,7 +286,7 @@ def falsify_epochs_have_orders_of_their_own(bench: Bench, size: int, batch: int,
 
 @given(size=MANY, epoch=st.integers(1, 3), **CASES)
 def falsify_seed_and_epoch_decide(bench: Bench, size: int, epoch: int, batch: int, seed: int) -> None:
-    run, again, other = (bench.start(size=size, batch=batch, seed=each_seed) for each_seed in (seed, seed, seed + 17))
+    run, again, other = (bench.start(Case(size=size, batch=batch, seed=s)) for s in (seed, seed, seed + 17))
     orders = [run.epoch(k) for k in range(epoch + 1)]
     direct = bool(bench.arguments["epoch"]) or hasattr(again.sampler, "set_epoch")
     actual = again.epoch(epoch) if direct else [again.epoch(k) for k in range(epoch + 1)][-1]
@@ -300,21 +301,21 @@ def falsify_seed_and_epoch_decide(bench: Bench, size: int, epoch: int, batch: in
     )
 
 
-def drawn_states() -> dict[str, Any]:
+def drawn_states() -> dict[str, object]:
     """Return the states of the global generators, as text."""
-    states = {"torch": torch.get_rng_state().tolist(), "random": random.getstate()}
+    states: dict[str, object] = {"torch": torch.get_rng_state().tolist(), "random": random.getstate()}
     numpy = sys.modules.get("numpy")
     return states if numpy is None else {**states, "numpy": str(numpy.random.get_state()[1:])}
 
 
 @given(size=MANY, **CASES)
 def falsify_global_generators_are_left(bench: Bench, size: int, batch: int, seed: int) -> None:
-    settings: dict[str, Any] = {"size": size, "batch": batch, "seed": seed}
+    case = Case(size=size, batch=batch, seed=seed)
     numpy = sys.modules.get("numpy")
     with torch.random.fork_rng(devices=[]):
-        right = bench.start(**settings).epoch(0)
+        right = bench.start(case).epoch(0)
         torch.manual_seed(size), random.seed(size), numpy and numpy.random.seed(size)
-        run, before = bench.start(**settings), drawn_states()
+        run, before = bench.start(case), drawn_states()
         actual, after = run.epoch(0), drawn_states()
     assert actual == right, f"of {run.case}, seed {seed} has another order once the global generators are seeded anew"
     changed = [name for name, state in before.items() if state != after[name]]
@@ -325,8 +326,8 @@ def falsify_global_generators_are_left(bench: Bench, size: int, batch: int, seed
 
 @given(size=st.integers(4, 40), **RANKS)
 def falsify_len(bench: Bench, size: int, world: int, batch: int, seed: int) -> None:
-    case: dict[str, Any] = {"size": size, "world": 1 if "ranks" in bench.lacks else world, "batch": batch, "seed": seed}
-    for run in [run for drop in drops(bench) for run in bench.ranks(drop=drop, **case)]:
+    case = Case(size=size, world=1 if "ranks" in bench.lacks else world, batch=batch, seed=seed)
+    for run in [run for drop in drops(bench) for run in bench.ranks(replace(case, drop=drop))]:
         for epoch in range(2):
             length, actual = len(run.sampler), len(run.epoch(epoch))
             kind = "indices" if "batches" in bench.lacks else "batches"
@@ -337,8 +338,8 @@ def falsify_len(bench: Bench, size: int, world: int, batch: int, seed: int) -> N
 @given(size=MANY, at=st.integers(2, 40), epoch=st.integers(0, 2), **CASES)
 def falsify_resume(bench: Bench, size: int, at: int, epoch: int, batch: int, seed: int) -> None:
     world = 1 if "ranks" in bench.lacks else 2
-    case: dict[str, Any] = {"size": size, "world": world, "rank": world - 1, "batch": batch, "seed": seed}
-    whole, cut, late, early = (bench.start(**case) for _ in range(4))
+    case = Case(size=size, world=world, rank=world - 1, batch=batch, seed=seed)
+    whole, cut, late, early = (bench.start(case) for _ in range(4))
     orders = [whole.epoch(k) for k in range(epoch + 2)]
     for k in range(epoch):
         cut.epoch(k)
@@ -348,7 +349,7 @@ def falsify_resume(bench: Bench, size: int, at: int, epoch: int, batch: int, see
     assert not wrong or not fault(early, orders, at, state, late=False), wrong
 
 
-def fault(run: Run, orders: list[list[Any]], at: int, state: dict[str, Any], *, late: bool) -> str:
+def fault(run: Run, orders: list[list[Item]], at: int, state: dict[str, object], *, late: bool) -> str:
     """Resume in the last epoch but one, and return what is wrong; "" if nothing is."""
     order, after = orders[-2:]
     actual = run.resumed(len(orders) - 2, state, late=late)
@@ -368,8 +369,8 @@ def fault(run: Run, orders: list[list[Any]], at: int, state: dict[str, Any], *, 
 @given(size=st.integers(4, 40), **CASES)
 def falsify_batch_size(bench: Bench, size: int, batch: int, seed: int) -> None:
     for drop in drops(bench):
-        run = bench.start(size=size, drop=drop, batch=batch, seed=seed)
-        sizes = [len(rows) for rows in run.epoch(0)]
+        run = bench.start(Case(size=size, drop=drop, batch=batch, seed=seed))
+        sizes = [len(rows) for rows in run.epoch(0) if isinstance(rows, list)]
         assert all(size == batch for size in sizes[:-1]), f"of {run.case}, the batches have {sizes}"
         assert not sizes or 0 < sizes[-1] <= batch, f"of {run.case}, the last batch has {sizes[-1]}"
         right = [batch] * (size // batch)

@@ -10,12 +10,11 @@ import math
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import replace
-from difflib import get_close_matches
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pv.errors import PvError
-from pv.suites.bench import name_of
+from pv.suites.bench import name_of, unknown_feature
 from pv.suites.training_loop.job import ATTRIBUTES, FEATURES, IGNORED, RARE, Example, Job
 
 if TYPE_CHECKING:
@@ -284,10 +283,8 @@ def check_adapter(trainer: Any) -> None:
     for attribute in ("features", *OLD_NAMES[:-1]):
         for feature in getattr(trainer, attribute, ()):
             if feature not in FEATURES:
-                near = get_close_matches(feature, FEATURES, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(FEATURES))}"
                 place = f"{name_of(type(trainer))}.{attribute}"
-                raise NoAdapter(f"{place} names an unknown feature {feature!r}; {hint}")
+                raise NoAdapter(f"{place} names an {unknown_feature(feature, FEATURES)}")
     if problems := [*old_contradictions(trainer), *_incomplete(trainer)]:
         raise Contradiction(f"{type(trainer).__qualname__} contradicts itself: {'; '.join(problems)}")
     if notice := old_names_notice(trainer):
