@@ -1,16 +1,20 @@
 """The base classes of the benches of suites: a bench runs a subject for the claims of its suite.
 
-The engine `suite` makes the bench of a subject by the function `bench(subject, directory)` in the module `bench` of a
-suite. It asks `missing` whether a claim applies, and passes the bench to the test of the claim.
+The engine `suite` makes the bench of a subject by the function `bench(subject, directory)` of a suite. It asks
+`missing` whether a claim applies, and passes the bench to the test of the claim.
 """
 
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from pv.errors import PvError
+
+Parameters = Mapping[str, inspect.Parameter]
+_OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class CannotCall(PvError, TypeError):
@@ -26,7 +30,7 @@ class SuiteBench:
         used: What the claim has looked at, the last one last; a report has its number as that of runs.
     """
 
-    subject: Any
+    subject: Any  # an object of the user, of which only its attributes are read
     lacks: Mapping[str, str]
     used: list[Any]
 
@@ -56,14 +60,29 @@ class CallableBench(SuiteBench):
 
     Attributes:
         write: The text of the error for a subject that cannot be called, with `{name}`, `{why}` and `{names}`.
-        names: The usual names of the parameters, by what is passed as the parameter.
+        names: The usual names of the parameters, by role: what is passed as the parameter.
     """
 
     write: ClassVar[str]
-    names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    names: ClassVar[Mapping[str, Sequence[str]]] = {}
 
-    def __init__(self, subject: Any) -> None:
+    def __init__(self, subject: Callable[..., Any]) -> None:
         self.subject, self.used = subject, []
+
+    def roles_of(self, parameters: Parameters) -> dict[str, str]:
+        """Return the parameter of each role in `names`: the first usual name that is there, or ""."""
+        return {role: next((name for name in usual if name in parameters), "") for role, usual in self.names.items()}
+
+    def refuse_unknown(self, parameters: Parameters, roles: Mapping[str, str]) -> None:
+        """Raise `CannotCall` for a parameter without default that has no role: the suite has no value for it."""
+        required = [
+            name
+            for name, parameter in parameters.items()
+            if parameter.default is parameter.empty and parameter.kind not in _OPEN
+        ]
+        for name in required:
+            if name not in roles.values():
+                self.refuse(f"unknown parameter {name!r}")
 
     def set_features(self, reasons: Mapping[str, str]) -> None:
         """Set which features the subject has.
@@ -81,18 +100,35 @@ class CallableBench(SuiteBench):
         declared = {**getattr(self.subject, "lacks", {}), **getattr(self.subject, "features", {})}
         for feature, value in declared.items():
             if feature not in reasons:
-                near = get_close_matches(feature, reasons, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(reasons))}"
-                raise CannotCall(f"`features` of {name_of(self.subject)} names an unknown feature {feature!r}; {hint}")
+                problem = unknown_feature(feature, reasons)
+                raise CannotCall(f"`features` of {name_of(self.subject)} names an {problem}")
             if value is True and feature in detected:
                 raise CannotCall(f"`features` of {name_of(self.subject)} has {feature!r}, but {detected[feature]}")
         false = "`features` of the subject says False"
         self.lacks = detected | {name: value or false for name, value in declared.items() if value is not True}
 
-    def cannot_call(self, why: str) -> CannotCall:
-        """Return the error for a subject that cannot be called. why: the reason."""
-        names = "\n".join(f"{what}: {', '.join(usual)}" for what, usual in self.names.items())
-        return CannotCall(self.write.format(name=name_of(self.subject), why=why, names=names))
+    def refuse(self, why: str, cause: Exception | None = None) -> NoReturn:
+        """Raise `CannotCall`: say why the subject cannot be called, and what to write."""
+        several = {role: usual for role, usual in self.names.items() if len(usual) > 1}
+        names = "\n".join(f"{role}: {', '.join(usual)}" for role, usual in several.items())
+        raise CannotCall(self.write.format(name=name_of(self.subject), why=why, names=names)) from cause
+
+    @contextmanager
+    def first_call(self) -> Iterator[None]:
+        """Refuse a subject whose first call raises: with an example as simple as this, no claim can be tried."""
+        try:
+            yield
+        except CannotCall:
+            raise
+        except Exception as error:
+            self.refuse(f"{type(error).__name__}: {error}", error)
+
+
+def unknown_feature(feature: str, features: Mapping[str, object] | frozenset[str]) -> str:
+    """Return the text about a feature that does not exist, with the nearest name, or with all names."""
+    near = get_close_matches(feature, features, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(features))}"
+    return f"unknown feature {feature!r}; {hint}"
 
 
 def parameters_of(make: Any) -> dict[str, inspect.Parameter]:
@@ -101,19 +137,20 @@ def parameters_of(make: Any) -> dict[str, inspect.Parameter]:
     Parameters of base classes are included for a class that passes on arguments which it does not know.
     """
     parameters = dict(inspect.signature(make).parameters)
-    passes_on = inspect.isclass(make) and any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    for base in make.__mro__[1:-1] if passes_on else ():
+    passes_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    bases: Sequence[Any] = make.__mro__[1:-1] if inspect.isclass(make) and passes_on else ()
+    for base in bases:
         if base.__init__ is not object.__init__:
             parameters = {**inspect.signature(base).parameters, **parameters}
     return parameters
 
 
-def name_of(make: Any) -> str:
+def name_of(make: object) -> str:
     """Return the name of a class or function; of other objects, what `repr` shows."""
     return getattr(make, "__qualname__", None) or repr(make)
 
 
-def takes_nothing(make: Any) -> bool:
+def takes_nothing(make: Callable[..., object]) -> bool:
     """Return whether a function or class can be called without arguments."""
     try:
         inspect.signature(make).bind()

@@ -11,14 +11,14 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DistributedSampler, RandomSampler
 
 from pv.suites.bench import CannotCall
-from pv.suites.distillation_loss.bench import Bench as LossBench
-from pv.suites.lr_schedule.bench import PEAK
-from pv.suites.lr_schedule.bench import Bench as ScheduleBench
-from pv.suites.mean_metric.bench import Bench as MetricBench
+from pv.suites.distillation_loss.suite import Bench as LossBench
+from pv.suites.lr_schedule.suite import PEAK
+from pv.suites.lr_schedule.suite import Bench as ScheduleBench
+from pv.suites.mean_metric.suite import Bench as MetricBench
 from pv.suites.mean_metric.token_mean import TokenMean
-from pv.suites.optimizer.bench import RATE
-from pv.suites.optimizer.bench import Bench as OptimizerBench
-from pv.suites.sampler.bench import Bench as SamplerBench
+from pv.suites.optimizer.suite import RATE
+from pv.suites.optimizer.suite import Bench as OptimizerBench
+from pv.suites.sampler.suite import Bench as SamplerBench
 
 
 class Logs:

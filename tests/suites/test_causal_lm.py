@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from pv.errors import UsageError
 from pv.instrument.swap import swap
 from pv.suites.causal_lm import faults, model
-from pv.suites.causal_lm.bench import Bench
 from pv.suites.causal_lm.model import CausalLM
+from pv.suites.causal_lm.suite import Bench
 from pv.suites.logits import off, why
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from tests.suites.trying import Trying

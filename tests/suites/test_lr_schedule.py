@@ -7,8 +7,8 @@ import pytest
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LambdaLR
 
-from pv.suites.lr_schedule.bench import Bench
 from pv.suites.lr_schedule.cosine import WarmupCosine
+from pv.suites.lr_schedule.suite import Bench
 from reference_trainer.plan.rates import learning_rate
 from tests.suites.trying import Trying
 

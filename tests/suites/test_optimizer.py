@@ -10,7 +10,7 @@ import torch
 
 from pv.suites.bench import CannotCall
 from pv.suites.optimizer.adamw import AdamW
-from pv.suites.optimizer.bench import Bench
+from pv.suites.optimizer.suite import Bench
 from reference_trainer.training.update import new_optimizer
 from tests.suites.trying import Trying
 

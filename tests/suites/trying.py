@@ -28,7 +28,7 @@ class Trying:
         suite, _ = load_file(suites()[name])
         assert suite is not None
         package = f"pv.suites.{name.replace('-', '_')}"
-        self.bench = importlib.import_module(f"{package}.bench").Bench
+        self.bench = importlib.import_module(f"{package}.suite").Bench
         self.tests = {each.id: runnable(each, examples, Phase.generate) for each in suite.falsifiers}
         self.needs = {each.id: tuple(each.options["needs"]) for each in suite.falsifiers}
 

@@ -209,8 +209,9 @@ def _plain(claim: str) -> str:
 def bench_of(claim: Falsifier) -> Binding:
     """Return the function of the claim's suite that makes a bench of a subject and a folder for runs.
 
-    A suite has its tests in `claims.py` or in a folder `claims`, and its bench beside them.
+    A suite has its tests in `claims.py` or in a folder `claims`, and its bench beside them in `bench.py`. A small suite
+    has its bench in the module of its tests, whose name is then another one.
     """
     assert claim.test is not None
-    folder, _, _ = claim.test.file.rpartition("/claims")
-    return Binding(f"{folder}/bench.py", "bench")
+    folder, has_claims, _ = claim.test.file.rpartition("/claims")
+    return Binding(f"{folder}/bench.py" if has_claims else claim.test.file, "bench")

@@ -1,9 +1,16 @@
 """The suite's own subject: a linear warm-up, then half a cosine (arXiv:1608.03983, equation 5, without restarts)."""
 
 import math
-from typing import Any
+from typing import TypedDict
 
 from torch.optim import Optimizer
+
+
+class State(TypedDict):
+    """The steps done, and the first rate of every group."""
+
+    steps: int
+    bases: list[float]
 
 
 class WarmupCosine:
@@ -24,10 +31,10 @@ class WarmupCosine:
         for k, group in enumerate(self.optimizer.param_groups):
             group["lr"] = base(self.bases, k) * now
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return saved(self.steps, self.bases)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.steps, self.bases = state["steps"], state["bases"]
 
 
@@ -39,7 +46,7 @@ def base(bases: list[float], group: int) -> float:
     return bases[group]
 
 
-def saved(steps: int, bases: list[float]) -> dict[str, Any]:
+def saved(steps: int, bases: list[float]) -> State:
     return {"steps": steps, "bases": bases}
 
 

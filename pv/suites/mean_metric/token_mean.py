@@ -1,7 +1,6 @@
 """The suite's own subject: the mean over all tokens of batches, in float64."""
 
 import math
-from typing import Any
 
 from torch import Tensor
 
@@ -13,7 +12,7 @@ class TokenMean:
         self.reset()
 
     def reset(self) -> None:
-        self.total, self.weight = 0.0, 0
+        self.total = self.weight = 0.0
 
     def update(self, value: Value, weight: int = 1) -> None:
         """Add a batch by its mean and its number of tokens; of none, the mean may be NaN."""
@@ -27,10 +26,10 @@ class TokenMean:
     def merge(self, other: "TokenMean") -> None:
         self.total, self.weight = added(self.total, other.total), added(self.weight, other.weight)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, float]:
         return {"total": self.total, "weight": self.weight}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, float]) -> None:
         self.total, self.weight = state["total"], state["weight"]
 
 
@@ -38,15 +37,15 @@ def counts(weight: int) -> bool:
     return weight > 0
 
 
-def plain(value: Value) -> Any:
+def plain(value: Value) -> float:
     return float(value)
 
 
-def added(total: Any, value: Any) -> Any:
+def added(total: float, value: float) -> float:
     return total + value
 
 
-def ratio(total: float, weight: int) -> float:
+def ratio(total: float, weight: float) -> float:
     return total / weight if weight else empty()
 
 

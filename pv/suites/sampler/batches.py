@@ -1,7 +1,6 @@
 """The suite's own subject: batches of an epoch for one rank of several, which a resumed run goes on with."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -37,10 +36,10 @@ class Batches:
             self.done += 1
             yield batch
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, int]:
         return {"epoch": self.epoch, "done": self.done}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, int]) -> None:
         self.epoch, self.skip = state["epoch"], state["done"]
 
 

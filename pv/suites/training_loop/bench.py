@@ -18,12 +18,10 @@ from pv.errors import PvError
 from pv.instrument import processes
 from pv.instrument.coverage import ran, seen
 from pv.suites.bench import SuiteBench
-from pv.suites.training_loop.check_adapter import check_simplest_run
-from pv.suites.training_loop.claims.cases import TOGETHER, equal, job
-from pv.suites.training_loop.features import missing_features, restrict_job
+from pv.suites.training_loop.cases import TOGETHER, equal, job
+from pv.suites.training_loop.features import check_simplest_run, missing_features, restrict_job
 from pv.suites.training_loop.job import Job, Trainer
-from pv.suites.training_loop.killed import killed
-from pv.suites.training_loop.ranks import Template, run_ranks
+from pv.suites.training_loop.processes import Template, killed, run_ranks
 from pv.suites.training_loop.run import Run, observe
 
 PATIENCE_S = 20.0

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from pv.suites.training_loop.numbers import close
-from pv.suites.training_loop.oracle import norm, sums
-from pv.suites.training_loop.recording import Step
+from pv.suites.training_loop.oracle import close, norm, sums
+from pv.suites.training_loop.probe import Step
 from pv.suites.training_loop.run import Run
 
 ROWS = 24

@@ -1,21 +1,19 @@
-"""Faults of a training loop that no edit of one expression makes. `original` is the replaced function."""
-
-from __future__ import annotations
+"""Faults of the suite's loop that no edit of one expression makes. `original` is the replaced function."""
 
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pv.suites.training_loop import loop
-from pv.suites.training_loop.job import Job, Report
-from pv.suites.training_loop.plan import due
+from pv.suites.training_loop.job import Job, Report, probe_of
+from pv.suites.training_loop.loop import Batch, Loop, State, Sums, Training, due
 from pv.suites.training_loop.probe import token_loss
-from pv.suites.training_loop.saving import Batch, Sums, Training
 
 Windows = list[Sequence[Sequence[int]]]
 
@@ -279,3 +277,113 @@ def counts_one_more(original: Callable[[Training], Report], training: Training) 
     count = original(training)
     count.final_step = training.state.step + 1
     return count
+
+
+def first_order(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+    """Go on with the order of the first epoch in the epoch that was cut."""
+    for number, left in enumerate(original(job, done)):
+        whole = loop.epoch_windows(job, 0)
+        cut = done % len(whole) if number == 0 else 0
+        yield whole[cut:][: len(left)] if cut else left
+
+
+def first_order_next(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+    """Go on with the order of the first epoch in the epochs after the one that was cut."""
+    whole = loop.epoch_windows(job, 0)
+    for number, left in enumerate(original(job, done)):
+        follows = done and (number or done % len(whole) == 0)
+        yield whole[: len(left)] if follows else left
+
+
+def loses_an_epoch(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+    """Take one epoch less if an epoch ended with the step of the checkpoint."""
+    skipped = done > 0 and done % len(loop.epoch_windows(job, 0)) == 0
+    yield from list(original(job, done))[skipped:]
+
+
+def place_in_full_windows(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+    """Compute the place of a cut as if the last window of every epoch were full."""
+    epoch = loop.epoch_windows(job, 0)
+    full, taken = divmod(done * job.accumulate, sum(map(len, epoch)))
+    yield from original(job, full * len(epoch) + taken // job.accumulate)
+
+
+def steps_after_the_end(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+    """Take another epoch when a finished run is resumed."""
+    yield from original(job, done)
+    if job.resume and done == loop.planned_steps(job):
+        yield loop.epoch_windows(job, 0)
+
+
+def decay_from_the_first_step(original: Callable[[Job, int, int], float], job: Job, done: int, planned: int) -> float:
+    """Count the decay from the first step."""
+    if job.schedule == "constant" or done < job.warmup:
+        return original(job, done, planned)
+    return max(0.0, (planned - done) / planned)
+
+
+def draws_in_save(original: Callable[[Training], None], training: Training) -> None:
+    """Draw a random number."""
+    torch.rand(())
+    original(training)
+
+
+def saves_late(original: Callable[[Training], None], training: Training) -> None:
+    """Save no checkpoint where the first one is due."""
+    if training.state.step > training.job.save_every:
+        original(training)
+
+
+def counts_an_epoch_at_the_end(original: Callable[[Training], dict[str, Any]], training: Training) -> dict[str, Any]:
+    """Count one epoch too many at the end of the run."""
+    saved, job = original(training), training.job
+    if saved["state"]["step"] == loop.planned_steps(job):
+        saved["state"]["step"] += len(loop.epoch_windows(job, 0))
+    return saved
+
+
+def half_a_checkpoint(original: Callable[[Loop, Job], Report], self: Loop, job: Job) -> Report:
+    """Save under the final name, and load whatever parts exist."""
+    written: dict[str, Any] = {"save": _save_in_place, "restore": _restore_what_is_there, "read": _read_what_is_there}
+    # A checkpoint without its state begins at step 0, which later checkpoints beside it would refuse.
+    written["refuse_later_checkpoints"] = lambda directory, step: None
+    vars(loop).update(written)
+    return original(self, job)
+
+
+def _read_what_is_there(directory: Path) -> dict[str, Any]:
+    return {path.stem: torch.load(path, weights_only=True) for path in directory.glob("*.pt")}
+
+
+def _save_in_place(training: Training) -> None:
+    path = training.job.directory / f"step-{training.state.step}"
+    path.mkdir(exist_ok=True)
+    loop.write(loop.snapshot(training), path)
+
+
+def _restore_what_is_there(training: Training, saved: Mapping[str, Any]) -> None:
+    if "model" in saved:
+        training.model.load_state_dict(saved["model"])
+    if "optimizer" in saved:
+        training.optimizer.load_state_dict(saved["optimizer"])
+    training.scheduler.last_epoch = saved.get("schedule", 0)
+    training.state = State(**saved.get("state", {}))
+
+
+def restores_one_rate(
+    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, object]
+) -> None:
+    """Give every parameter group the rate of the first."""
+    original(training, saved)
+    for group in training.optimizer.param_groups:
+        group["lr"] = training.optimizer.param_groups[0]["lr"]
+
+
+def unties(
+    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, object]
+) -> None:
+    """Untie the head: load its weights into a new parameter."""
+    original(training, saved)
+    for model in (training.model, training.average):
+        head = probe_of(model).head
+        head.weight = nn.Parameter(head.weight.detach().clone())

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from pv.suites.training_loop.probe import PAD, TEXT, Probe
-from pv.suites.training_loop.recording import recorder
+from pv.suites.training_loop.probe import PAD, TEXT, Probe, recorder
 
 HEAD = 0.1
 """Factor of the rate in the parameter group of the head."""

@@ -1,12 +1,16 @@
 """A correct training loop in plain PyTorch on one process: every claim of the suite holds for it.
 
-Scheduling decisions are in `plan`, checkpointing in `saving`. The mutants of the suite are faults in public functions.
+It has four parts: what is planned (order, rates, steps), a training step, logs and evaluations, and checkpoints. The
+mutants of the suite are faults in its public functions.
 """
 
 import copy
 import math
+import random
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +22,219 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
-from pv.suites.training_loop.job import HEAD, IGNORED, RARE, Job, Report, probe_of
+from pv.suites.training_loop.job import HEAD, IGNORED, RARE, Example, Job, Report, probe_of
 from pv.suites.training_loop.network import OwnNetwork, logits_of
-from pv.suites.training_loop.plan import batches, better, crop_example, due, factor, planned_steps, remaining, stops
 from pv.suites.training_loop.probe import token_loss
-from pv.suites.training_loop.saving import (
-    Batch,
-    State,
-    Sums,
-    Training,
-    best_model,
-    checkpoints,
-    read,
-    refuse_later_checkpoints,
-    restore,
-    rotate,
-    save,
-)
+
+
+def order(examples: int, seed: int, epoch: int) -> list[int]:
+    """Return the order of the examples in an epoch. Epochs count from 0."""
+    # repr of the pair: seed + epoch would give neighbouring seeds the same orders.
+    return random.Random(repr((seed, epoch))).sample(range(examples), examples)
+
+
+def crop_example(example: Example, crop: int | None) -> Example:
+    """Return the tokens of an example that are used."""
+    return example.cropped(crop)
+
+
+def batches(rows: Sequence[int], size: int) -> list[Sequence[int]]:
+    """Return the micro-batches of an epoch; the last one may be smaller."""
+    return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
+def windows(epoch: Sequence[Sequence[int]], accumulate: int) -> list[Sequence[Sequence[int]]]:
+    """Return the micro-batches of each optimizer step of an epoch; the last step may have fewer."""
+    return [epoch[i : i + accumulate] for i in range(0, len(epoch), accumulate)]
+
+
+def epoch_windows(job: Job, epoch: int) -> list[Sequence[Sequence[int]]]:
+    """Return the row numbers of each micro-batch of each step of an epoch."""
+    return windows(batches(order(len(job.train), job.seed, epoch), job.batch), job.accumulate)
+
+
+def planned_steps(job: Job) -> int:
+    """Return the number of steps of a run that is not stopped."""
+    return job.max_steps or job.epochs * len(epoch_windows(job, 0))
+
+
+def rest(windows: list[Sequence[Sequence[int]]], taken: int) -> list[Sequence[Sequence[int]]]:
+    """Return the windows of an epoch that remain after the first `taken`."""
+    return windows[taken:]
+
+
+def remaining(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
+    """Yield the windows of each epoch that are left after `done` steps."""
+    steps, planned = len(epoch_windows(job, 0)), planned_steps(job)
+    while done < planned and steps:
+        # The position follows from the number of steps alone, so a checkpoint needs to store nothing else.
+        epoch, taken = divmod(done, steps)
+        left = rest(epoch_windows(job, epoch), taken)[: planned - done]
+        yield left
+        done += len(left)
+
+
+def due(step: int, every: int) -> bool:
+    """Return whether an action with the cadence `every` is due after this step; 0 is never."""
+    return every > 0 and step % every == 0
+
+
+def stops(job: Job, step: int) -> bool:
+    """Return whether a callback asks to stop after this step."""
+    return step == job.stop_at
+
+
+def factor(job: Job, done: int, planned: int) -> float:
+    """Return the factor of the rate in the step after `done` steps: linear warm-up, then linear decay."""
+    if job.schedule == "constant":
+        return 1.0
+    if done < job.warmup:
+        return done / job.warmup
+    return max(0.0, (planned - done) / max(1, planned - job.warmup))
+
+
+def better(best: tuple[float, int] | None, evaluation: tuple[int, float]) -> tuple[float, int] | None:
+    """Return the least loss and its step. NaN is never the least."""
+    # best <= new keeps the first of equal losses; NaN compares false with everything, so ask for it first.
+    if math.isnan(evaluation[1]) or (best is not None and best[0] <= evaluation[1]):
+        return best
+    return evaluation[1], evaluation[0]
+
+
+def checkpoints_to_keep(saved: Iterable[int], keep: int | None, best: int | None) -> set[int | None]:
+    """Return which checkpoints stay: the newest, and the best."""
+    return {*sorted(saved)[-keep:], best} if keep else {*saved}
+
+
+Batch = dict[str, Tensor]
+Sums = tuple[float, int]
+"""A loss in nats summed over the scored tokens, and their number."""
+
+
+@dataclass(slots=True)
+class State:
+    """The counters and logs of a checkpoint, besides the states of model, optimizer, schedule and random numbers."""
+
+    step: int = 0
+    # The number of scored tokens since the run began.
+    tokens: int = 0
+    # The sums of each micro-batch, by step, since the last log.
+    since: list[list[Sums]] = field(default_factory=list)
+    # The least evaluation loss and its step.
+    best: tuple[float, int] | None = None
+    logs: list[dict[str, float]] = field(default_factory=list)
+    evaluations: list[tuple[int, float]] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class Training:
+    """The parts of a run."""
+
+    job: Job
+    model: nn.Module
+    optimizer: Optimizer
+    scheduler: LambdaLR
+    scaler: GradScaler
+    average: nn.Module
+    state: State
+    events: list[str]
+
+
+PARTS = ("model", "optimizer", "schedule", "scaler", "average", "random", "state")
+"""The parts of a checkpoint."""
+
+
+def checkpoints(directory: Path) -> dict[int, Path]:
+    """Return the checkpoints on disk by step."""
+    return {int(path.name.removeprefix("step-")): path for path in directory.glob("step-*")}
+
+
+def refuse_later_checkpoints(directory: Path, step: int) -> None:
+    """Raise FileExistsError if a directory has checkpoints of later steps than the one with which a run begins.
+
+    They belong to another run: rotation would keep them instead of the new ones, and `newest` would return them.
+    """
+    if later := sorted(saved for saved in checkpoints(directory) if saved > step):
+        raise FileExistsError(
+            f"{directory} holds checkpoints of the steps {', '.join(map(str, later))} of another run: this one "
+            f"begins after step {step}; choose another directory, or remove them"
+        )
+
+
+def save(training: Training) -> None:
+    """Save the run: written under another name and renamed, a checkpoint is complete or not there."""
+    path = training.job.directory / f"step-{training.state.step}"
+    # POSIX renames a directory atomically: a reader sees the whole checkpoint or none.
+    unfinished = partial(path)
+    for folder in (unfinished, path):
+        shutil.rmtree(folder, ignore_errors=True)
+    unfinished.mkdir()
+    write(snapshot(training), unfinished)
+    unfinished.rename(path)
+
+
+def partial(path: Path) -> Path:
+    """Return the temporary path of a checkpoint while it is written."""
+    return path.with_name("partial-" + path.name)
+
+
+def write(saved: Mapping[str, object], directory: Path) -> None:
+    """Write every part of a checkpoint to its own file."""
+    for name, value in saved.items():
+        with (directory / f"{name}.pt").open("wb") as file:
+            torch.save(value, file)
+
+
+def read(directory: Path) -> dict[str, Any]:
+    """Read all parts of a checkpoint. Raise FileNotFoundError if one is missing."""
+    return {name: torch.load(directory / f"{name}.pt", weights_only=True) for name in PARTS}
+
+
+def snapshot(training: Training) -> dict[str, Any]:
+    """Return everything that the rest of the run depends on."""
+    return {
+        "model": training.model.state_dict(),
+        "optimizer": training.optimizer.state_dict(),
+        "schedule": training.scheduler.last_epoch,
+        "scaler": training.scaler.state_dict(),
+        "average": training.average.state_dict(),
+        # Without the random state, dropout after a resume draws other numbers.
+        "random": torch.get_rng_state(),
+        "state": asdict(training.state),
+    }
+
+
+def restore(training: Training, saved: Mapping[str, Any]) -> None:
+    """Restore every part of a snapshot."""
+    training.model.load_state_dict(saved["model"])
+    training.optimizer.load_state_dict(saved["optimizer"])
+    training.scheduler.last_epoch = saved["schedule"]
+    training.scaler.load_state_dict(saved["scaler"])
+    training.average.load_state_dict(saved["average"])
+    torch.set_rng_state(saved["random"])
+    training.state = State(**saved["state"])
+
+
+def rotate(job: Job, best: tuple[float, int] | None) -> None:
+    """Remove the checkpoints that do not stay."""
+    # Only after the new checkpoint is complete: a kill in between leaves too many, never too few.
+    saved = checkpoints(job.directory)
+    for step in saved.keys() - checkpoints_to_keep(saved, job.keep, best[1] if job.best and best else None):
+        shutil.rmtree(saved[step])
+
+
+def model_in(directory: Path) -> Any:
+    """Return the state of the model in a checkpoint."""
+    return read(directory)["model"]
+
+
+def best_model(training: Training) -> nn.Module | None:
+    """Return a model with the weights of the best checkpoint."""
+    state, model = training.state, copy.deepcopy(training.model)
+    path = checkpoints(training.job.directory).get(state.best[1]) if state.best else None
+    if path is not None:
+        model.load_state_dict(model_in(path))
+    return model if path is not None else None
 
 
 def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:

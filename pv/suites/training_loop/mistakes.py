@@ -18,10 +18,8 @@ from torch import Tensor
 from pv.equations.causes import difference
 from pv.equations.causes import ratio as ratio_of
 from pv.suites.training_loop.job import IGNORED, Example
-from pv.suites.training_loop.numbers import CLOSE, close, equal_to
-from pv.suites.training_loop.oracle import START, hidden_gradient, norm, sums
-from pv.suites.training_loop.probe import PAD
-from pv.suites.training_loop.recording import Step
+from pv.suites.training_loop.oracle import CLOSE, START, close, equal_to, hidden_gradient, norm, sums
+from pv.suites.training_loop.probe import PAD, Step
 from pv.suites.training_loop.run import Run
 
 Gradient = Mapping[str, Tensor]

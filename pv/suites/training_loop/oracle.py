@@ -3,7 +3,8 @@
 One row at a time needs no padding, mask or batching, so the oracle shares none of the code in which loops go wrong.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -74,3 +75,38 @@ def norm(gradient: Mapping[str, Tensor | None]) -> float:
     """Return the Euclidean norm over all parameters."""
     squares = [float((tensor**2).sum()) for tensor in gradient.values() if tensor is not None]
     return float(sum(squares) ** 0.5)
+
+
+CLOSE = 1e-6
+"""Relative difference up to which two numbers are called the same."""
+
+
+def close(actual: float, expected: float, tolerance: float = CLOSE) -> bool:
+    """Return whether two numbers are the same up to a tolerance, relative above 1; NaN equals nothing."""
+    return math.isclose(actual, expected, rel_tol=tolerance, abs_tol=tolerance)
+
+
+def equal_to(actual: float, values: Mapping[str, float], tolerance: float) -> tuple[str, ...]:
+    """Return the names of the known values that equal a number."""
+    return tuple(name for name, value in values.items() if close(actual, value, tolerance))
+
+
+def token_mean(parts: Sequence[Sums]) -> float:
+    """Return the mean over all tokens; 0 if there are none."""
+    return sum(part.nats for part in parts) / max(sum(part.tokens for part in parts), 1)
+
+
+Weights = Mapping[str, Tensor]
+
+
+Decays = Callable[[int], float]
+"""The decay of an update, by the number of updates before it: the share of the old average that stays."""
+
+
+def averaged(start: Weights, later: Sequence[Weights], decay: Decays, done: int = 0) -> Weights:
+    """Return the running average that starts with weights after `done` updates and takes in later ones."""
+    # mean = d mean + (1 - d) weights after each step; d may depend on the number of updates.
+    mean = start
+    for k, weights in enumerate(later, done):
+        mean = {name: decay(k) * tensor + (1 - decay(k)) * weights[name] for name, tensor in mean.items()}
+    return mean

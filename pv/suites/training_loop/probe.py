@@ -1,13 +1,18 @@
-"""The model that every trainer trains: it records which examples pass through it."""
+"""The model that every trainer trains, and the recorder of its forwards and of every step of the optimizer."""
 
+from __future__ import annotations
+
+import hashlib
+import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-
-from pv.suites.training_loop.recording import recorder
+from torch.optim.optimizer import Optimizer
 
 PAD, NAMES, TEXT, VOCABULARY = 0, (1, 32), (32, 48), 48
 """Token 0 is padding, 1 to 31 name an example, 32 to 47 are text."""
@@ -97,3 +102,159 @@ def token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean", smoothin
     """
     rows, targets = logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
     return cross_entropy(rows, targets, ignore_index=-100, reduction=reduction, label_smoothing=smoothing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An optimizer step as the optimizer saw it."""
+
+    # The names of the examples in every forward in training mode since the last step.
+    batches: tuple[tuple[int, ...], ...]
+    # The number of positions of a row in every forward of `batches`.
+    widths: tuple[int, ...]
+    # The weights before the first forward of `batches`; {} if there was none.
+    first: Mapping[str, Tensor]
+    # The rate of every parameter that the optimizer holds, by name.
+    rates: Mapping[str, float]
+    # The weight decay of every parameter that the optimizer holds, by name.
+    decays: Mapping[str, float]
+    # The gradients by name; None for a parameter without one.
+    gradient: Mapping[str, Tensor | None]
+    # The largest element of the gradient of the hidden states, for every backward since the last step.
+    scaled: tuple[float, ...]
+    # The weights after the step.
+    weights: Mapping[str, Tensor]
+    # The state of the optimizer after the step, by `parameter.key`.
+    state: Mapping[str, Tensor]
+    # A digest of the default generator's state before the first forward of `batches`; "" without one.
+    random: str
+
+    @property
+    def rate(self) -> float:
+        return next(iter(self.rates.values()))
+
+    @property
+    def names(self) -> tuple[int, ...]:
+        return tuple(itertools.chain(*self.batches))
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A row of token ids with its mask of ones and zeros. of_bools: whether the mask had the dtype bool."""
+
+    ids: list[int]
+    mask: list[float]
+    of_bools: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Recorder:
+    """The forwards and optimizer steps of the probe of the current run."""
+
+    probe: Probe | None = None
+    steps: list[Step] = field(default_factory=list)
+    pending: list[tuple[int, ...]] = field(default_factory=list)
+    # `pending`, `widths` and `first` become `batches`, `widths` and `first` of the next step.
+    widths: list[int] = field(default_factory=list)
+    first: dict[str, Tensor] = field(default_factory=dict)
+    # The names of the examples in every forward in eval mode.
+    evaluated: list[tuple[int, ...]] = field(default_factory=list)
+    # The names in forwards in eval mode with gradients.
+    graded: list[tuple[int, ...]] = field(default_factory=list)
+    # The names in forwards in training mode without gradients.
+    untrained: list[tuple[int, ...]] = field(default_factory=list)
+    # The rows that had a mask in forwards in training mode.
+    masked: list[Masked] = field(default_factory=list)
+    scaled: list[float] = field(default_factory=list)
+    random: str = ""
+    forwards: int = 0
+    # The number of forwards in eval mode before the first one in training mode.
+    early: int = 0
+    # The largest number of tokens of a row in training mode.
+    width: int = 0
+
+    def watch(self, probe: Probe) -> Probe:
+        """Record this probe, and return it."""
+        self.probe = probe
+        return probe
+
+    def note_forward(self, names: list[int], width: int, training: bool) -> None:
+        """Note a forward of rows with these names, each of `width` positions."""
+        if not names:  # no batch: DDP warms up with zeros
+            return
+        self.width = max(self.width, width if training else 0)
+        self.forwards += 1
+        self.early += not (training or self.pending or self.steps)
+        # Before the first forward of a window: dropout draws right after it.
+        if training and not self.pending:
+            self.random = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
+        if training and torch.is_grad_enabled():
+            self.widths.append(width)
+            if not self.first and self.probe is not None:
+                self.first = {name: parameter.detach().clone() for name, parameter in self.probe.named_parameters()}
+        # A forward in training mode without gradients trains nothing, as in an evaluation that forgot eval mode.
+        kept = self.pending if torch.is_grad_enabled() else self.untrained
+        (kept if training else self.evaluated).append(tuple(names))
+        if not training and torch.is_grad_enabled():
+            self.graded.append(tuple(names))
+
+    def note_mask(self, input_ids: Tensor, mask: object) -> None:
+        """Note the rows of token ids [B, T] with a mask [B, T] of ones and zeros; none if it has another form."""
+        if isinstance(mask, Tensor) and mask.shape == input_ids.shape and mask.any():
+            if bool(((mask == 0) | (mask == 1)).all()):
+                rows = zip(input_ids.tolist(), mask.float().tolist(), strict=True)
+                self.masked.extend(Masked(ids, mask_row, mask.dtype is torch.bool) for ids, mask_row in rows)
+
+    def note_gradient(self, gradient: Tensor) -> Tensor:
+        """Note a gradient of hidden states, and return it."""
+        self.scaled.append(float(gradient.abs().max()))
+        return gradient
+
+    def note_step(self, optimizer: Optimizer, *_: Any) -> None:
+        named = dict(self.probe.named_parameters()) if self.probe is not None else {}
+        names = {id(parameter): name for name, parameter in named.items()}
+        held = [
+            (group, parameter)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if id(parameter) in names
+        ]
+        if not held:
+            return
+        self.steps.append(
+            Step(
+                batches=tuple(self.pending),
+                widths=tuple(self.widths),
+                first=self.first,
+                rates={names[id(parameter)]: float(group["lr"]) for group, parameter in held},
+                decays={names[id(parameter)]: float(group.get("weight_decay", 0.0)) for group, parameter in held},
+                gradient={n: None if p.grad is None else p.grad.detach().clone() for n, p in named.items()},
+                scaled=tuple(self.scaled),
+                weights={n: p.detach().clone() for n, p in named.items()},
+                state={f"{n}.{key}": state for n, p in named.items() for key, state in _state(optimizer, p)},
+                random=self.random,
+            )
+        )
+        # The next window begins; forwards that no step follows stay in `pending`.
+        self.pending, self.widths, self.first, self.scaled, self.random = [], [], {}, [], ""
+
+
+def _state(optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tensor]]:
+    for key, state in optimizer.state.get(parameter, {}).items():
+        if isinstance(state, Tensor | int | float):
+            yield key, torch.as_tensor(state).detach().clone()
+
+
+_current = Recorder()
+
+
+def recorder() -> Recorder:
+    """Return the recorder of the current run."""
+    return _current
+
+
+def record() -> Recorder:
+    """Start a new recording, and return it."""
+    global _current
+    _current = Recorder()
+    return _current

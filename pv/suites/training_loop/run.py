@@ -1,25 +1,183 @@
-"""Run a job, and return the report of the trainer together with the recorded steps."""
+"""Run a job with a trainer, and return its report together with the recorded steps.
+
+A run is limited in CPU time, and refused if the adapter ignores a setting of the job: it would not be the run that was
+asked for.
+"""
 
 import itertools
+import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import SkipTest
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from pv.suites.training_loop.features import missing_features
-from pv.suites.training_loop.job import Example, Job, Report, Trainer, probe_of, weights_of
-from pv.suites.training_loop.limit import Unfinished, limited
+from pv.suites.training_loop.features import LOGGED, missing_features
+from pv.suites.training_loop.job import FEATURES, RARE, Example, Job, Report, Trainer, probe_of, weights_of
 from pv.suites.training_loop.oracle import START
-from pv.suites.training_loop.recording import Masked, Step, record
-from pv.suites.training_loop.unused_settings import refuse_unread, track_reads
+from pv.suites.training_loop.probe import Masked, Step, record
+
+FIRST_S, LATER_S = 15.0, 3.0
+"""CPU time in seconds that a run may take, and that later runs may take once one has not ended.
+
+The slowest known loop needs about a second.
+"""
+STUCK_S = 3.0
+"""CPU time in seconds that a run may take without a forward, after its first one."""
+
+
+class Unfinished(SkipTest):
+    """A run that had not ended at its limit: claims that need the run are undecided."""
+
+
+class _Stop(BaseException):
+    """Unwinds the trainer. It is no Exception, so that no handler of the trainer catches it."""
+
+
+@contextmanager
+def limited(unfinished: Path, forwards: Callable[[], int]) -> Iterator[None]:
+    """Limit the CPU time of the run inside, in all and since its last forward.
+
+    Args:
+        unfinished: A file that exists once a run has not ended; later runs then have less time.
+        forwards: Returns the number of forwards of the run so far.
+
+    Raises:
+        Unfinished: The run has reached a limit.
+    """
+    # A signal interrupts the main thread only: in other threads the limit of the worker must do.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    clock = _Clock(LATER_S if unfinished.exists() else FIRST_S, forwards)
+    before = signal.signal(signal.SIGPROF, clock.tick)
+    signal.setitimer(signal.ITIMER_PROF, clock.interval, clock.interval)
+    try:
+        yield
+    except _Stop:
+        unfinished.touch()
+        raise Unfinished(f"the run does not end: it was stopped after {clock}") from None
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
+
+
+class _Clock:
+    """The CPU time of a run, in all and since its last forward."""
+
+    def __init__(self, limit: float, forwards: Callable[[], int]) -> None:
+        self.interval, self._limit, self._forwards = min(1.0, limit), limit, forwards
+        self._used = self._still = 0.0
+        self._seen = 0
+
+    def __str__(self) -> str:
+        still = f", the last {self._still:g} s without a forward" if self._still >= STUCK_S else ""
+        return f"{self._used:g} s of CPU time{still}"
+
+    def tick(self, *_: object) -> None:
+        """Raise `_Stop` in the run if it is over its limit; again at each tick, in case the trainer catches it."""
+        count = self._forwards()
+        self._used += self.interval
+        self._still = self._still + self.interval if count == self._seen else 0.0
+        self._seen = count
+        if self._used >= self._limit or (count and self._still >= STUCK_S):
+            raise _Stop
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Job)}
+
+_SETTINGS = {
+    "schedule": {"schedule", "warmup"},
+    "warmup": {"warmup"},
+    "optimizer": {"optimizer"},
+    "cadence": {"eval_every", "save_every"},
+    "eval_batch": {"eval_batch"},
+    "log_every": {"log_every"},
+}
+"""The settings that a trainer without a feature does not read, since it has one fixed value for each."""
+_FEATURES = {name: feature for feature, names in _SETTINGS.items() for name in names} | {
+    "evaluated": "evaluate",
+    "stop_at": "stop",
+    "pad_multiple": "padding",
+    "rate": "",
+}
+"""The feature of a setting that has another name; the feature `rate` is that the rate is logged."""
+
+
+class TrackedJob(Job):
+    """A job that records which of its settings are read, also from copies of it."""
+
+    __slots__ = ()
+    # On the class: instances of a frozen dataclass with slots have no place for it, and copies must share it.
+    read: ClassVar[set[str]] = set()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _DEFAULTS:
+            TrackedJob.read.add(name)
+        return object.__getattribute__(self, name)
+
+
+def track_reads(job: Job) -> TrackedJob:
+    """Return a copy of a job that records which of its settings are read from now on."""
+    copy = TrackedJob(**{name: getattr(job, name) for name in _DEFAULTS})
+    TrackedJob.read.clear()
+    return copy
+
+
+def refuse_unread(job: Job, missing: Collection[str] = ()) -> None:
+    """Check that the adapter has read every setting of a job that differs from its default, since `track_reads`.
+
+    Exempt are
+
+    1. all settings in a resumed run, which may be at its end;
+    2. `epochs` if `max_steps` is set;
+    3. `evaluated` and `eval_batch` in a run that never evaluates;
+    4. `log_every` of a trainer that logs no number;
+    5. the settings of missing features, such as `schedule` and `optimizer`.
+
+    Args:
+        job: The job that was run.
+        missing: Features that the trainer does not have.
+
+    Raises:
+        SkipTest: A setting was not read. The text says what to do.
+    """
+    if job.resume is not None:
+        return
+    used = {name for name, value in _DEFAULTS.items() if value is not MISSING and getattr(job, name) != value}
+    used -= {"epochs"} if job.max_steps is not None else set()
+    used = used.difference(*(settings for feature, settings in _SETTINGS.items() if feature in missing))
+    used -= {"evaluated", "eval_batch"} if not job.eval_every else set()
+    used -= {"log_every"} if {*LOGGED} <= set(missing) else set()
+    if unread := sorted(used - TrackedJob.read):
+        hints = (f"job.{name}: use it{_alternative(name)}" for name in unread)
+        raise SkipTest(f"the adapter does not read {'; '.join(hints)}")
+
+
+def feature_of(setting: str) -> str:
+    """Return the feature that a setting of a job belongs to, or a name that is no feature if every loop has it."""
+    return _FEATURES.get(setting, setting)
+
+
+def _alternative(setting: str) -> str:
+    """Return what an adapter can do if the loop does not take a setting; "" if every loop takes it."""
+    if setting == "seed":
+        return ", as by `torch.manual_seed(job.seed)` for a loop without a seed of its own"
+    feature = feature_of(setting)
+    if feature not in FEATURES:
+        return ""
+    documented = " (a schedule of the loop's own: read it, and define `expected_rate`)" if setting == "schedule" else ""
+    # A rare feature is tried only where `features` says True.
+    hint = "leave `{}` out of `features`" if feature in RARE else "name `{}` as missing in `features`"
+    return f"{documented}, or {hint.format(feature)}"
+
 
 _DISTURBANCE = itertools.count(1000)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import reduce
 from itertools import chain, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,13 +17,15 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.functional import cross_entropy
 
-from pv.suites.training_loop import loop, plan, saving
+from pv.suites.training_loop import loop
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.job import IGNORED, Job, probe_of
+from pv.suites.training_loop.loop import Training
 from pv.suites.training_loop.probe import PAD, token_loss
-from pv.suites.training_loop.saving import Training
 from tests.suites.training_loop.planting import attack, planted
 
+unpatched = SimpleNamespace(**vars(loop))
+"""The functions of the loop before a fault replaces one."""
 short_windows = {**loop.Loop.features, "short_windows": False}
 backward, begin, log_row, loss_sum = loop.backward, loop.begin, loop.log_row, loop.loss_sum
 average, network_loss = loop.average, loop.Loop.network_loss
@@ -224,8 +227,8 @@ def rates_times(by: float) -> Callable[[Job, Any], Any]:
     """Return a function that makes a scheduler, by whose factors the rates after a resume are a little different."""
 
     def make_scheduler(job: Job, optimizer: Any) -> Any:
-        factor, planned = by if job.resume else 1.0, plan.planned_steps(job)
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: plan.factor(job, done, planned) * factor)
+        factor, planned = by if job.resume else 1.0, unpatched.planned_steps(job)
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: unpatched.factor(job, done, planned) * factor)
 
     return make_scheduler
 
@@ -234,7 +237,7 @@ rates_rounded, rates_off = rates_times(1 + 2**-51), rates_times(1 + 1e-7)
 
 
 def warmup_from_above_zero(job: Job, done: int, planned: int) -> float:
-    return (done + 1) / job.warmup if done < job.warmup else plan.factor(job, done, planned)
+    return (done + 1) / job.warmup if done < job.warmup else unpatched.factor(job, done, planned)
 
 
 def rate_by_micro_batches(job: Job, done: int, planned: int) -> float:
@@ -242,15 +245,15 @@ def rate_by_micro_batches(job: Job, done: int, planned: int) -> float:
 
 
 def position_doubled(job: Job, done: int, planned: int) -> float:
-    return plan.factor(job, min(2 * done, planned), planned)
+    return unpatched.factor(job, min(2 * done, planned), planned)
 
 
 def warmup_of_100_steps(job: Job, done: int, planned: int) -> float:
-    return plan.factor(replace(job, warmup=max(job.warmup, 100)), done, planned)
+    return unpatched.factor(replace(job, warmup=max(job.warmup, 100)), done, planned)
 
 
 def planned_by_micro_batches(job: Job, done: int, planned: int) -> float:
-    return plan.factor(job, done, planned * job.accumulate)
+    return unpatched.factor(job, done, planned * job.accumulate)
 
 
 def nan_losses_filtered(step: int, since: Any, rate: float, norm: float) -> dict[str, float]:
@@ -273,62 +276,64 @@ def loss_of_the_epoch(step: int, since: Any, rate: float, norm: float) -> dict[s
 
 def batches_taken_for_examples(job: Job, done: int) -> Any:
     """Go on in the cut epoch after as many examples as there were batches."""
-    steps = len(plan.epoch_windows(job, 0))
+    steps = len(unpatched.epoch_windows(job, 0))
     for epoch in range(done // steps, job.epochs):
-        rows = plan.order(len(job.train), job.seed, epoch)
+        rows = unpatched.order(len(job.train), job.seed, epoch)
         start = done % steps * job.accumulate if epoch == done // steps else 0
-        yield plan.windows(plan.batches(rows[start:], job.batch), job.accumulate)
+        yield unpatched.windows(unpatched.batches(rows[start:], job.batch), job.accumulate)
 
 
 def data_from_the_start(job: Job, done: int) -> Any:
     """Take the steps that are left on the data of the first ones."""
-    steps = islice(chain.from_iterable(plan.remaining(job, 0)), plan.planned_steps(job) - done)
+    steps = islice(chain.from_iterable(unpatched.remaining(job, 0)), unpatched.planned_steps(job) - done)
     yield list(steps)
 
 
 def fixed_batches_shuffled(job: Job, done: int) -> Any:
-    batches = plan.batches(range(len(job.train)), job.batch)
+    batches = unpatched.batches(range(len(job.train)), job.batch)
     for epoch in range(job.epochs):
-        yield plan.windows([batches[i] for i in plan.order(len(batches), 2 * job.seed, epoch)], job.accumulate)
+        yield unpatched.windows(
+            [batches[i] for i in unpatched.order(len(batches), 2 * job.seed, epoch)], job.accumulate
+        )
 
 
 def epoch_counted_late(job: Job, done: int) -> Any:
     """Count the epochs of a checkpoint before the one that ends is counted."""
-    steps = len(plan.epoch_windows(job, 0))
-    return plan.remaining(job, max(0, done - steps) if done % steps == 0 else done)
+    steps = len(unpatched.epoch_windows(job, 0))
+    return unpatched.remaining(job, max(0, done - steps) if done % steps == 0 else done)
 
 
 def next_epoch_in_place_of_window(job: Job, done: int) -> Any:
     """Leave out incomplete windows, and take as many steps as planned."""
     size = job.batch * job.accumulate
-    full, planned, epoch = len(job.train) // size * size, plan.planned_steps(job), 0
+    full, planned, epoch = len(job.train) // size * size, unpatched.planned_steps(job), 0
     while done < planned:
-        rows = plan.order(len(job.train), job.seed, epoch)[:full]
-        yield plan.windows(plan.batches(rows, job.batch), job.accumulate)[: planned - done]
+        rows = unpatched.order(len(job.train), job.seed, epoch)[:full]
+        yield unpatched.windows(unpatched.batches(rows, job.batch), job.accumulate)[: planned - done]
         done, epoch = done + full // size, epoch + 1
 
 
 def other_order_with_workers(job: Job, done: int) -> Any:
     """Draw the order of the first epoch from another seed where there are workers."""
-    epochs = plan.remaining(job, done)
+    epochs = unpatched.remaining(job, done)
     if job.workers:
         next(epochs)
-        yield next(plan.remaining(replace(job, seed=1000), done))
+        yield next(unpatched.remaining(replace(job, seed=1000), done))
     yield from epochs
 
 
 def other_order_after_resume(job: Job, done: int) -> Any:
-    return plan.remaining(replace(job, seed=job.seed + 99 * bool(done)), done)
+    return unpatched.remaining(replace(job, seed=job.seed + 99 * bool(done)), done)
 
 
 def examples_again_after_resume(job: Job, done: int) -> Any:
     """Draw from a seed with which examples from before the cut are used again."""
-    return plan.remaining(replace(job, seed=job.seed + 1000 * bool(done)), done)
+    return unpatched.remaining(replace(job, seed=job.seed + 1000 * bool(done)), done)
 
 
 def schedule_advanced_again(training: Training, saved: Any) -> None:
     """Restore the schedule, and then also take the steps before the cut."""
-    saving.restore(training, saved)
+    unpatched.restore(training, saved)
     for _ in range(training.state.step):
         training.scheduler.step()
 
@@ -344,7 +349,7 @@ def ties(job: Job) -> Training:
 
 @torch.no_grad()
 def weights_off(training: Training, saved: Any) -> None:
-    saving.restore(training, saved)
+    unpatched.restore(training, saved)
     for each in (*training.model.parameters(), *training.average.parameters()):
         each.mul_(1 + 1e-7)
 
@@ -354,7 +359,7 @@ def flags_ignored(self: Any, network: nn.Module, rows: Any, *, checkpointing: bo
 
 
 def read_last_by_name(path: Path) -> dict[str, Any]:
-    return saving.read(max(path.parent.glob("step-*"), key=str))
+    return unpatched.read(max(path.parent.glob("step-*"), key=str))
 
 
 def refuse_nothing(directory: Path, step: int) -> None:

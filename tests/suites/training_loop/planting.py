@@ -16,7 +16,7 @@ from pv.contract.model import Contract, Edit, Falsifier, Swap
 from pv.contract.suites import suites
 from pv.instrument.swap import swap
 from pv.source.patch import patch
-from pv.suites.training_loop import loop, network, plan, saving
+from pv.suites.training_loop import loop, network
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.job import Job, Report
 from tests.suites.trying import runnable
@@ -52,10 +52,10 @@ def attack(claim: str, bench: Bench) -> None:
 
 @cache
 def planted(mutant: str) -> Bench:
-    """Return the bench of the loop with a mutant in it or in its plan; tests share its runs."""
+    """Return the bench of the loop with a mutant in it; tests share its runs."""
     change = contract().mutant(mutant).change
-    with pytest.MonkeyPatch.context() as patched:  # while the loop imports its plan
-        for original in (plan, network, saving, loop):
+    with pytest.MonkeyPatch.context() as patched:  # while the loop imports the network
+        for original in (network, loop):
             module = _copy(original, change)
             patched.setitem(sys.modules, original.__name__, module)
     return Bench(module.Loop())

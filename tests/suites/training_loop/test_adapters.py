@@ -13,8 +13,7 @@ from pv.suites.training_loop.adapters import NoAdapter, adapted
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.adapters.lightning import Lightning
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.check_adapter import Contradiction
-from pv.suites.training_loop.features import missing_features
+from pv.suites.training_loop.features import Contradiction, missing_features
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.run import Run

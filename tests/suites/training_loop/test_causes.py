@@ -15,11 +15,11 @@ from pv.engines.property.attack import Settings
 from pv.engines.property.attack import attack as search
 from pv.engines.stream import Silent
 from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.cases import saved_job, unequal
 from pv.suites.training_loop.claims import data, gradients
-from pv.suites.training_loop.claims.cases import saved_job, unequal
 from pv.suites.training_loop.claims.checks import judge, most_informative
-from pv.suites.training_loop.claims.clipping import causes_of_clipping
 from pv.suites.training_loop.claims.resume import number_fault
+from pv.suites.training_loop.claims.updates import causes_of_clipping
 from pv.suites.training_loop.diagnosis import explain_order, table
 from tests.suites.training_loop.loop_faults import faulty, refutation
 from tests.suites.training_loop.planting import attack, by_id, contract, correct, loop_of, planted

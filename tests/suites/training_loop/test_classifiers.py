@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.adapters.usual import Classifier, classified
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import EVALUATED, equal, job, unequal
+from pv.suites.training_loop.cases import EVALUATED, equal, job, unequal
 from pv.suites.training_loop.claims.checks import require_rate
 from pv.suites.training_loop.features import missing_features, restrict_job
 from pv.suites.training_loop.job import Job, Report

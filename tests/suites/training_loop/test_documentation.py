@@ -15,7 +15,7 @@ from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.adapters.usual import Classifier, classified
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.job import FEATURES, RARE, Job, Report
-from pv.suites.training_loop.unused_settings import feature_of
+from pv.suites.training_loop.run import feature_of
 from tests.suites.training_loop.planting import attack
 
 PAGE = (Path(__file__).parents[3] / "docs/adapters.md").read_text()

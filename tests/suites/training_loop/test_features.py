@@ -12,12 +12,11 @@ from torch.nn.functional import cross_entropy
 
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import job, saved_job, unequal
-from pv.suites.training_loop.claims.checkpoints import due
+from pv.suites.training_loop.cases import job, saved_job, unequal
+from pv.suites.training_loop.claims.checks import due
 from pv.suites.training_loop.features import restrict_job
 from pv.suites.training_loop.job import IGNORED, Job, Report
-from pv.suites.training_loop.loop import Loop
-from pv.suites.training_loop.plan import epoch_windows
+from pv.suites.training_loop.loop import Loop, epoch_windows
 from tests.suites.training_loop.planting import attack, by_id, contract, planted
 
 

@@ -10,7 +10,7 @@ import torch
 
 from pv.suites.training_loop import loop
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.saving import Batch, Sums, Training
+from pv.suites.training_loop.loop import Batch, Sums, Training
 from tests.suites.training_loop.planting import attack
 
 train_step, refuse = loop.train_step, loop.refuse_not_finite

@@ -3,17 +3,17 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import SkipTest
 
 import pytest
 
-from pv.suites.training_loop import loop, plan
+from pv.suites.training_loop import loop
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import saved_job
+from pv.suites.training_loop.cases import saved_job
 from pv.suites.training_loop.job import Job, Report
-from pv.suites.training_loop.loop import Loop
-from pv.suites.training_loop.saving import checkpoints
+from pv.suites.training_loop.loop import Loop, checkpoints
 from tests.suites.training_loop.planting import attack
 
 FOLDERS = ("TL-KEEP-004", "TL-RESUME-014")
@@ -68,19 +68,23 @@ def test_a_run_goes_on_from_its_last_checkpoint_alone(tmp_path: Path) -> None:
 
 def another_order(job: Job, done: int) -> Any:
     """Train the epoch after the one that is due where a finished run of two epochs is prolonged."""
-    epoch = len(plan.epoch_windows(job, 0))
-    yield from plan.remaining(job, done) if done < 2 * epoch else plan.remaining(replace(job, epochs=4), done + epoch)
+    epoch = len(unpatched.epoch_windows(job, 0))
+    yield from (
+        unpatched.remaining(job, done)
+        if done < 2 * epoch
+        else unpatched.remaining(replace(job, epochs=4), done + epoch)
+    )
 
 
 def test_order_of_another_epoch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        loop, "remaining", lambda job, done: another_order(job, done) if job.resume else remaining(job, done)
+        loop, "remaining", lambda job, done: another_order(job, done) if job.resume else unpatched.remaining(job, done)
     )
     with pytest.raises(AssertionError, match=r"examples \[.*it is an order that no epoch"):
         attack("TL-RESUME-015", Bench(Loop()))
 
 
-remaining = plan.remaining
+unpatched = SimpleNamespace(**vars(loop))
 
 
 class Unprolonged(Loop):

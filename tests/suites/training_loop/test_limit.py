@@ -8,22 +8,22 @@ from unittest import SkipTest
 import pytest
 import torch
 
-from pv.suites.training_loop import killed as kills
-from pv.suites.training_loop import limit
-from pv.suites.training_loop.killed import killed
-from pv.suites.training_loop.limit import Unfinished, limited
+from pv.suites.training_loop import processes
+from pv.suites.training_loop import run as run_module
+from pv.suites.training_loop.processes import killed
+from pv.suites.training_loop.run import Unfinished, limited
 
 
 def test_endless_run_is_stopped_and_later_ones_sooner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit, "FIRST_S", 0.4)
-    monkeypatch.setattr(limit, "LATER_S", 0.1)
+    monkeypatch.setattr(run_module, "FIRST_S", 0.4)
+    monkeypatch.setattr(run_module, "LATER_S", 0.1)
     for seconds in ("0.4", "0.1"):
         with pytest.raises(Unfinished, match=f"stopped after {seconds} s of CPU time"), limited(tmp_path / "mark", int):
             spin()
 
 
 def test_a_run_without_forwards_is_stopped_sooner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit, "STUCK_S", 1.0)
+    monkeypatch.setattr(run_module, "STUCK_S", 1.0)
     message = r"after 2 s of CPU time, the last 1 s without a forward$"
     with pytest.raises(Unfinished, match=message), limited(tmp_path / "unfinished", lambda: 4):
         spin()
@@ -38,7 +38,7 @@ def spin() -> None:
 
 
 def test_the_limit_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit, "FIRST_S", 0.1)
+    monkeypatch.setattr(run_module, "FIRST_S", 0.1)
     with limited(tmp_path / "unfinished", int):
         pass
     end = time.process_time() + 0.3
@@ -71,7 +71,7 @@ def test_run_is_killed_when_half_of_a_state_is_written_to_a_path(tmp_path: Path,
 def test_run_that_hangs_or_fails_in_a_fork_alone_decides_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kills, "IDLE_S", 0.2)
+    monkeypatch.setattr(processes, "IDLE_S", 0.2)
     for run, how in ((threading.Event().wait, "hangs"), (lambda: 1 / 0, "ends with status 1")):
         with pytest.raises(SkipTest, match=f"there it {how} by itself"):
             killed(run, tmp_path, 0)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pv.suites.training_loop.claims.cases import job, unequal
+from pv.suites.training_loop.cases import job, unequal
+from pv.suites.training_loop.claims.gradients import wrong_mask
 from pv.suites.training_loop.job import padded
-from pv.suites.training_loop.masks import wrong_mask
-from pv.suites.training_loop.recording import Recorder
+from pv.suites.training_loop.probe import Recorder
 from tests.suites.training_loop.planting import correct
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims import pairs, ranks
+from pv.suites.training_loop.claims import together
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.oracle import sums
-from pv.suites.training_loop.ranks import FAILED, Template, run_ranks
-from pv.suites.training_loop.recording import Step
+from pv.suites.training_loop.probe import Step
+from pv.suites.training_loop.processes import FAILED, Template, run_ranks
 from pv.suites.training_loop.run import Run
 from tests.suites.training_loop.conftest import Benches, Jobs
 
@@ -52,11 +52,15 @@ def test_ranks_that_do_not_end_are_an_error(job: Jobs, tmp_path: Path) -> None:
         run_ranks(Loop(), replace(job(), directory=tmp_path), 2, Refuses(None))
 
 
-CLAIMS = (ranks.falsify_examples_of_two_ranks, ranks.falsify_weights_of_two_ranks, ranks.falsify_gradient_of_two_ranks)
-RESUME = ranks.falsify_resume_of_two_ranks
-EVALUATION = ranks.falsify_evaluation_of_two_ranks
-USED = ranks.falsify_no_example_is_never_used
-TOGETHER, TOGETHER_RESUMED = pairs.falsify_features_in_two_ranks, pairs.falsify_features_in_two_ranks_after_a_cut
+CLAIMS = (
+    together.falsify_examples_of_two_ranks,
+    together.falsify_weights_of_two_ranks,
+    together.falsify_gradient_of_two_ranks,
+)
+RESUME = together.falsify_resume_of_two_ranks
+EVALUATION = together.falsify_evaluation_of_two_ranks
+USED = together.falsify_no_example_is_never_used
+TOGETHER, TOGETHER_RESUMED = together.falsify_features_in_two_ranks, together.falsify_features_in_two_ranks_after_a_cut
 Change = Callable[[Run, int, Step], Step]
 
 

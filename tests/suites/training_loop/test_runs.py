@@ -13,19 +13,15 @@ import pytest
 import torch
 
 from pv.suites.training_loop import bench as benches
-from pv.suites.training_loop import limit
+from pv.suites.training_loop import run as run_module
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import equal, job, saved_job
-from pv.suites.training_loop.claims.logs import token_mean
+from pv.suites.training_loop.cases import equal, job, saved_job
 from pv.suites.training_loop.diagnosis import other_numbers
 from pv.suites.training_loop.job import Job, Report
-from pv.suites.training_loop.limit import Unfinished
 from pv.suites.training_loop.loop import Loop
-from pv.suites.training_loop.oracle import START, sums
-from pv.suites.training_loop.probe import Probe
-from pv.suites.training_loop.recording import record
-from pv.suites.training_loop.run import observe
-from pv.suites.training_loop.unused_settings import refuse_unread, track_reads
+from pv.suites.training_loop.oracle import START, sums, token_mean
+from pv.suites.training_loop.probe import Probe, record
+from pv.suites.training_loop.run import Unfinished, observe, refuse_unread, track_reads
 from tests.suites.training_loop.planting import attack, loop_of
 
 
@@ -161,7 +157,7 @@ class Endless(Loop):
 
 
 def test_endless_run_says_what_a_loop_of_steps_declares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit, "FIRST_S", 0.3)
+    monkeypatch.setattr(run_module, "FIRST_S", 0.3)
     made = Bench(Endless(), tmp_path)
     with pytest.raises(Unfinished, match=r"0\.3 s of CPU time; if the loop counts steps alone, name `epochs`"):
         made.run(job(equal(2)))

@@ -14,7 +14,7 @@ import torch
 from pv.contract.model import Falsifier
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import equal, job
+from pv.suites.training_loop.cases import equal, job
 from pv.suites.training_loop.claims.data import falsify_every_batch_reaches_the_optimizer
 from pv.suites.training_loop.features import restrict_job
 from pv.suites.training_loop.job import Example, Job, padded

@@ -14,11 +14,10 @@ from torch.optim import Optimizer
 from pv.errors import NotClaimed
 from pv.suites.training_loop import loop, network
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.ranks import falsify_weights_of_two_ranks
+from pv.suites.training_loop.claims.together import falsify_weights_of_two_ranks
 from pv.suites.training_loop.job import Job, Report
-from pv.suites.training_loop.loop import Loop
+from pv.suites.training_loop.loop import Loop, planned_steps
 from pv.suites.training_loop.network import Attention
-from pv.suites.training_loop.plan import planned_steps
 from pv.suites.training_loop.run import Run
 from tests.suites.training_loop.planting import attack, contract, correct, loop_of
 

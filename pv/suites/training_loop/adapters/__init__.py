@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import Any, cast
 
 from pv.suites.bench import name_of, takes_nothing
-from pv.suites.training_loop.check_adapter import NoAdapter as NoAdapter
-from pv.suites.training_loop.check_adapter import check_adapter
+from pv.suites.training_loop.features import NoAdapter as NoAdapter
+from pv.suites.training_loop.features import check_adapter
 from pv.suites.training_loop.job import Trainer
 
 

@@ -14,7 +14,7 @@ from fastai.optimizer import OptimWrapper
 from fastai.torch_core import set_seed
 from torch.optim import SGD, AdamW
 
-from pv.suites.training_loop.adapters.parts import pairs_of
+from pv.suites.training_loop.adapters.usual import pairs_of
 from pv.suites.training_loop.features import OldLacks
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.probe import token_loss

@@ -9,7 +9,7 @@ from ignite.handlers import Checkpoint, DiskSaver, LRScheduler, global_step_from
 from ignite.metrics import Loss
 from ignite.utils import manual_seed
 
-from pv.suites.training_loop.adapters.parts import optimizer_of, pairs_of, scheduler_of
+from pv.suites.training_loop.adapters.usual import optimizer_of, pairs_of, scheduler_of
 from pv.suites.training_loop.features import OldLacks
 from pv.suites.training_loop.job import IGNORED, Job, Report
 from pv.suites.training_loop.probe import token_loss

@@ -13,7 +13,7 @@ from lightning.pytorch.loggers.logger import Logger
 from torch import Tensor
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from pv.suites.training_loop.adapters.parts import optimizer_of, scheduler_of
+from pv.suites.training_loop.adapters.usual import optimizer_of, scheduler_of
 from pv.suites.training_loop.features import OldLacks
 from pv.suites.training_loop.job import IGNORED, Example, Job, Report
 from pv.suites.training_loop.probe import token_loss

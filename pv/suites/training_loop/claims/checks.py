@@ -17,7 +17,7 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference, table
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.mistakes import LIMITS, explain_gradient, gradient_ratio, scale_of
-from pv.suites.training_loop.oracle import norm, sums
+from pv.suites.training_loop.oracle import Decays, Sums, norm, sums
 from pv.suites.training_loop.run import Run
 
 
@@ -205,3 +205,40 @@ def gradient_cases(bench: Bench, run: Run, which: Callable[[int, int], bool] = l
         return {name: Case(run)} if cases else {}
     k, causes = most_informative({name: case.causes for name, case in faults.items()})
     return {f"{name}, {len(faults)} of {len(cases)} steps": replace(faults[k], causes=causes)}
+
+
+def batch_sums(run: Run, i: int) -> list[Sums]:
+    """Return the sums of each micro-batch of the step at index i."""
+    return [sums(run.before(i), run.named(batch)) for batch in run.steps[i].batches]
+
+
+FEW_SAVES = 6
+"""Epochs that leave checkpoints to remove, and a best one that is not among the newest, if each epoch has only one."""
+
+
+def epochs(bench: Bench, expected: int = FEW_SAVES) -> dict[str, int]:
+    """Return the epochs of a job whose trainer evaluates and saves only where epochs end; {} if it does it at steps."""
+    return {"epochs": expected} if bench.missing("", ("cadence",)) else {}
+
+
+def on_disk(run: Run) -> list[int]:
+    """Return the steps of the checkpoints that exist."""
+    return sorted(step for step, path in run.checkpoints.items() if path.exists())
+
+
+def due(bench: Bench, run: Run) -> list[int]:
+    """Return the steps after which a checkpoint is due: where epochs end, if the trainer has no other cadence.
+
+    There are none if a step spans two epochs, as the micro-batches that are left over at the end show.
+    """
+    ends = bool(bench.missing("", ("cadence",)))
+    if ends and (run.leftover or len(run.steps) % run.job.epochs):
+        return []
+    every = len(run.steps) // run.job.epochs if ends else run.job.save_every
+    return [*range(every, len(run.steps) + 1, every)] if every else []
+
+
+def decays(bench: Bench, job: Job) -> Decays:
+    """Return the decays that a trainer documents; a constant one if it says nothing."""
+    expected_decay: Callable[[Job, int], float] | None = getattr(bench.trainer, "expected_decay", None)
+    return (lambda done: expected_decay(job, done)) if expected_decay is not None else lambda _: job.average or 0.0

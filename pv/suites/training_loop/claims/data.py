@@ -1,7 +1,8 @@
-"""Claims about the examples of each epoch, and the number of steps."""
+"""Claims about the examples of each epoch, the number of steps, stops and events."""
 
 import itertools
 import math
+from collections.abc import Sequence
 from itertools import combinations, product
 from typing import Any
 from unittest import SkipTest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from pv.errors import KnownCause
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import equal, job, shapes, unequal
+from pv.suites.training_loop.cases import equal, job, shapes, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
@@ -24,8 +25,7 @@ from pv.suites.training_loop.claims.checks import (
     trains_in_eval_mode,
 )
 from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference
-from pv.suites.training_loop.limit import Unfinished
-from pv.suites.training_loop.run import Run
+from pv.suites.training_loop.run import Run, Unfinished
 
 GOES_ON = (
     "a window that is filled up from the next epoch; where that is intended, name `short_windows` as missing in "
@@ -316,3 +316,64 @@ def _causes_of_count(run: Run) -> tuple[str, ...]:
         "a count of micro-batches": sum(len(step.batches) for step in run.steps),
     }
     return tuple(name for name, count in mistakes.items() if count == run.final_step)
+
+
+def falsify_stop_after_a_step(bench: Bench) -> None:
+    cases: Cases = {}
+    for accumulate, k in product((1, 2), (1, 2, 3)):
+        run = bench.run(job(equal(8), epochs=2, accumulate=accumulate, stop_at=k))
+        why = f"asked to stop after step {k}, it takes {len(run.steps)} steps" if len(run.steps) != k else ""
+        cases[f"accumulation {accumulate}, step {k}"] = Case(run, why, _of_stop(run, k) if why else ())
+    judge(cases)
+
+
+def _of_stop(run: Run, k: int) -> tuple[str, ...]:
+    """Return the known mistakes that give a run which is asked to stop after step `k` exactly its number of steps."""
+    steps, epoch = len(run.steps), len(run.job.train) // (run.job.batch * run.job.accumulate)
+    mistakes = {
+        "a stop that takes effect when the epoch ends": steps == -(-k // epoch) * epoch,
+        "a stop one step late": steps == k + 1,
+        "a run that does not stop": steps == epoch * run.job.epochs,
+        "a stop that counts micro-batches": steps == -(-k // run.job.accumulate),
+    }
+    return tuple(name for name, holds in mistakes.items() if holds)
+
+
+def falsify_epoch_events(bench: Bench) -> None:
+    cases: Cases = {}
+    for accumulate, batch in product((1, 2, 3), (1, 2)):
+        run = bench.run(job(equal(7), epochs=2, accumulate=accumulate, batch=batch))
+        require(run.events, "`events`", "where the loop has no callbacks, name `events` as missing in `features`")
+        actual = [event for event in run.events if not event.startswith("step_")]
+        outer = [event for event in actual if event.startswith(("train_", "epoch_"))]
+        right = ["train_begin", *["epoch_begin", "epoch_end"] * 2, "train_end"]
+        ends = actual[:1] == right[:1] and actual[-1:] == right[-1:]
+        why = (
+            ""
+            if outer == right and ends
+            else f"events {actual}; of runs and epochs {right} are expected, first and last"
+        )
+        cases[f"accumulation {accumulate}, batch {batch}"] = Case(run, why, _miscalled(outer, right) if why else ())
+    judge(cases)
+    require_steps(*(case.run for case in cases.values()))
+
+
+def _miscalled(actual: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
+    """Return which events are called too rarely or too often, or that their order is another one."""
+    times = {event: (actual.count(event), right.count(event)) for event in dict.fromkeys((*right, *actual))}
+    wrong = [f"`{event}` called {n} times, not {expected}" for event, (n, expected) in times.items() if n != expected]
+    return tuple(wrong) or ("the right events in another order",)
+
+
+def falsify_step_events(bench: Bench) -> None:
+    cases: Cases = {}
+    for accumulate, batch in product((1, 2, 3), (1, 2)):
+        run = bench.run(job(equal(7), epochs=2, accumulate=accumulate, batch=batch))
+        require(run.events, "`events`", "where the loop has no callbacks, name `events` as missing in `features`")
+        actual = [event for event in run.events if event.startswith(("step_", "epoch_"))]
+        half = len(run.steps) // 2
+        right = ["epoch_begin", *["step_begin", "step_end"] * half, "epoch_end"] * 2
+        why = f"{len(run.steps)} steps, and the events {actual}, not {right}" if actual != right else ""
+        cases[f"accumulation {accumulate}, batch {batch}"] = Case(run, why, _miscalled(actual, right) if why else ())
+    judge(cases)
+    require_steps(*(case.run for case in cases.values()))

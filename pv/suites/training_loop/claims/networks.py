@@ -29,7 +29,7 @@ from pv.suites.logits import (
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.checks import format_causes
 from pv.suites.training_loop.network import WithNetwork
-from pv.suites.training_loop.numbers import close, equal_to
+from pv.suites.training_loop.oracle import close, equal_to
 
 SAME, NEAR = 1e-5, 0.2
 """How far gradients may be apart: relative to the largest element, and in bfloat16 to the norm."""

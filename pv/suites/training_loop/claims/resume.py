@@ -15,10 +15,18 @@ from typing import Any, cast
 from unittest import SkipTest
 
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import saved_job, unequal
-from pv.suites.training_loop.claims.checkpoints import due, epochs, on_disk
-from pv.suites.training_loop.claims.checks import Case, Cases, judge, require, require_forwards
-from pv.suites.training_loop.claims.logs import batch_sums, token_mean
+from pv.suites.training_loop.cases import saved_job, unequal
+from pv.suites.training_loop.claims.checks import (
+    Case,
+    Cases,
+    batch_sums,
+    due,
+    epochs,
+    judge,
+    on_disk,
+    require,
+    require_forwards,
+)
 from pv.suites.training_loop.diagnosis import (
     different,
     different_end,
@@ -33,7 +41,7 @@ from pv.suites.training_loop.diagnosis import (
     same_rates,
 )
 from pv.suites.training_loop.job import Job
-from pv.suites.training_loop.numbers import equal_to
+from pv.suites.training_loop.oracle import equal_to, token_mean
 from pv.suites.training_loop.run import Run
 
 UNEVEN = (1, 2, 3)

@@ -1,0 +1,366 @@
+"""The suite `distillation-loss`: the loss in float64, how a loss is called, and the claims about it.
+
+Shape letters: B batch, L length, V vocabulary.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pv.suites.bench import CallableBench, parameters_of
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Case:
+    """Logits [B, L, V], the positions that count [B, L], and the temperature."""
+
+    student: Tensor
+    teacher: Tensor
+    keep: Tensor
+    temperature: float = 1.0
+
+    def only(self, rows: slice) -> "Case":
+        return replace(self, student=self.student[rows], teacher=self.teacher[rows], keep=self.keep[rows])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convention:
+    """The convention of a loss, as its attributes document it."""
+
+    # Forward or reverse.
+    divergence: str = "forward"
+    # Mean, batchmean or sum.
+    reduction: str = "mean"
+    # T^2 or 1.
+    factor: str = "T^2"
+
+    def weight(self, case: Case) -> float:
+        """Return the divisor of the sum over positions."""
+        counts = {"mean": int(case.keep.sum()), "batchmean": len(case.keep), "sum": 1}
+        return float(counts[self.reduction])
+
+    def loss(self, case: Case) -> Tensor:
+        return self.reduced(case, rows(case, self.divergence))
+
+    def reduced(self, case: Case, rows: Tensor) -> Tensor:
+        scale = case.temperature**2 if self.factor == "T^2" else 1.0
+        return rows[case.keep].sum() * scale / self.weight(case)
+
+
+def rows(case: Case, divergence: str) -> Tensor:
+    """Return the divergence of each position in nats [B, L], in float64."""
+    log_p, log_q = ((logits.double() / case.temperature).log_softmax(-1) for logits in (case.teacher, case.student))
+    return kl(log_p, log_q) if divergence == "forward" else kl(log_q, log_p)
+
+
+def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+def _divergences(case: Case) -> dict[str, Tensor]:
+    """Return rows of mistakes in the divergence."""
+    s, t = case.student.double(), case.teacher.double()
+    log_p, log_q = (t / case.temperature).log_softmax(-1), (s / case.temperature).log_softmax(-1)
+    p, q = log_p.exp(), log_q.exp()
+    return {
+        "KL(student || teacher)": kl(log_q, log_p),
+        "KL(teacher || student)": kl(log_p, log_q),
+        "the cross-entropy, without the teacher's entropy": -(p * log_q).sum(-1),
+        "a softmax of the softmax in both": kl(p.log_softmax(-1), q.log_softmax(-1)),
+        "a softmax of the softmax in the student": kl(log_p, q.log_softmax(-1)),
+        "a softmax of the softmax in the teacher": kl(p.log_softmax(-1), log_q),
+        "the student's softmax without a logarithm": (p * (log_p - q)).sum(-1),
+        "probabilities that are read as logarithms": (p.exp() * (p - log_q)).sum(-1),
+        "the temperature in the student only": kl(t.log_softmax(-1), log_q),
+        "the temperature in the teacher only": kl(log_p, s.log_softmax(-1)),
+        "the softmax over positions": kl(*((x / case.temperature).log_softmax(1) for x in (t, s))),
+    }
+
+
+def _mistakes(case: Case, convention: Convention) -> dict[str, Tensor]:
+    right = rows(case, convention.divergence)
+    mistakes = {name: convention.reduced(case, divergence) for name, divergence in _divergences(case).items()}
+    for name, keep in (
+        ("of every position", torch.ones_like(case.keep)),
+        ("masked one place late", case.keep.roll(1, 1)),
+    ):
+        mistakes[name] = convention.reduced(replace(case, keep=keep), right)
+    means = [convention.loss(case.only(slice(k, k + 1))) for k in range(len(case.keep)) if case.keep[k].any()]
+    return {**mistakes, "the mean of the means of sequences": torch.stack(means).mean()}
+
+
+def _factors(case: Case) -> dict[str, float]:
+    (b, length, v), kept, t = case.student.shape, int(case.keep.sum()), case.temperature
+    sizes = {"T^2": t**2, "T": t, "T^4": t**4, "V": v, "N": kept, "N*V": kept * v, "B": b, "N/B": kept / b}
+    sizes |= {"B*L/N": b * length / kept, "B*L*V/N": b * length * v / kept, "ln 2": math.log(2)}
+    return sizes | {f"1/({name})" if len(name) > 3 else f"1/{name}": 1 / size for name, size in sizes.items()}
+
+
+def explain(actual: float, case: Case, convention: Convention) -> str:
+    """Return "; it is ..." with the known mistake, or the factor, that gives the loss; "" if none does."""
+    right = float(convention.loss(case))
+    if not near(actual, right):
+        causes = [name for name, wrong in _mistakes(case, convention).items() if near(actual, float(wrong))]
+        factors = [name for name, factor in _factors(case).items() if near(actual, right * factor)]
+        if causes or factors:
+            return f"; it is {' or '.join(causes[:2] or [f'{name} times that' for name in factors[:2]])}"
+    return ""
+
+
+def near(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-6)
+
+
+B, L, V = 2, 5, 7
+NAMES = {
+    "labels": ("labels", "targets", "target", "y"),
+    "mask": ("mask", "loss_mask", "attention_mask"),
+    "temperature": ("temperature", "tau", "T", "temp"),
+    "off": ("ce_weight", "hard_weight", "alpha_ce"),
+    "on": ("kd_weight", "soft_weight", "kl_weight", "alpha_kd"),
+    "alpha": ("alpha", "kd_alpha", "lambda_", "kd_ratio"),
+}
+WRITE = """cannot call {name}: {why}. Write a function of logits [B, L, V], or [N, V], and pass it:
+
+    def loss(student, teacher, labels, temperature):  # labels of -100, or a `mask` of 0, do not count
+        return {name}(...)  # a scalar
+
+    loss.divergence = "forward"  # KL(teacher || student), or "reverse"
+    loss.reduction = "mean"  # over the positions that count, or "batchmean", "sum"
+    loss.factor = "T^2"  # or "1"
+
+These are the defaults. Of each parameter, other names are known, too:
+{names}"""
+
+
+class Bench(CallableBench):
+    """A function of logits. divergence, reduction and factor are its attributes, as in the text `WRITE`."""
+
+    write, names = WRITE, NAMES
+
+    def __init__(self, make: Callable[..., object]) -> None:
+        super().__init__(make)
+        parameters = list(parameters_of(make).values()) if callable(make) else []
+        logits = [parameter.name for parameter in parameters[:2]]
+        if len(logits) < 2:
+            self.refuse("it is not a function of two logits")
+        self.teacher_first = "teacher" in logits[0] and "teacher" not in logits[1]
+        free = [parameter for parameter in parameters[2:] if parameter.name not in getattr(make, "keywords", {})]
+        plain = {re.sub("_[A-Z]+$", "", parameter.name): parameter for parameter in free}  # labels_BL are labels
+        self.arguments = {role: plain[name].name if name else "" for role, name in self.roles_of(plain).items()}
+        self.refuse_unknown({parameter.name: parameter for parameter in free}, self.arguments)
+        self.convention = self._convention()
+        self.alpha, self.flat = 1.0, False
+        self._try()
+        counts = self.arguments["labels"] or self.arguments["mask"]
+        self.set_features({"mask": "" if counts else "it takes no labels and no mask", "detach": ""})
+        self.temperatures = (3.0, 1.0, 0.5) if self.arguments["temperature"] else (1.0,)
+
+    def case(self, seed: int, temperature: float = 1.0, *, masked: bool = False, scale: float = 2.0) -> Case:
+        """Return a case: sequences of one position if the loss is that of rows. masked: some positions do not count."""
+        case = draw_case(seed, temperature, masked=masked and "mask" not in self.lacks, scale=scale)
+        if not self.flat:
+            return case
+        parts = {name: getattr(case, name).flatten(0, 1)[:, None] for name in ("student", "teacher", "keep")}
+        return replace(case, **parts)
+
+    def loss(self, case: Case) -> Tensor:
+        self.used.append(case)
+        return self._call(case)
+
+    def gradient(self, case: Case) -> tuple[float, Tensor]:
+        """Return the loss and its gradient by the student's logits."""
+        student = case.student.clone().requires_grad_()
+        loss = self.loss(replace(case, student=student))
+        (gradient,) = torch.autograd.grad(loss, student)
+        return float(loss.detach()), gradient
+
+    def _call(self, case: Case) -> Tensor:
+        source = torch.Generator().manual_seed(0)
+        # Labels only say which positions count; -100 is ignored, as in PyTorch.
+        labels = torch.randint(case.student.shape[-1], case.keep.shape, generator=source).where(case.keep, -100)
+        values: dict[str, Tensor | float] = {"labels": labels, "mask": case.keep, "temperature": case.temperature}
+        values |= {"off": 0.0, "on": 1.0, "alpha": self.alpha}
+        parts = [case.teacher, case.student] if self.teacher_first else [case.student, case.teacher]
+        if self.flat:
+            parts = [part.flatten(0, 1) for part in parts]
+            values |= {"labels": labels.flatten(), "mask": case.keep.flatten()}
+        loss = self.subject(*parts, **{name: values[role] for role, name in self.arguments.items() if name})
+        loss = loss[0] if isinstance(loss, tuple) else loss
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            raise TypeError(f"it returned {type(loss).__name__}, not a scalar tensor")
+        return loss.reshape(())
+
+    def _try(self) -> None:
+        """Choose the shape, and the alpha with which the loss is that of the teacher."""
+        case = draw_case(0, 1.0)
+        for self.flat in (False, True):
+            try:
+                self._call(case)
+                break
+            except Exception as error:
+                if self.flat:
+                    self.refuse(f"{type(error).__name__}: {error}", error)
+        other = replace(case, teacher=draw_case(1, 1.0).teacher)
+        # alpha weighs either the hard or the soft loss: if the teacher does not matter at 1, it weighs the hard one.
+        if self.arguments["alpha"] and torch.equal(self._call(case), self._call(other)):
+            self.alpha = 0.0
+
+    def _convention(self) -> Convention:
+        convention = {name: getattr(self.subject, name, value) for name, value in vars(Convention()).items()}
+        possible = {
+            "divergence": ("forward", "reverse"),
+            "reduction": ("mean", "batchmean", "sum"),
+            "factor": ("T^2", "1"),
+        }
+        for name, choices in possible.items():
+            if convention[name] not in choices:
+                self.refuse(f"unknown {name} {convention[name]!r} (choose from {', '.join(choices)})")
+        return Convention(**convention)
+
+
+def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
+    """Return a bench of a function; raise `CannotCall` with what to write for everything else."""
+    return Bench(subject)
+
+
+def draw_case(seed: int, temperature: float, *, masked: bool = False, scale: float = 2.0) -> Case:
+    """Return a case; masked: some positions do not count, another number in each sequence."""
+    source = torch.Generator().manual_seed(seed)
+    student, teacher = (scale * torch.randn(B, L, V, generator=source) for _ in range(2))
+    keep = torch.ones(B, L, dtype=torch.bool)
+    if masked:
+        keep[0, 1:], keep[1, seed % L] = torch.rand(L - 1, generator=source) < 0.5, False
+    return Case(student=student, teacher=teacher, keep=keep, temperature=temperature)
+
+
+SEEDS = st.integers(0, 99)
+LARGE = ((torch.float32, 1e4), (torch.bfloat16, 1e4), (torch.float16, 1e3))
+
+
+def close(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one.double(), other.double(), rtol=1e-3, atol=1e-4 * float(other.abs().max()) + 1e-7)
+
+
+def check_value(bench: Bench, case: Case, actual: float) -> None:
+    right, (b, length, v) = float(bench.convention.loss(case)), case.student.shape
+    masked = "" if case.keep.all() else f", {int(case.keep.sum())} positions that count"
+    assert near(actual, right), (
+        f"with T = {case.temperature}, B = {b}, L = {length}, V = {v}{masked}, the loss is {actual:.6g}; right for "
+        f"{', '.join(vars(bench.convention).values())} is {right:.6g}{explain(actual, case, bench.convention)}"
+    )
+
+
+def check_gradient(bench: Bench, case: Case, actual: Tensor) -> None:
+    student = case.student.double().requires_grad_()
+    (right,) = torch.autograd.grad(bench.convention.loss(replace(case, student=student)), student)
+    worst = (actual.double() - right).abs().argmax()
+    one, other = float(actual.flatten()[worst]), float(right.flatten()[worst])
+    # The least-squares factor: a gradient that is a multiple of the right one has a wrong constant.
+    ratio = float((actual.double() * right).sum() / (right * right).sum())
+    cause = f"; all of it is {ratio:.4g} times that" if close(actual, right * ratio) else ""
+    assert close(actual, right), (
+        f"with T = {case.temperature}, the gradient of a logit is {one:.4g}, not {other:.4g}{cause}"
+    )
+
+
+@given(seed=SEEDS)
+def falsify_value(bench: Bench, seed: int) -> None:
+    for temperature in bench.temperatures:
+        case = bench.case(seed, temperature)
+        check_value(bench, case, float(bench.loss(case).detach()))
+
+
+@given(seed=SEEDS)
+def falsify_zero_on_itself(bench: Bench, seed: int) -> None:
+    for temperature in bench.temperatures:
+        case = bench.case(seed, temperature, masked=True)
+        same = replace(case, teacher=case.student)
+        loss, gradient = bench.gradient(same)
+        assert abs(loss) < 1e-5, (
+            f"with T = {temperature} and equal logits, the loss is {loss:.6g}{explain(loss, same, bench.convention)}"
+        )
+        largest = float(gradient.abs().max())
+        assert largest < 1e-5, f"with T = {temperature} and equal logits, a gradient is {largest:.4g}"
+
+
+@given(seed=SEEDS)
+def falsify_gradient(bench: Bench, seed: int) -> None:
+    for temperature in bench.temperatures:
+        case = bench.case(seed, temperature, masked=True)
+        check_gradient(bench, case, bench.gradient(case)[1])
+
+
+@given(seed=SEEDS)
+def falsify_teacher_is_fixed(bench: Bench, seed: int) -> None:
+    case = bench.case(seed, bench.temperatures[0])
+    student, teacher = case.student.clone().requires_grad_(), case.teacher.clone().requires_grad_()
+    bench.loss(replace(case, student=student, teacher=teacher)).backward()
+    largest = 0.0 if teacher.grad is None else float(teacher.grad.abs().max())
+    assert not largest, f"the teacher's logits have a gradient of up to {largest:.4g}; detach them"
+
+
+@given(seed=SEEDS, constant=st.sampled_from((3.0, -40.0)))
+def falsify_constant_of_a_row(bench: Bench, seed: int, constant: float) -> None:
+    case = bench.case(seed, bench.temperatures[0])
+    right, gradient = bench.gradient(case)
+    for name in ("student", "teacher"):
+        # Every other row only, so that a constant of all logits cannot cancel between rows.
+        moved = getattr(case, name) + constant * (torch.arange(case.keep.numel()) % 2).reshape(*case.keep.shape, 1)
+        actual, other = bench.gradient(replace(case, **{name: moved}))
+        change = f"{constant} added to all logits of every other row of the {name} changes"
+        assert near(actual, right) or abs(actual - right) < 1e-4 * abs(right) + 1e-5, (
+            f"{change} the loss from {right:.6g} to {actual:.6g}"
+        )
+        assert close(other, gradient), f"{change} the gradient by {float((other - gradient).abs().max()):.4g}"
+
+
+@given(seed=SEEDS)
+def falsify_large_logits(bench: Bench, seed: int) -> None:
+    for dtype, scale in LARGE:
+        case = bench.case(seed, scale=scale / 2)
+        case = replace(case, student=case.student.to(dtype), teacher=case.teacher.to(dtype))
+        loss, gradient = bench.gradient(case)
+        right = float(bench.convention.loss(case))
+        place = f"with logits of up to {float(case.student.abs().max()):.0f} in {dtype}"
+        assert abs(loss - right) < 0.05 * right, f"{place}, the loss is {loss:.6g}, not {right:.6g}"
+        assert gradient.isfinite().all(), f"{place}, a gradient is {float(gradient[~gradient.isfinite()][0])}"
+
+
+@given(seed=SEEDS)
+def falsify_mask(bench: Bench, seed: int) -> None:
+    case = bench.case(seed, bench.temperatures[0], masked=True)
+    loss, gradient = bench.gradient(case)
+    check_value(bench, case, loss)
+    masked = gradient[~case.keep].abs()
+    assert not masked.any(), f"a position that does not count has a gradient of {float(masked.max()):.4g}"
+    for name in ("student", "teacher"):
+        other = getattr(case, name).where(case.keep[..., None], 50.0 * torch.arange(case.student.shape[-1]))
+        actual = bench.gradient(replace(case, **{name: other}))[0]
+        assert near(actual, loss), (
+            f"other logits of the {name} at positions that do not count change the loss from {loss:.6g} to {actual:.6g}"
+        )
+
+
+@given(seed=SEEDS)
+def falsify_split(bench: Bench, seed: int) -> None:
+    case = bench.case(seed, bench.temperatures[0], masked=True)
+    parts = [case.only(rows) for rows in (slice(0, 1), slice(1, None))]
+    weights = [bench.convention.weight(part) for part in parts]
+    losses = [float(bench.loss(part).detach()) for part in parts]
+    whole, total = float(bench.loss(case).detach()), bench.convention.weight(case)
+    # A mean over positions must be the mean of the parts, weighted by their positions.
+    joined = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / total
+    mean = sum(losses) / 2
+    cause = "; that is their plain mean" if near(whole, mean) else ""
+    assert near(whole, joined), (
+        f"parts with the weights {weights} have the losses {losses[0]:.6g} and {losses[1]:.6g}, the whole has "
+        f"{whole:.6g}{cause}, not {joined:.6g}"
+    )

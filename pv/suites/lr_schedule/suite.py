@@ -1,0 +1,318 @@
+"""The suite `lr-schedule`: how a schedule is called, and the claims about its range, warm-up, decay, end and groups.
+
+The subject is a function of the step, or one that makes a scheduler of an optimizer. Steps count from 0.
+"""
+
+import copy
+import functools
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
+
+from pv.suites.bench import CallableBench
+
+PEAK, LEAST = 0.1, 0.02
+# Two groups with different rates: a scheduler must keep their ratio.
+BASES = (PEAK, 0.3 * PEAK)
+NAMES = {
+    "warmup": ("warmup", "warmup_steps", "num_warmup_steps", "n_warmup", "warmup_iters", "warm_up"),
+    "total": ("total", "total_steps", "num_training_steps", "max_steps", "num_steps", "max_iters", "T_max"),
+    "peak": ("peak", "peak_lr", "peak_rate", "max_lr", "lr_max", "base_lr", "lr", "learning_rate", "rate"),
+    "minimum": (
+        "minimum",
+        "min_lr",
+        "eta_min",
+        "lr_min",
+        "min_rate",
+        "floor",
+        "min_factor",
+        "min_ratio",
+        "min_lr_ratio",
+    ),
+}
+OPTIMIZERS = ("optimizer", "optim", "opt")
+WRITE = """cannot call {name}: {why}. Write one of these functions, and pass it:
+
+    def rate(step, warmup, total):  # the rate or factor of a step; rate.first = 1 if steps count from 1
+        return ...
+
+    def make(optimizer, warmup, total):  # a scheduler with step, state_dict and load_state_dict
+        return {name}(optimizer, ...)
+
+Leave out what it does not have; `peak` and `minimum` are optional. Of each, other names are known, too:
+{names}"""
+PERIODIC = "the cosine goes on and rises again, as its library has it"
+
+
+class Scheduled:
+    """A scheduler and its optimizer, which takes a step before each of its own."""
+
+    def __init__(self, make: Callable[[Optimizer], LRScheduler], bases: Sequence[float]) -> None:
+        groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": base} for base in bases]
+        self.optimizer = torch.optim.SGD(groups, lr=bases[0], momentum=0.9)
+        self.scheduler = make(self.optimizer)
+
+    def rates(self) -> list[float]:
+        return [float(group["lr"]) for group in self.optimizer.param_groups]
+
+    def step(self) -> list[float]:
+        self.optimizer.step()
+        self.scheduler.step()
+        return self.rates()
+
+    def restore(self, other: "Scheduled") -> None:
+        for name in ("optimizer", "scheduler"):
+            getattr(self, name).load_state_dict(copy.deepcopy(getattr(other, name).state_dict()))
+
+
+class Bench(CallableBench):
+    """A function of a step, or one that makes a scheduler of an optimizer.
+
+    Its attribute `first`, the number of the first step, is optional, and so are `features` and `not_claimed`.
+    """
+
+    write, names = WRITE, NAMES
+
+    def __init__(self, make: Callable[..., object]) -> None:
+        super().__init__(make)
+        parameters = dict(inspect.signature(make).parameters) if callable(make) else {}
+        if not parameters:
+            self.refuse("it is not a function of a step or of an optimizer")
+        first, *rest = parameters
+        self.arguments = self.roles_of({name: parameters[name] for name in rest})
+        if self.arguments["warmup"] and self.arguments["total"] == "T_max":  # it may leave out the warm-up
+            self.arguments["total"] = ""
+        if first in (*NAMES["warmup"], *NAMES["total"]):
+            self.refuse(f"unknown parameter {first!r}")
+        self.refuse_unknown({name: parameters[name] for name in rest}, self.arguments)
+        self.schedules = first in OPTIMIZERS
+        with self.first_call():
+            self.rates(3, 20, 21)
+        self.set_features(self._reasons(list(parameters.values())))
+
+    def bind(self, warmup: int, total: int) -> Callable[..., Any]:
+        """Return the subject with its arguments but the first."""
+        values = {"warmup": warmup, "total": total, "peak": PEAK, "minimum": LEAST}
+        return functools.partial(self.subject, **{name: values[key] for key, name in self.arguments.items() if name})
+
+    def scheduled(self, warmup: int, total: int, bases: Sequence[float] = BASES) -> Scheduled:
+        run = Scheduled(self.bind(warmup, total), bases)
+        self.used.append(run)
+        return run
+
+    def rates(self, warmup: int, total: int, steps: int) -> list[float]:
+        """Return the rates of the first steps, fewer if ValueError is raised for steps after the planned end."""
+        rates: list[float] = []
+        try:
+            for rate in self._rates(warmup, total):
+                rates.append(rate)
+                if len(rates) == steps:
+                    break
+        # Some schedules refuse steps after their end, which is allowed.
+        except ValueError:
+            if not self.arguments["total"] or len(rates) < total:
+                raise
+        return rates
+
+    def _rates(self, warmup: int, total: int) -> Iterator[float]:
+        if self.schedules:
+            run = self.scheduled(warmup, total)
+            yield run.rates()[0]
+            while True:
+                yield run.step()[0]
+        self.used.append(object())
+        for step in range(getattr(self.subject, "first", 0), 10**9):
+            yield float(self.bind(warmup, total)(step))
+
+    def _reasons(self, parameters: list[inspect.Parameter]) -> dict[str, str]:
+        """Return the reason of every missing feature; "" for a feature that is there."""
+        missing = {key: f"no parameter is named {', '.join(NAMES[key])}" for key in ("warmup", "total")}
+        stateless = "" if self.schedules else "it is a function of the step"
+        stateful = self.schedules and hasattr(self.scheduled(3, 20).scheduler, "load_state_dict")
+        stops = self.arguments["total"] and len(self.rates(3, 20, 26)) < 26
+        periodic = self.schedules and _periodic(self.scheduled(3, 20).scheduler)
+        return {
+            **{key: "" if self.arguments[key] else why for key, why in missing.items()},
+            "decay": "it restarts" if _restarts(getattr(self.subject, "__name__", ""), parameters) else "",
+            "stay": PERIODIC if periodic else "it refuses steps after the planned ones" if stops else "",
+            "scheduler": stateless or ("" if stateful else "it has no load_state_dict"),
+            "groups": stateless
+            or (f"{self.arguments['peak']} is that of all groups" if self.arguments["peak"] else ""),
+        }
+
+
+def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
+    """Return a bench of a function or a class; raise `CannotCall` with what to write for everything else."""
+    return Bench(subject)
+
+
+def _periodic(scheduler: object) -> bool:
+    """Return whether a scheduler is, or has, a cosine of PyTorch or transformers, which goes on after its end."""
+    if any(map(_periodic, getattr(scheduler, "_schedulers", ()))) or isinstance(scheduler, CosineAnnealingLR):
+        return True
+    functions = [getattr(function, "func", function) for function in getattr(scheduler, "lr_lambdas", ())]
+    return any(
+        f"{function.__module__}".startswith("transformers.") and "cosine" in function.__name__ for function in functions
+    )
+
+
+def _restarts(name: str, parameters: Sequence[inspect.Parameter]) -> bool:
+    """Return whether names say that the rate rises again; half a cycle or one is not a restart."""
+    cycles = [parameter.default for parameter in parameters if "cycle" in parameter.name]
+    once = all(isinstance(cycle, int | float) and cycle <= 1 for cycle in cycles)
+    return not once or any(word in name.lower() for word in ("restart", "cyclic"))
+
+
+AFTER = 6  # steps after the planned end
+PLANS = {"warmup": st.integers(1, 8), "decay": st.integers(10, 30)}
+
+
+def plan(bench: Bench, warmup: int, decay: int) -> tuple[int, int, list[float]]:
+    """Return the planned steps, the step of the peak, and the rates."""
+    total = warmup + decay
+    rates = bench.rates(warmup, total, total + AFTER)
+    return total, next(k for k, rate in enumerate(rates) if near(rate, max(rates))), rates
+
+
+def near(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-12)
+
+
+def excerpt(rates: list[float], at: int) -> str:
+    """Return the rates around a step."""
+    return ", ".join(f"{k}: {rates[k]:.6g}" for k in range(max(0, at - 2), min(len(rates), at + 3)))
+
+
+def check_range(rates: list[float], plan: str) -> None:
+    for k, rate in enumerate(rates):
+        assert math.isfinite(rate) and rate >= 0, f"{plan}, the rate is {rate} in step {k} ({excerpt(rates, k)})"
+
+
+@given(**PLANS)
+def falsify_range(bench: Bench, warmup: int, decay: int) -> None:
+    total = warmup + decay
+    check_range(bench.rates(warmup, total, total + AFTER), f"with a warm-up of {warmup} of {total} steps")
+
+
+@given(**PLANS)
+def falsify_peak_after_warmup(bench: Bench, warmup: int, decay: int) -> None:
+    total, peak, rates = plan(bench, warmup, decay)
+    fall = next((k for k in range(1, peak + 1) if rates[k] < rates[k - 1]), 0)
+    assert not fall, f"the rate falls in step {fall} of {warmup} warm-up steps ({excerpt(rates, fall)})"
+    late = "one step late" if peak == warmup + 1 else "late" if peak > warmup else "early"
+    # Two conventions: the warm-up ends in its last step, or in the step after it.
+    assert peak in (warmup - 1, warmup), (
+        f"with a warm-up of {warmup} of {total} steps, the greatest rate comes first in step {peak}, {late} "
+        f"({excerpt(rates, warmup)}); steps count from 0 unless the attribute `first` is 1"
+    )
+    if bench.schedules or bench.arguments["peak"]:
+        assert near(rates[peak], PEAK), f"the greatest rate is {rates[peak]:.9g}; the peak is {PEAK}"
+
+
+@given(**PLANS)
+def falsify_decay(bench: Bench, warmup: int, decay: int) -> None:
+    total, peak, rates = plan(bench, warmup, decay)
+    rise = next((k for k in range(peak + 1, total) if rates[k] > rates[k - 1] * (1 + 1e-9)), 0)
+    assert not rise, (
+        f"with {total} steps and the peak in step {peak}, the rate rises in step {rise} ({excerpt(rates, rise)})"
+    )
+
+
+@given(**PLANS)
+def falsify_end(bench: Bench, warmup: int, decay: int) -> None:
+    total, peak, rates = plan(bench, warmup, decay)
+    lowest = min(rates[peak:])
+    end = next(k for k in range(peak, len(rates)) if near(rates[k], lowest))
+    actual = rates[min(total, len(rates) - 1)]
+    assert end <= total, (
+        f"of {total} steps, the least rate comes in step {end}, after the end ({excerpt(rates, total)})"
+    )
+    assert near(rates[-1 if len(rates) <= total else total], lowest) or near(rates[total - 1], lowest), (
+        f"of {total} steps, the least rate {lowest:.6g} comes in step {end}; at the end it is {actual:.6g}"
+    )
+    name, part = bench.arguments["minimum"], LEAST * max(rates)
+    # The minimum is a rate in some libraries, a factor of the peak in others.
+    right = not name or near(lowest, LEAST) or near(lowest, part)
+    assert right, f"the least rate is {lowest:.6g}; {name} is {LEAST}, which as a factor is {part:.6g}"
+
+
+@given(**PLANS)
+def falsify_rate_after_the_end(bench: Bench, warmup: int, decay: int) -> None:
+    total, _, rates = plan(bench, warmup, decay)
+    moved = next((k for k in range(total + 1, len(rates)) if not near(rates[k], rates[total])), 0)
+    assert not moved, f"after the planned {total} steps, the rate changes in step {moved} ({excerpt(rates, moved)})"
+
+
+@given(total=st.integers(10, 30))
+def falsify_edges(bench: Bench, total: int) -> None:
+    plans = [(0, total, f"without warm-up of {total} steps")]
+    plans += [(total, total, f"with a warm-up of {total} of {total} steps")] if bench.arguments["total"] else []
+    for warmup, planned, name in plans:
+        try:
+            rates = bench.rates(warmup, planned, planned + AFTER)
+        except ZeroDivisionError as error:
+            raise AssertionError(f"{name}, it divides by zero") from error
+        except ValueError:  # it refuses such a plan
+            continue
+        check_range(rates, name)
+        assert warmup or near(rates[0], max(rates)), f"{name}, step 0 has not the greatest rate ({excerpt(rates, 0)})"
+
+
+@given(at=st.integers(0, 40), **PLANS)
+def falsify_restored(bench: Bench, at: int, warmup: int, decay: int) -> None:
+    total = warmup + decay
+    at = min(at, total - 4)
+    run, restored, fresh = (bench.scheduled(warmup, total) for _ in range(3))
+    for _ in range(at):
+        run.step()
+    restored.restore(run)
+    for k in range(at, at + 4):
+        pairs = list(zip(run.rates(), restored.rates(), fresh.rates(), strict=True))
+        for group, (right, actual, anew) in enumerate(pairs):
+            cause = f"; {anew:.6g} is that of a schedule that starts anew" if near(actual, anew) else ""
+            assert near(actual, right), (
+                f"restored in step {at} of {total}, group {group} has the rate {actual:.6g} in step {k}, "
+                f"not {right:.6g}{cause}"
+            )
+        run.step(), restored.step(), fresh.step()
+
+
+@given(**PLANS)
+def falsify_each_group(bench: Bench, warmup: int, decay: int) -> None:
+    total = warmup + decay
+    run, alone = bench.scheduled(warmup, total), bench.scheduled(warmup, total, BASES[1:])
+    for k in range(total):
+        (first, second), (alone_rate,) = run.rates(), alone.rates()
+        cause = "; it is that of the first group" if near(first, second) else ""
+        assert near(second, alone_rate) or near(second, first * BASES[1] / BASES[0]), (
+            f"in step {k} the rates of groups that start with {BASES[0]} and {BASES[1]:.6g} are {first:.6g} and "
+            f"{second:.6g}{cause}; alone, the second has {alone_rate:.6g}"
+        )
+        run.step(), alone.step()
+
+
+@given(**PLANS)
+def falsify_function_of_the_step(bench: Bench, warmup: int, decay: int) -> None:
+    total = warmup + decay
+    rates = bench.rates(warmup, total, total)
+    if bench.schedules:
+        run, other = bench.scheduled(warmup, total), bench.scheduled(warmup, total)
+        actual = [run.rates()[0]]
+        while len(actual) < total:
+            other.step()
+            actual.append(run.step()[0])
+    else:
+        first, rate = getattr(bench.subject, "first", 0), bench.bind(warmup, total)
+        actual = [float(rate(step)) for step in reversed(range(first, first + total))][::-1]
+    off = next((k for k in range(total) if not near(actual[k], rates[k])), -1)
+    circumstance = "beside another schedule" if bench.schedules else "asked from the last step to the first"
+    assert off < 0, f"step {off} has the rate {rates[off]:.6g}, and {actual[off]:.6g} if {circumstance}"

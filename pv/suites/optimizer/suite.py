@@ -1,0 +1,462 @@
+"""The suite `optimizer`: the papers' formulas in float64, how an optimizer is called, and the claims about it."""
+
+import inspect
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+from unittest import SkipTest
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from pv.suites.bench import CallableBench, parameters_of
+
+Settings: TypeAlias = Sequence[Mapping[str, Any]]
+Formula: TypeAlias = Callable[[Tensor, Sequence[Tensor], Settings], Tensor]
+"""Returns a weight after steps, of its start, the gradients and the settings of its group in each step."""
+
+RELATIVE = 2e-4  # of the change: 1 - 0.999 in float32 is off by 3e-5
+ULPS = 4  # of the weight, in a step
+
+
+def sgd(weight: Tensor, gradients: Sequence[Tensor], settings: Settings, *, damped_first: bool = False) -> Tensor:
+    """Follow the documentation of torch.optim.SGD: the first gradient enters the buffer undamped."""
+    buffer = None
+    for gradient, group in zip(gradients, settings, strict=True):
+        # v = momentum v + (1 - dampening) g; with Nesterov the step is g + momentum v (Sutskever et al. 2013, as
+        # PyTorch writes it).
+        momentum, kept = group.get("momentum", 0), 1 - group.get("dampening", 0)
+        gradient = (-gradient if group.get("maximize") else gradient) + group.get("weight_decay", 0) * weight
+        if buffer is None:
+            buffer = gradient * (kept if damped_first else 1)
+        else:
+            buffer = momentum * buffer + kept * gradient
+        if momentum:
+            gradient = gradient + momentum * buffer if group.get("nesterov") else buffer
+        weight = weight - group["lr"] * gradient
+    return weight
+
+
+def adam(
+    weight: Tensor, gradients: Sequence[Tensor], settings: Settings, *, decoupled: bool, shift: int = 0, eps: str = ""
+) -> Tensor:
+    """Follow Kingma and Ba 2015, algorithm 1; decoupled: Loshchilov and Hutter 2019, algorithm 2, with a rate of 1.
+
+    Mistakes: shift of the step in the bias correction (-1: none); eps `inside` the root or `before` the correction.
+    """
+    mean = square = torch.zeros_like(weight)
+    for step, (gradient, group) in enumerate(zip(gradients, settings, strict=True), 1):
+        (beta1, beta2), rate, decay = group["betas"], group["lr"], group.get("weight_decay", 0)
+        gradient = (-gradient if group.get("maximize") else gradient) + (0 if decoupled else decay * weight)
+        weight = weight * (1 - rate * decay) if decoupled else weight
+        mean, square = beta1 * mean + (1 - beta1) * gradient, beta2 * square + (1 - beta2) * gradient**2
+        # The averages start at 0; dividing by 1 - beta^t removes that bias.
+        one, two = (1.0, 1.0) if shift < 0 else (1 - beta1 ** (step + shift), 1 - beta2 ** (step + shift))
+        root = (square / two + (group["eps"] if eps == "inside" else 0)).sqrt()
+        added = {"": group["eps"], "inside": 0, "before": group["eps"] / two**0.5}[eps]
+        weight = weight - rate * (mean / one) / (root + added)
+    return weight
+
+
+FORMULAS: dict[str, Formula] = {
+    "sgd": sgd,
+    "adam": partial(adam, decoupled=False),
+    "adamw": partial(adam, decoupled=True),
+}
+_OF_ADAM: dict[str, dict[str, str | int]] = {
+    "the bias correction of the next step": {"shift": 1},
+    "no bias correction": {"shift": -1},
+    "epsilon inside the root": {"eps": "inside"},
+    "epsilon added before the bias correction": {"eps": "before"},
+}
+MISTAKES: dict[str, dict[str, dict[str, Any]]] = {
+    "sgd": {"dampening of the first gradient": {"damped_first": True}},
+    "adam": {**_OF_ADAM, "decoupled weight decay": {"decoupled": True}},
+    "adamw": {**_OF_ADAM, "weight decay that is added to the gradient": {"decoupled": False}},
+}
+
+
+def close(actual: Tensor, right: Tensor, start: Tensor, steps: int) -> bool:
+    """Return whether weights are equal within the rounding of `steps` steps in float32."""
+    rounding = ULPS * steps * torch.finfo(torch.float32).eps * float(start.abs().max())
+    # Relative to the change, not to the weight: a wrong step is small beside the weight.
+    allowed = RELATIVE * float((right - start).abs().max()) + rounding
+    return float((actual - right).abs().max()) <= allowed  # False for NaN
+
+
+RATE = 0.01
+NAMES = ("lr", "rate", "learning_rate")
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+SHAPES: tuple[Shapes, ...] = (((4, 3), (5,)), ((4, 3), (3, 5)))  # some optimizers take matrices only
+WRITE = """cannot call {name}: {why}. The suite passes a list of float32 parameters and a rate, and takes steps
+without a closure on dense gradients. Write a function that adds the other arguments, and pass it:
+
+    def make(parameters, lr=1e-3):
+        return {name}(parameters, lr=lr, ...)
+
+    make.formula = "adamw"  # or "sgd", "adam", a function (weight, gradients, settings) -> weight, or no such line"""
+UNKNOWN_FORMULA = """it has a step of its own; say with its attribute `formula` which: "sgd", "adam", "adamw", \
+or a function (weight, gradients, settings of each step) -> weight in float64"""
+RATES = {
+    torch.optim.Rprop: "the rate is only the size of the first step",
+    torch.optim.ASGD: "a changed rate is used one step later",
+}
+
+
+@dataclass(eq=False)
+class Run:
+    """An optimizer and its parameters."""
+
+    optimizer: Optimizer
+    weights: list[nn.Parameter]
+
+    def step(self, gradients: Sequence[Tensor | None], *, in_place: bool = False) -> list[Tensor]:
+        """Take a step, with the same random numbers as every step, and return copies of the weights."""
+        for weight, gradient in zip(self.weights, gradients, strict=True):
+            # Loops clear gradients by writing zeros or by dropping them; an optimizer must not keep a reference.
+            if in_place and weight.grad is not None and gradient is not None:
+                weight.grad.copy_(gradient)
+            else:
+                weight.grad = None if gradient is None else gradient.clone()
+        # Optimizers with stochastic rounding draw: the same numbers in every step make runs comparable.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.optimizer.step()
+        return [weight.detach().clone() for weight in self.weights]
+
+    def group(self, weight: Tensor) -> dict[str, Any]:
+        """Return the parameter group of a weight."""
+        return next(
+            group for group in self.optimizer.param_groups if any(member is weight for member in group["params"])
+        )
+
+
+class Bench(CallableBench):
+    """A class or function that makes an optimizer of parameters and a rate.
+
+    Its attributes are optional. formula: its name, or a function. decoupled, independent: True where the formula does
+    not say so. features, not_claimed: as of all subjects.
+    """
+
+    write = WRITE
+
+    def __init__(self, make: Callable[..., object]) -> None:
+        super().__init__(make)
+        if not callable(make):
+            self.refuse("it is not callable")
+        self.arguments = {*parameters_of(make)}
+        self.rate = next((name for name in NAMES if name in self.arguments), "")
+        if not self.rate:
+            self.refuse(f"none of its parameters is named {', '.join(NAMES)}")
+        self.shapes, run = self._first_run()
+        self.name, self.formula = self._formula(run)
+        declared = getattr(make, "formula", None) is not None
+        self.flags = [flag for flag in ("foreach", "fused") if flag in self.arguments and self._works(flag)]
+        unknown = self.name if self.formula is None and not declared else ""
+        decoupled = "adamw" in (self.name, getattr(make, "formula", "")) or getattr(make, "decoupled", False)
+        decays = "weight_decay" in self.arguments or any(
+            group.get("weight_decay") for group in run.optimizer.param_groups
+        )
+        self.set_features(
+            {
+                "formula": unknown,
+                "independence": "" if getattr(make, "independent", False) else unknown,
+                "decoupled": "" if decoupled and decays else "its weight decay is not known to be decoupled",
+                "flags": "" if self.flags else "neither foreach nor fused is a parameter that works on the CPU",
+                "rates": next((why for kind, why in RATES.items() if isinstance(run.optimizer, kind)), ""),
+            }
+        )
+
+    def start(self, weights: Sequence[Tensor], rates: Sequence[float] = (), /, **settings: object) -> Run:
+        """Create an optimizer of copies of the weights.
+
+        Args:
+            weights: The initial weights; every one becomes a parameter.
+            rates: The learning rate of every weight, one group per weight; without them, one group.
+            **settings: Arguments of the optimizer; those that it does not take are left out.
+
+        Returns:
+            The optimizer with its parameters.
+        """
+        parameters = [nn.Parameter(weight.clone()) for weight in weights]
+        settings = {name: value for name, value in settings.items() if name in self.arguments}
+        rows = [{"params": [parameter], "lr": rate} for parameter, rate in zip(parameters, rates, strict=bool(rates))]
+        run = Run(self._optimizer(parameters, rows, settings), parameters)
+        self.used.append(run)
+        return run
+
+    def _optimizer(
+        self, parameters: list[nn.Parameter], rows: list[dict[str, Any]], settings: Mapping[str, object]
+    ) -> Optimizer:
+        try:
+            return self._call(rows or parameters, settings)
+        except Exception:
+            if not rows or inspect.isclass(self.subject):
+                raise
+        run = Run(self._call(parameters, settings), parameters)  # the function makes the groups, so they are split
+        run.optimizer.param_groups[:] = [{**run.group(row["params"][0]), **row} for row in rows]
+        return run.optimizer
+
+    def _call(self, parameters: Sequence[object], settings: Mapping[str, object]) -> Optimizer:
+        made = self.subject(parameters, **{self.rate: RATE}, **settings)
+        if not isinstance(made, Optimizer):
+            raise TypeError(f"it returned {type(made).__name__}, not a torch.optim.Optimizer")
+        return made
+
+    def _first_run(self) -> tuple[Shapes, Run]:
+        """Try shapes until an optimizer takes a step on them; return the shapes and the run."""
+        for shapes in SHAPES[:-1]:
+            with suppress(Exception):
+                return shapes, self._stepped(shapes)
+        with self.first_call():
+            run = self._stepped(SHAPES[-1])
+        return SHAPES[-1], run
+
+    def _stepped(self, shapes: Shapes, **settings: object) -> Run:
+        """Return an optimizer of ones with these shapes, after a step whose gradients are ones."""
+        ones = [torch.ones(shape) for shape in shapes]
+        run = self.start(ones, **settings)
+        run.step(ones)
+        return run
+
+    def _works(self, flag: str) -> bool:
+        try:
+            self._stepped(self.shapes, **{flag: True})
+        except Exception:  # not on this device
+            return False
+        return True
+
+    def _formula(self, run: Run) -> tuple[str, Formula | None]:
+        """Return the name of the formula and the formula; instead of a name, why there is none."""
+        name, group = getattr(self.subject, "formula", None), run.group(run.weights[0])
+        if callable(name):
+            return "own", name
+        step = inspect.unwrap(type(run.optimizer).step)  # of a base class, where a subclass has none
+        if name is None and step is inspect.unwrap(SGD.step):
+            name = "sgd"
+        if name is None and step in (inspect.unwrap(Adam.step), inspect.unwrap(AdamW.step)):
+            name = "adamw" if isinstance(run.optimizer, AdamW) or group.get("decoupled_weight_decay") else "adam"
+        if name is None:
+            return UNKNOWN_FORMULA, None
+        if name not in FORMULAS:
+            names = ", ".join(FORMULAS)
+            self.refuse(f"unknown formula {name!r} (choose from {names}, or pass a function)")
+        unread = [part for part in ("betas", "eps") if name != "sgd" and part not in group]
+        why = (
+            f"its groups have no {' and no '.join(unread)}"
+            if unread
+            else "amsgrad is on"
+            if group.get("amsgrad")
+            else ""
+        )
+        return (f"the formula {name!r} cannot be computed: {why}", None) if why else (name, FORMULAS[name])
+
+
+def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
+    """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
+    return Bench(subject)
+
+
+CASES = {"seed": st.integers(0, 99), "scale": st.sampled_from((1.0, 1e-2, 1e-4))}
+OPTIONS = (
+    {"weight_decay": 0.0},
+    {"weight_decay": 0.1},
+    {"momentum": 0.9},
+    {"momentum": 0.9, "dampening": 0.5},
+    {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
+)
+STEPS = 5
+Steps = list[list[Tensor]]
+
+
+def draw_steps(bench: Bench, seed: int, scale: float, steps: int = STEPS) -> tuple[list[Tensor], Steps]:
+    """Return weights and, for each step, their gradients."""
+    source = torch.Generator().manual_seed(seed)
+    weights = [0.1 * torch.randn(shape, generator=source) for shape in bench.shapes]
+    return weights, [[scale * torch.randn(weight.shape, generator=source) for weight in weights] for _ in range(steps)]
+
+
+def take_steps(run: Run, steps: Sequence[Sequence[Tensor | None]], rates: Sequence[float] = ()) -> list[Tensor]:
+    """Take steps, each with its rate if there are any, and return the weights."""
+    weights = [weight.detach().clone() for weight in run.weights]
+    for k, gradients in enumerate(steps):
+        for group in run.optimizer.param_groups if rates else ():
+            group["lr"] = rates[k]
+        weights = run.step(gradients)
+    return weights
+
+
+def apart(one: Tensor, other: Tensor) -> str:
+    return f"{float((one - other).abs().max()):.3g}"
+
+
+def same(one: list[Tensor], other: list[Tensor]) -> bool:
+    return all(map(torch.equal, one, other))
+
+
+def explain(
+    bench: Bench, formula: Formula, actual: Tensor, start: Tensor, steps: list[Tensor], settings: Settings
+) -> str:
+    """Return "; it has ..." with the known mistakes that give the weight."""
+    mistakes = {"the rate of the first step": formula(start, steps, [settings[0]] * len(settings))}
+    mistakes["no weight decay"] = formula(start, steps, [{**step, "weight_decay": 0} for step in settings])
+    for name, mistake in MISTAKES.get(bench.name, {}).items():
+        mistakes[name] = FORMULAS[bench.name](start, steps, settings, **mistake)
+    causes = [name for name, wrong in mistakes.items() if close(actual, wrong, start, len(settings))]
+    return f"; it has {', or '.join(causes)}" if causes else ""
+
+
+def fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates: Sequence[float]) -> str:
+    """Take the steps, and return how a weight differs from that of the formula; "" if none does."""
+    formula, groups = bench.formula, [{**run.group(weight)} for weight in run.weights]
+    actual = take_steps(run, steps, rates if len({*rates}) > 1 else ())
+    for i, first in enumerate(start if formula else ()):
+        # The formula runs in float64 with the settings of the group, as the optimizer holds them.
+        settings, gradients = [{**groups[i], "lr": rate} for rate in rates], [step[i].double() for step in steps]
+        begin, weight = first.double(), actual[i].double()
+        assert formula is not None
+        right = formula(begin, gradients, settings)
+        if not close(weight, right, begin, len(rates)):
+            return (
+                f"after {len(rates)} steps a weight of shape {[*first.shape]} is off by {apart(weight, right)}; the "
+                f"formula changes it by {apart(right, begin)}, the optimizer by {apart(weight, begin)}"
+                f"{explain(bench, formula, weight, begin, gradients, settings)}"
+            )
+    return ""
+
+
+@given(options=st.sampled_from(OPTIONS), steps=st.integers(1, STEPS), **CASES)
+def falsify_formula(bench: Bench, options: dict[str, float], steps: int, seed: int, scale: float) -> None:
+    if bench.formula is None:  # it is declared, or the claim would not be tried
+        raise SkipTest(f"{bench.name}; write the settings into the groups, or pass a function as `formula`")
+    start, gradients = draw_steps(bench, seed, scale, steps)
+    try:
+        run = bench.start(start, **(options if set(options) <= bench.arguments else {}))
+    except ValueError:  # it refuses these options together
+        run = bench.start(start)
+    wrong = fault(bench, run, start, gradients, [RATE] * steps)
+    assert not wrong, wrong
+
+
+@given(still=st.integers(0, 1), **CASES)
+def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float) -> None:
+    start, gradients = draw_steps(bench, seed, scale)
+    whole = take_steps(bench.start(start, weight_decay=0.0), gradients)
+    try:
+        run = bench.start(start, [0.0 if i == still else RATE for i in (0, 1)], weight_decay=0.0)
+    except ValueError:  # it refuses a rate of 0
+        run = bench.start(start, [RATE, RATE], weight_decay=0.0)
+        run.group(run.weights[still])["lr"] = 0.0
+    actual = take_steps(run, gradients)
+    cause = f", as with the rate {RATE} of the other group" if torch.equal(actual[still], whole[still]) else ""
+    change = f"rate 0 in group {still} changes its weight by {apart(actual[still], start[still])}{cause}"
+    assert torch.equal(actual[still], start[still]), change
+    moved = 1 - still
+    assert not torch.equal(actual[moved], start[moved]), f"rate {RATE} in group {moved} does not change its weight"
+
+
+@given(options=st.sampled_from(({}, {"momentum": 0.9})), **CASES)
+def falsify_changed_rate(bench: Bench, options: dict[str, float], seed: int, scale: float) -> None:
+    start, steps = draw_steps(bench, seed, scale, 2)
+    rates, (kept, changed, other) = [RATE, 3 * RATE], (bench.start(start, **options) for _ in range(3))
+    assert not same(take_steps(changed, steps, rates), take_steps(kept, steps)), (
+        f"a rate set to {rates[1]} in param_groups after a step with {rates[0]} changes nothing in the next step"
+    )
+    # A formula that does not fit with a constant rate is the fault of another claim.
+    if not fault(bench, bench.start(start, **options), start, steps, [RATE, RATE]):
+        wrong = fault(bench, other, start, steps, rates)
+        assert not wrong, f"with a rate of {rates[1]} in the second step, {wrong}"
+
+
+@given(seed=st.integers(0, 99))
+def falsify_decoupled_decay(bench: Bench, seed: int) -> None:
+    start, _ = draw_steps(bench, seed, 1.0)
+    run = bench.start(start, weight_decay=0.1)
+    # With zero gradients only the decay changes a weight.
+    decays = [run.group(weight).get("weight_decay", 0.1) for weight in run.weights]
+    actual = run.step([torch.zeros_like(weight) for weight in start])
+    for weight, begin, decay in zip(actual, start, decays, strict=True):
+        wrong = {"the rate: the decay is added to the gradient": begin - RATE * begin.sign()}
+        wrong |= {"decay times weight, without the rate": begin * (1 - decay), "nothing": begin}
+        causes = [f"; it loses {name}" for name, weights in wrong.items() if close(weight, weights, begin, 1)]
+        right = begin * (1 - RATE * decay)
+        assert torch.allclose(weight, right, rtol=1e-6, atol=0), (
+            f"with zero gradient, rate {RATE} and decay {decay}, a weight changes by {apart(weight, begin)}; "
+            f"rate times decay times weight is {apart(begin, right)}{''.join(causes[:1])}"
+        )
+
+
+@given(before=st.sampled_from((0, 2)), **CASES)
+def falsify_parameter_without_gradient(bench: Bench, before: int, seed: int, scale: float) -> None:
+    start, gradients = draw_steps(bench, seed, scale)
+    run = bench.start(start, weight_decay=0.1, momentum=0.9)
+    middle, state = take_steps(run, gradients[:before])[1], repr(run.optimizer.state.get(run.weights[1]) or {})
+    end = take_steps(run, [[step[0], None] for step in gradients[before:]])[1]
+    change = f"after {before} steps with a gradient, steps in which it is None change"
+    assert torch.equal(end, middle), f"{change} a parameter by {apart(end, middle)}"
+    after = repr(run.optimizer.state.get(run.weights[1]) or {})
+    assert after == state, f"{change} the state from {state} to {after}"
+
+
+@given(before=st.integers(1, 3), **CASES)
+def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -> None:
+    start, gradients = draw_steps(bench, seed, scale, before + 3)
+    run = bench.start(start, momentum=0.9)
+    middle = take_steps(run, gradients[:before], [3 * RATE] * before)
+    restored, fresh = bench.start(middle, momentum=0.9), bench.start(middle, momentum=0.9)
+    # Through a file: a state that stays shared in memory would hide what is not saved.
+    with tempfile.TemporaryFile() as file:
+        torch.save(run.optimizer.state_dict(), file)
+        file.seek(0)
+        restored.optimizer.load_state_dict(torch.load(file, weights_only=False))
+    for k, gradient in enumerate(gradients[before:], 1):
+        right, actual, new = run.step(gradient), restored.step(gradient), fresh.step(gradient)
+        cause = "; it is the step of an optimizer without state and with its first rate" if same(actual, new) else ""
+        off = max(float((one - other).abs().max()) for one, other in zip(actual, right, strict=True))
+        assert same(actual, right), f"step {k} after load_state_dict at step {before} is off by {off:.3g}{cause}"
+
+
+@given(**CASES)
+def falsify_foreach_and_fused(bench: Bench, seed: int, scale: float) -> None:
+    start, steps = draw_steps(bench, seed, scale)
+    # A parameter whose first gradient is None has fewer steps than the others, which grouped kernels must respect.
+    late: list[Sequence[Tensor | None]] = [[steps[0][0], None], *steps[1:]]
+    for flag in bench.flags:
+        plain, other = (take_steps(bench.start(start, weight_decay=0.1, **{flag: on}), late) for on in (False, True))
+        for one, two, begin in zip(plain, other, start, strict=True):
+            change = f"with {flag}, a weight of shape {[*begin.shape]} changes by {apart(two, begin)}"
+            assert close(two, one, begin, STEPS), (
+                f"{change}, without it by {apart(one, begin)}; {apart(two, one)} apart"
+            )
+
+
+@given(**CASES)
+def falsify_gradients_are_left(bench: Bench, seed: int, scale: float) -> None:
+    start, gradients = draw_steps(bench, seed, scale)
+    run, reused = (bench.start(start, weight_decay=0.1, momentum=0.9) for _ in range(2))
+    for k, step_gradients in enumerate(gradients, 1):
+        right, actual = run.step(step_gradients), reused.step(step_gradients, in_place=True)
+        for weight, gradient in zip(run.weights, step_gradients, strict=True):
+            assert weight.grad is not None and torch.equal(weight.grad, gradient), f"step {k} changes a gradient"
+        assert same(actual, right), f"step {k} differs if gradients are written in place: the state keeps a gradient"
+
+
+@given(**CASES)
+def falsify_parameters_are_independent(bench: Bench, seed: int, scale: float) -> None:
+    start, gradients = draw_steps(bench, seed, scale)
+    both = (
+        take_steps(bench.start(start), gradients),
+        take_steps(bench.start(start[::-1]), [gradient[::-1] for gradient in gradients])[::-1],
+    )
+    for i, begin in enumerate(start):
+        alone = take_steps(bench.start([begin]), [[gradient[i]] for gradient in gradients])[0]
+        for place, actual in enumerate((both[i][i], both[1 - i][i])):
+            change = f"a parameter that comes {('before', 'after')[place]} another changes by {apart(actual, begin)}"
+            assert close(actual, alone, begin, STEPS), f"{change}, alone by {apart(alone, begin)}"

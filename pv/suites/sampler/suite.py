@@ -1,0 +1,377 @@
+"""The suite `sampler`: how a sampler is called, and the claims about it.
+
+Each example comes once, ranks have shares, orders follow from seed and epoch, and a restored sampler goes on.
+"""
+
+import copy
+import inspect
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pv.suites.bench import CallableBench, parameters_of
+
+NAMES = {
+    "lengths": ("lengths", "sizes", "sequence_lengths", "weights"),
+    "data": ("dataset", "data_source", "data", "examples", "sampler"),
+    "size": ("size", "n", "num_examples", "dataset_size", "dataset_len", "count", "length", "total", "num_samples"),
+    "batch": ("batch_size",),
+    "world": ("num_replicas", "world_size", "num_processes", "num_ranks", "world"),
+    "rank": ("rank", "process_index"),
+    "seed": ("seed", "data_seed", "random_seed"),
+    "generator": ("generator",),
+    "epoch": ("epoch",),
+    "shuffle": ("shuffle",),
+    "drop": ("drop_last",),
+}
+WRITE = """cannot call {name}: {why}. Write a function or class that takes what it has of these, and pass it:
+
+    def make(size, batch_size, seed, world_size, rank, drop_last, shuffle):
+        return {name}(...)  # its iteration is an epoch of indices or of lists of indices
+
+Of each parameter, other names are known, too:
+{names}"""
+
+
+Item: TypeAlias = int | list[int]
+"""An index, or the indices of a batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """The arguments of a sampler: examples, batch size, ranks, seed, and whether an incomplete rest is dropped."""
+
+    size: int
+    batch: int = 4
+    world: int = 1
+    rank: int = 0
+    seed: int = 0
+    drop: bool = False
+
+    def __str__(self) -> str:
+        parts = [f"{self.size} example{'s' if self.size > 1 else ''}", f"batch size {self.batch}"]
+        parts += [f"{self.world} ranks"] if self.world > 1 else []
+        return ", ".join([*parts, "drop_last"] if self.drop else parts)
+
+
+class Examples:
+    """A dataset of rows of tokens."""
+
+    def __init__(self, size: int) -> None:
+        self.lengths = [3 + 7 * k % 5 for k in range(size)]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self)))
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        return {"input_ids": [0] * self.lengths[index]}
+
+
+class Run:
+    """A sampler. make: makes it for an epoch."""
+
+    def __init__(self, bench: "Bench", case: Case) -> None:
+        self.bench, self.case, self.sampler = bench, case, bench.build(case, 0)
+
+    def begin(self, epoch: int) -> Iterator[object]:
+        if self.bench.arguments["epoch"]:
+            self.sampler = self.bench.build(self.case, epoch)
+        elif hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
+        return iter(self.sampler)
+
+    def epoch(self, epoch: int) -> list[Item]:
+        """Return the indices of an epoch, or its batches of indices; not much more than there can be."""
+        # A sampler may be endless: read a few more items than any right epoch has.
+        return self.take(self.begin(epoch), 4 * self.case.size + 50)
+
+    def take(self, items: Iterator[object], most: int) -> list[Item]:
+        return [plain(item) for item in islice(items, most)]
+
+    def cut(self, epoch: int, after: int) -> dict[str, object]:
+        """Return the state after some items of an epoch."""
+        iterator = self.begin(epoch)
+        self.take(iterator, after)
+        return copy.deepcopy(stateful_part(self.sampler, iterator).state_dict())
+
+    def resumed(self, epoch: int, state: dict[str, object], *, late: bool) -> list[Item]:
+        """Return the rest of an epoch after a state is loaded. late: loaded after the epoch is set, not before."""
+        iterator = self.begin(epoch) if late or not stateful(self.sampler) else iter(())
+        stateful_part(self.sampler, iterator).load_state_dict(copy.deepcopy(state))
+        if stateful(self.sampler):
+            iterator = iter(self.sampler) if late else self.begin(epoch)
+        return self.take(iterator, 4 * self.case.size + 50)
+
+
+class Bench(CallableBench):
+    """A class or function that makes a sampler."""
+
+    write, names = WRITE, NAMES
+
+    def __init__(self, make: Callable[..., object]) -> None:
+        super().__init__(make)
+        if not callable(make):
+            self.refuse("it is not callable")
+        bound, parameters = getattr(make, "keywords", {}), parameters_of(make)
+        free = {name: parameter for name, parameter in parameters.items() if name not in bound}
+        self.arguments = self.roles_of(free)
+        of_examples = [role for role in ("lengths", "data", "size") if self.arguments[role]]
+        # A sampler that takes lengths and a dataset gets one of them.
+        for role in of_examples[1:]:  # the others are passed only if they have to be
+            if free[self.arguments[role]].default is not inspect.Parameter.empty:
+                self.arguments[role] = ""
+        self.refuse_unknown(free, self.arguments)
+        if not of_examples:
+            self.refuse("no parameter is the dataset, its lengths or its size")
+        self.set_features(
+            self._reasons({**{n: p.default for n, p in parameters.items()}, **bound}, *self._first_items())
+        )
+
+    def build(self, case: Case, epoch: int) -> Any:
+        values = vars(case) | {"data": Examples(case.size), "lengths": Examples(case.size).lengths}
+        values |= {"generator": torch.Generator().manual_seed(case.seed), "epoch": epoch, "shuffle": True}
+        return self.subject(**{name: values[role] for role, name in self.arguments.items() if name})
+
+    def start(self, case: Case) -> Run:
+        run = Run(self, case)
+        self.used.append(run)
+        return run
+
+    def ranks(self, case: Case) -> list[Run]:
+        return [self.start(replace(case, rank=rank)) for rank in range(case.world)]
+
+    def _first_items(self) -> tuple[object, object, object]:
+        """Return a sampler, its iterator, and the first item of an epoch."""
+        with self.first_call():
+            run = self.start(Case(size=12))
+            iterator = run.begin(0)
+            first = plain(next(iterator))
+        if iterator is run.sampler and not self.arguments["epoch"]:
+            self.refuse("it returns an iterator, which has one epoch, and takes no `epoch`")
+        return run.sampler, iterator, first
+
+    def _reasons(
+        self, defaults: Mapping[str, object], sampler: object, iterator: object, first: object
+    ) -> dict[str, str]:
+        """Return the reason of every missing feature; "" for a feature that is there."""
+        names = self.arguments
+        repeats = defaults.get("replacement", False) is True or getattr(sampler, "replacement", False) is True
+        seeded = names["seed"] or names["generator"]
+        shuffles = names["shuffle"] or (seeded and defaults.get("shuffle") is not False)
+        saved = (stateful(sampler) or stateful(iterator)) and not names["epoch"]
+        batched = isinstance(first, list)
+        return {
+            "once": "it draws with replacement" if repeats else "",
+            "ranks": "" if names["world"] and names["rank"] else "it takes no number of ranks and rank",
+            "drop": "" if names["drop"] else "it takes no drop_last",
+            "shuffle": "" if shuffles else "it has one order",
+            "seed": "" if seeded else "it takes no seed or generator",
+            "len": "" if hasattr(sampler, "__len__") else "it has no len",
+            "state": "" if saved else "it has no state_dict and load_state_dict",
+            "batches": "" if batched and names["batch"] else "it yields indices" if not batched else "no batch_size",
+        }
+
+
+def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
+    """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
+    return Bench(subject)
+
+
+def plain(item: Any) -> Item:
+    """Return an index, or the list of them in a batch."""
+    many = hasattr(item, "__len__") and getattr(item, "shape", None) != ()
+    return [int(index) for index in item] if many else int(item)
+
+
+def stateful_part(sampler: object, iterator: object) -> Any:
+    """Return what saves the position: the sampler, or the iterator of an epoch."""
+    return sampler if stateful(sampler) else iterator
+
+
+def stateful(part: object) -> bool:
+    return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
+
+
+CASES = {"batch": st.integers(2, 5), "seed": st.integers(0, 9)}
+MANY = st.integers(16, 40)  # so many that two orders are not the same by chance
+RANKS = {"world": st.integers(2, 4), **CASES}
+
+
+def drops(bench: Bench) -> list[bool]:
+    return [False] if "drop" in bench.lacks else [False, True]
+
+
+def flat(items: Sequence[Item]) -> list[int]:
+    return [index for item in items for index in (item if isinstance(item, list) else [item])]
+
+
+def excerpt(items: Sequence[object]) -> str:
+    return f"{[*items[:6]]}" if len(items) <= 6 else f"[{', '.join(map(str, items[:6]))}, ...]"
+
+
+def check_known(indices: list[int], size: int, case: object) -> None:
+    foreign = sorted({*indices} - {*range(size)})
+    assert not foreign, f"of {case}, it yields {excerpt(foreign)}; indices are 0 to {size - 1}"
+
+
+@given(size=st.integers(1, 40), **CASES)
+def falsify_every_example_once(bench: Bench, size: int, batch: int, seed: int) -> None:
+    run = bench.start(Case(size=size, batch=batch, seed=seed))
+    for epoch in range(2):
+        actual = flat(run.epoch(epoch))
+        check_known(actual, size, run.case)
+        missing = sorted({*range(size)} - {*actual})
+        last = f"; they are the last, incomplete batch of {size % batch}" if len(missing) == size % batch else ""
+        assert not missing, f"of {run.case}, epoch {epoch} leaves out {excerpt(missing)}{last}"
+        twice = sorted(index for index, times in Counter(actual).items() if times > 1)
+        assert not twice, f"of {run.case}, epoch {epoch} has {len(actual)} indices; repeated: {excerpt(twice)}"
+
+
+def check_ranks(bench: Bench, case: Case) -> None:
+    size, parts = case.size, [run.epoch(0) for run in bench.ranks(case)]
+    lengths = [len(part) for part in parts]
+    assert len({*lengths}) == 1, f"of {case}, the ranks have {lengths} items; the longest waits for the others"
+    actual = Counter(index for part in parts for index in flat(part))
+    check_known(list(actual), size, case)
+    missing, repeated = sorted({*range(size)} - {*actual}), actual.total() - len(actual)
+    same = "; every rank has the same" if len({*map(str, parts)}) == 1 and lengths[0] else ""
+    full = all(isinstance(rows, list) and len(rows) == case.batch for part in parts for rows in part)
+    most = case.world * (case.batch if full else 1) - 1  # batches are filled up, or rounds of indices
+    if case.drop:
+        assert not repeated, f"of {case}, {repeated} indices are repeated, with drop_last{same}"
+        assert len(missing) <= most, f"of {case}, {excerpt(missing)} are left out; at most {most} have to be"
+    else:
+        assert not missing, f"of {case}, {excerpt(missing)} are on no rank; {repeated} indices are repeated{same}"
+        assert repeated <= most, f"of {case}, {repeated} indices are repeated; padding takes {-size % case.world}"
+
+
+@given(size=st.integers(4, 40), **RANKS)
+def falsify_ranks(bench: Bench, size: int, world: int, batch: int, seed: int) -> None:
+    for drop in drops(bench):
+        check_ranks(bench, Case(size=size, world=world, drop=drop, batch=batch, seed=seed))
+
+
+@given(size=st.integers(1, 3), extra=st.integers(1, 5), batch=CASES["batch"])
+def falsify_fewer_examples_than_ranks(bench: Bench, size: int, extra: int, batch: int) -> None:
+    try:
+        check_ranks(bench, Case(size=size, world=size + extra, batch=batch))
+    except ValueError:  # it refuses so few
+        return
+
+
+@given(size=MANY, **CASES)
+def falsify_epochs_have_orders_of_their_own(bench: Bench, size: int, batch: int, seed: int) -> None:
+    run = bench.start(Case(size=size, batch=batch, seed=seed))
+    orders = [flat(run.epoch(epoch)) for epoch in range(3)]
+    for one, other in ((0, 1), (1, 2), (0, 2)):
+        cause = "; set_epoch was called before each" if hasattr(run.sampler, "set_epoch") else ""
+        assert orders[one] != orders[other], (
+            f"of {run.case}, the epochs {one} and {other} have the same order {excerpt(orders[one])}{cause}"
+        )
+    in_order = orders[0] == sorted(orders[0]) and orders[1] == sorted(orders[1])
+    assert not in_order, f"of {run.case}, it does not shuffle"
+
+
+@given(size=MANY, epoch=st.integers(1, 3), **CASES)
+def falsify_seed_and_epoch_decide(bench: Bench, size: int, epoch: int, batch: int, seed: int) -> None:
+    run, again, other = (bench.start(Case(size=size, batch=batch, seed=s)) for s in (seed, seed, seed + 17))
+    orders = [run.epoch(k) for k in range(epoch + 1)]
+    direct = bool(bench.arguments["epoch"]) or hasattr(again.sampler, "set_epoch")
+    actual = again.epoch(epoch) if direct else [again.epoch(k) for k in range(epoch + 1)][-1]
+    circumstance = "set without the epochs before" if direct else "of a second sampler"
+    assert actual == orders[-1], (
+        f"of {run.case}, epoch {epoch} of seed {seed} begins with {excerpt(orders[-1])}, "
+        f"and {circumstance} with {excerpt(actual)}"
+        f"{'; that is the order of epoch 0' if actual == orders[0] else ''}"
+    )
+    assert other.epoch(0) != orders[0] or "shuffle" in bench.lacks, (
+        f"of {run.case}, seeds {seed} and {seed + 17} have the same order {excerpt(orders[0])}"
+    )
+
+
+def drawn_states() -> dict[str, object]:
+    """Return the states of the global generators, as text."""
+    states: dict[str, object] = {"torch": torch.get_rng_state().tolist(), "random": random.getstate()}
+    numpy = sys.modules.get("numpy")
+    return states if numpy is None else {**states, "numpy": str(numpy.random.get_state()[1:])}
+
+
+@given(size=MANY, **CASES)
+def falsify_global_generators_are_left(bench: Bench, size: int, batch: int, seed: int) -> None:
+    case = Case(size=size, batch=batch, seed=seed)
+    numpy = sys.modules.get("numpy")
+    with torch.random.fork_rng(devices=[]):
+        right = bench.start(case).epoch(0)
+        torch.manual_seed(size), random.seed(size), numpy and numpy.random.seed(size)
+        run, before = bench.start(case), drawn_states()
+        actual, after = run.epoch(0), drawn_states()
+    assert actual == right, f"of {run.case}, seed {seed} has another order once the global generators are seeded anew"
+    changed = [name for name, state in before.items() if state != after[name]]
+    assert not changed, (
+        f"of {run.case}, with seed {seed}, it draws from the global generator of {' and '.join(changed)}"
+    )
+
+
+@given(size=st.integers(4, 40), **RANKS)
+def falsify_len(bench: Bench, size: int, world: int, batch: int, seed: int) -> None:
+    case = Case(size=size, world=1 if "ranks" in bench.lacks else world, batch=batch, seed=seed)
+    for run in [run for drop in drops(bench) for run in bench.ranks(replace(case, drop=drop))]:
+        for epoch in range(2):
+            length, actual = len(run.sampler), len(run.epoch(epoch))
+            kind = "indices" if "batches" in bench.lacks else "batches"
+            place = f"of {run.case}, len of rank {run.case.rank} is {length}"
+            assert length == actual, f"{place}; epoch {epoch} has {actual} {kind}"
+
+
+@given(size=MANY, at=st.integers(2, 40), epoch=st.integers(0, 2), **CASES)
+def falsify_resume(bench: Bench, size: int, at: int, epoch: int, batch: int, seed: int) -> None:
+    world = 1 if "ranks" in bench.lacks else 2
+    case = Case(size=size, world=world, rank=world - 1, batch=batch, seed=seed)
+    whole, cut, late, early = (bench.start(case) for _ in range(4))
+    orders = [whole.epoch(k) for k in range(epoch + 2)]
+    for k in range(epoch):
+        cut.epoch(k)
+    at = min(at, len(orders[epoch]))
+    state = cut.cut(epoch, at)
+    wrong = fault(late, orders, at, state, late=True)  # loops set the epoch before or after
+    assert not wrong or not fault(early, orders, at, state, late=False), wrong
+
+
+def fault(run: Run, orders: list[list[Item]], at: int, state: dict[str, object], *, late: bool) -> str:
+    """Resume in the last epoch but one, and return what is wrong; "" if nothing is."""
+    order, after = orders[-2:]
+    actual = run.resumed(len(orders) - 2, state, late=late)
+    place = f"of {run.case}, resumed after {at} of {len(order)} items of epoch {len(orders) - 2}"
+    if at == len(order) and actual == after:  # it is in the next epoch at once
+        return ""
+    if actual != order[at:]:
+        mistakes = {"it starts the epoch again": order, "an item is left out": order[at + 1 :]}
+        mistakes |= {"an item is repeated": order[at - 1 :], "the order is that of the first epoch": orders[0][at:]}
+        causes = [f"; {name}" for name, wrong in mistakes.items() if actual == wrong]
+        return f"{place}, it yields {excerpt(actual)}, not {excerpt(order[at:])}{''.join(causes[:1])}"
+    actual = run.epoch(len(orders) - 1)
+    skips = f"; the first {at} are skipped again" if actual == after[at:] else ""
+    return "" if actual == after else f"{place}, the next epoch is {excerpt(actual)}, not {excerpt(after)}{skips}"
+
+
+@given(size=st.integers(4, 40), **CASES)
+def falsify_batch_size(bench: Bench, size: int, batch: int, seed: int) -> None:
+    for drop in drops(bench):
+        run = bench.start(Case(size=size, drop=drop, batch=batch, seed=seed))
+        sizes = [len(rows) for rows in run.epoch(0) if isinstance(rows, list)]
+        assert all(size == batch for size in sizes[:-1]), f"of {run.case}, the batches have {sizes}"
+        assert not sizes or 0 < sizes[-1] <= batch, f"of {run.case}, the last batch has {sizes[-1]}"
+        right = [batch] * (size // batch)
+        assert not drop or sizes == right, f"of {run.case}, the batches have {sizes}, not {right}"

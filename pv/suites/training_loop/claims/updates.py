@@ -1,0 +1,570 @@
+"""Claims about what happens between a gradient and the weights: clipping, gradient scaler, rate, weight decay."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise, product
+from pathlib import Path
+from unittest import SkipTest
+
+import torch
+from torch import Tensor
+
+from pv.equations.causes import difference, ratio
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.cases import equal, job, saved_job
+from pv.suites.training_loop.claims.checks import (
+    Case,
+    Cases,
+    due,
+    judge,
+    refute,
+    require,
+    require_forwards,
+    require_rate,
+    require_steps,
+)
+from pv.suites.training_loop.diagnosis import logged, other_numbers, same_rates
+from pv.suites.training_loop.features import planned_steps
+from pv.suites.training_loop.job import HEAD, Job
+from pv.suites.training_loop.mistakes import clipped_early, scale_of
+from pv.suites.training_loop.oracle import START, close, equal_to, norm, sums
+from pv.suites.training_loop.run import Run
+
+RATE, DECAY_TOLERANCE = 0.01, 1e-3
+"""Of a step whose weight decay is measured, and how far it may be off, relative."""
+DEFAULT_DECAY = 0.01
+"""Of a group of AdamW that names none."""
+Schedule = Callable[[int, int], float]
+"""The rate of the next step, by the steps done and the steps planned."""
+
+
+def linear(job: Job, done: int, planned: int, first: int = 0) -> float:
+    """Return the rate of the step after `done` steps: up to the peak in the warm-up, then to 0 at the end.
+
+    first: 0 if the warm-up begins with the rate 0, 1 if it begins with the peak divided by its steps.
+    """
+    if done < job.warmup:
+        return job.rate * (done + first) / job.warmup
+    return job.rate * (planned - done) / max(1, planned - job.warmup)
+
+
+def schedule_of(bench: Bench, run: Run) -> Schedule:
+    """Return the schedule that the trainer documents, or the job's with the beginning that the run has."""
+    documented: Callable[[Job, int, int], float] | None = getattr(bench.trainer, "expected_rate", None)
+    # Two conventions of a warm-up: it begins with 0, or with peak / steps; the first step shows which.
+    above = run.job.warmup > 0 and any(close(step.rate, run.job.rate / run.job.warmup) for step in run.steps[:1])
+    return partial(documented, run.job) if documented else partial(linear, run.job, first=int(above))
+
+
+def scheduled(bench: Bench) -> Iterator[tuple[str, Run]]:
+    """Yield runs with schedules, by case."""
+    for accumulate, warmup, limit in product((1, 2), (0, 2), (None, 3)):
+        candidate = job(equal(7), epochs=2, accumulate=accumulate, schedule="linear", warmup=warmup, max_steps=limit)
+        yield f"accumulation {accumulate}, warm-up {warmup}, max_steps {limit}", bench.run(candidate)
+
+
+def falsify_rate_of_each_step(bench: Bench) -> None:
+    cases: Cases = {}
+    for case, run in scheduled(bench):
+        # The schedule must span the steps that the run takes, not the epochs, if `max_steps` is set.
+        planned = run.job.max_steps or _steps_of_epochs(bench, run)
+        actual = [step.rate for step in run.steps]
+        expected = [schedule_of(bench, run)(k, planned) for k in range(planned)]
+        right = len(actual) == planned and all(map(close, actual, expected))
+        fault = "" if right else f"rates {_short(actual)}, not {_short(expected)}"
+        cases[case] = Case(run, fault, _causes(bench, run, actual, planned) if fault else ())
+    judge(cases)
+
+
+def _steps_of_epochs(bench: Bench, run: Run) -> int:
+    """Return the number of steps of all epochs; the steps taken if windows span two epochs."""
+    if bench.missing("", ("short_windows",)):
+        return len(run.steps)
+    return planned_steps(run.job)
+
+
+def _causes(bench: Bench, run: Run, actual: list[float], planned: int) -> tuple[str, ...]:
+    rate, micro = schedule_of(bench, run), planned * run.job.accumulate
+    epoch = planned_steps(run.job) // run.job.epochs
+    # Each mistake: the number of steps that the schedule is asked for in step k, and the planned number.
+    counts: dict[str, tuple[Callable[[int], int], int]] = {
+        "the rate of the step before": (lambda k: max(k - 1, 0), planned),
+        "the rate of the next step": (lambda k: k + 1, planned),
+        "a schedule that advances with every micro-batch": (lambda k: min(_passed(run, k), planned), planned),
+        "a schedule that advances twice in a step": (lambda k: min(2 * k, planned), planned),
+        "a schedule that advances before the step": (lambda k: min(_passed(run, k + 1), planned), planned),
+        "a schedule that is planned for as many steps as there are micro-batches": (lambda k: k, micro),
+        "a schedule of epochs that advances with every step": (lambda k: k * epoch, planned),
+        "a schedule of steps that advances once an epoch": (lambda k: k // epoch, planned),
+    }
+    still = bool(actual) and not actual[0] and rate(0, planned) > 0
+
+    def same(count: Callable[[int], int], end: int) -> bool:
+        try:
+            rates = [max(0.0, rate(count(k), end)) for k in range(planned)]
+        except (ArithmeticError, LookupError, TypeError, ValueError):  # a schedule of its own, undefined after the end
+            return False
+        return len(actual) == planned and all(map(close, actual, rates))
+
+    first = ["0 in the first step, which then changes nothing"] if still else []
+    if warmup := _other_warmup(bench, run, actual, planned):
+        return (f"a warm-up of {warmup} steps, where {run.job.warmup} are asked for",)
+    if _decays_from_the_start(bench, run, actual, planned):
+        first.append("after the warm-up, the schedule without one: its decay is counted from the first step")
+    return (*first, *(name for name, count in counts.items() if same(*count)))
+
+
+def _other_warmup(bench: Bench, run: Run, actual: list[float], planned: int) -> int:
+    """Return the length of the warm-up that explains the rates exactly; 0 if there is none.
+
+    Its length follows from the first rise, and all rates are then compared with those of the schedule.
+    """
+    # A linear warm-up of w steps rises by rate / w in each step.
+    rise = actual[1] - actual[0] if len(actual) == planned > 1 else 0.0
+    warmup = round(run.job.rate / rise) if rise > 0 else 0
+    if warmup in (0, run.job.warmup):
+        return 0
+    rate = schedule_of(bench, replace(run, job=replace(run.job, warmup=warmup)))
+    return warmup if all(map(close, actual, (rate(k, planned) for k in range(planned)))) else 0
+
+
+def _decays_from_the_start(bench: Bench, run: Run, actual: list[float], planned: int) -> bool:
+    warmup, rate = run.job.warmup, schedule_of(bench, run)
+    cold = schedule_of(bench, replace(run, job=replace(run.job, warmup=0)))
+    rates = (rate(k, planned) if k < warmup else cold(k, planned) for k in range(planned))
+    return warmup > 0 and len(actual) == planned and all(map(close, actual, rates))
+
+
+def _passed(run: Run, steps: int) -> int:
+    """Return how many micro-batches the first steps had."""
+    return sum(len(step.batches) for step in run.steps[:steps])
+
+
+def _short(rates: list[float]) -> str:
+    return f"[{', '.join(f'{rate:.6g}' for rate in rates)}]"
+
+
+def grouped_job(accumulate: int) -> Job:
+    """Return a job with a parameter group of the head."""
+    return saved_job(accumulate=accumulate, groups=True, warmup=2, dropout=0.0)
+
+
+def falsify_rate_of_each_group(bench: Bench) -> None:
+    cases: Cases = {}
+    for accumulate in (1, 2):
+        run, fault = bench.run(grouped_job(accumulate)), ""
+        require_steps(run)
+        scheduled_rate = schedule_of(bench, run)
+        for k, step in enumerate(run.steps):
+            rate = scheduled_rate(k, len(run.steps))
+            expected = {name: rate * (HEAD if name.startswith("head.") else 1) for name in START}
+            if step.rates.keys() != expected.keys() or not all(close(step.rates[n], expected[n]) for n in expected):
+                fault = fault or f"step {k + 1} has the rates {dict(step.rates)}, not {expected}"
+        cases[f"accumulation {accumulate}"] = Case(run, fault, _of_groups(run) if fault else ())
+    judge(cases)
+
+
+def _of_groups(run: Run) -> tuple[str, ...]:
+    """Return the known mistakes that give the rates of the group of the head."""
+    head = [step.rates.get("head.weight") for step in run.steps]
+    mistakes = {
+        "the rate of the first group in every group": head == [step.rate for step in run.steps],
+        "a schedule of the first group alone: that of the head is constant": len(set(head[1:])) == 1,
+    }
+    return tuple(name for name, holds in mistakes.items() if holds)
+
+
+def falsify_rate_of_each_group_after_a_cut(bench: Bench) -> None:
+    cases: Cases = {}
+    for accumulate in (1, 2):
+        uninterrupted = bench.run(grouped_job(accumulate))
+        for k in due(bench, uninterrupted)[:-1]:
+            again = bench.resume(uninterrupted, k)
+            actual, expected = (
+                [dict(step.rates) for step in steps] for steps in (again.steps, uninterrupted.steps[k:])
+            )
+            names = [[sorted(rates) for rates in steps] for steps in (actual, expected)]
+            same = names[0] == names[1] and same_rates(_flat(actual), _flat(expected))
+            fault = "" if same else f"the next step has the rates {actual[:1]}, not {expected[:1]}"
+            one = all(len(set(step_rates.values())) == 1 for step_rates in actual)
+            first = same_rates(
+                *([next(iter(step_rates.values()), 0.0) for step_rates in steps] for steps in (actual, expected))
+            )
+            causes = ("the rate of the first group in every group",) if one and first else ()
+            cases[f"accumulation {accumulate}, cut after step {k}"] = Case(again, fault, causes)
+    judge(cases)
+
+
+def _flat(rates: Iterable[Mapping[str, float]]) -> list[float]:
+    return [step_rates[name] for step_rates in rates for name in sorted(step_rates)]
+
+
+def falsify_rates_do_not_depend_on_accumulation(bench: Bench) -> None:
+    cases: Cases = {}
+    # Equally many steps for every accumulation, so rates must be equal step by step.
+    plain = _rates(bench, _stepping_job(1))
+    for accumulate in (2, 3):
+        run = bench.run(_stepping_job(accumulate))
+        require_steps(run)
+        actual = [step.rate for step in run.steps]
+        if len(actual) == len(plain) and all(map(close, actual, plain)):
+            cases[f"accumulation {accumulate}"] = Case(run)
+            continue
+        first = next((k for k, pair in enumerate(zip(actual, plain, strict=False)) if not close(*pair)), 0)
+        fault = f"rates {_short(actual)}, not {_short(plain)} as without accumulation, from step {first + 1} on"
+        cases[f"accumulation {accumulate}"] = Case(run, fault, _faster(bench, actual, plain, accumulate))
+    judge(cases)
+
+
+def _faster(bench: Bench, actual: list[float], plain: list[float], accumulate: int) -> tuple[str, ...]:
+    longer = _rates(bench, replace(_stepping_job(1), epochs=2 * accumulate))
+    mistakes = {
+        "a schedule that advances with every micro-batch": plain[::accumulate],
+        "a schedule that is planned for as many steps as there are micro-batches": longer[: len(actual)],
+    }
+    return tuple(name for name, rates in mistakes.items() if all(map(close, actual, rates)))
+
+
+def _rates(bench: Bench, job: Job) -> list[float]:
+    return [step.rate for step in bench.run(job).steps]
+
+
+def _stepping_job(accumulate: int) -> Job:
+    """Return a job of eight steps."""
+    return job(equal(4 * accumulate), batch=1, accumulate=accumulate, epochs=2, schedule="linear", warmup=2)
+
+
+def falsify_biases_do_not_decay(bench: Bench) -> None:
+    cases: Cases = {}
+    for decay in (0.0, 0.1):
+        run = bench.run(job(equal(4), optimizer="adamw", decay=decay))
+        require_steps(run)
+        expected, actual = {"head.weight": decay, "head.bias": 0.0}, dict(run.steps[0].decays)
+        wrong = [
+            f"{name} has the weight decay {actual.get(name)}, not {decay}"
+            for name, decay in expected.items()
+            if actual.get(name) != decay
+        ]
+        mistakes = {
+            "one weight decay for every parameter": len(set(actual.values())) == 1 and any(actual.values()),
+            "no weight decay at all": bool(decay) and not any(actual.values()),
+            "the default of AdamW, where a group names no decay": actual.get("head.bias") == DEFAULT_DECAY != decay,
+            "a decay of biases in place of weights": actual.get("head.bias") == decay != actual.get("head.weight"),
+        }
+        causes = tuple(name for name, holds in mistakes.items() if holds) if wrong else ()
+        cases[f"decay {decay:g}"] = Case(run, "; ".join(wrong), causes)
+    judge(cases)
+
+
+def falsify_decay_is_decoupled(bench: Bench) -> None:
+    cases: Cases = {}
+    # The same first step without decay: the difference of the weights is the decay alone (Loshchilov and Hutter
+    # 2019).
+    without = bench.run(job(equal(4), optimizer="adamw", rate=RATE, decay=0.0))
+    for decay in (0.1, 0.5):
+        run = bench.run(replace(without.job, decay=decay))
+        require_steps(run)
+        require_rate(bench, run)
+        rate = run.steps[0].rates.get("head.weight") or RATE
+        taken, expected = (_weight(without) - _weight(run)), rate * decay * START["head.weight"]
+        apart = float((taken - expected).abs().max() / expected.abs().max())
+        fault = f"the first step takes {float(taken.abs().max()):.3g} from head.weight for its decay at most"
+        fault += f", rate times decay times weight is {float(expected.abs().max()):.3g}"
+        cause = "a decay that is added to the gradient" if apart > 0.5 else "another factor of the decay"
+        cases[f"decay {decay:g}"] = Case(run, fault if apart > DECAY_TOLERANCE else "", (cause,))
+    judge(cases)
+
+
+def _weight(run: Run) -> Tensor:
+    """Return the weights of the head after the first step."""
+    return run.steps[0].weights["head.weight"]
+
+
+def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:
+    cases: Cases = {}
+    for case, run in scheduled(bench):
+        require(run.logs, "`logs`", "where the loop logs no rate, name `rate` as missing in `features`")
+        require_steps(run)
+        actual, used = logged(run.logs, "rate"), {k: step.rate for k, step in enumerate(run.steps, 1)}
+        differing = other_numbers(actual, used, 1e-6)
+        late = differing and all(actual.get(k) == used[k + 1] for k in used if k + 1 in used)
+        fault = f"logged {actual}, used {used}" if differing else ""
+        cases[case] = Case(run, fault, ("the rate of the next step",) if late else ())
+    judge(cases)
+
+
+WINDOWS = 6
+
+
+def overflowing(window: int, accumulate: int) -> Job:
+    """Return a job of `WINDOWS` windows, in which one gradient is not finite."""
+    return job(
+        equal(3 * accumulate),
+        batch=1,
+        epochs=2,
+        accumulate=accumulate,
+        schedule="linear",
+        scaler=True,
+        save_every=1,
+        overflows=(window * accumulate,),
+    )
+
+
+def require_scale(bench: Bench) -> None:
+    """Raise SkipTest if the loop scales no gradient although `job.scaler` is set."""
+    _scales(*_growing(bench, 1))
+
+
+def _growing(bench: Bench, accumulate: int) -> tuple[Run, Run]:
+    """Return a run without a scaler, and one of the same steps in which the scale grows."""
+    settings = {"batch": 1, "accumulate": accumulate, "epochs": 2}
+    plain, scaled = (bench.run(job(equal(6 * accumulate), scaler=on, **settings)) for on in (False, True))
+    return plain, scaled
+
+
+def _scales(plain: Run, scaled: Run) -> list[float]:
+    """Return the scale in each step that both runs take. Raise SkipTest if it is always 1."""
+    pairs = zip(scaled.steps, plain.steps, strict=False)
+    # The loop reports no scale: it is the ratio of the gradients of hidden states with and without a scaler.
+    scales = [a.scaled[-1] / b.scaled[-1] for a, b in pairs if a.scaled and b.scaled and b.scaled[-1]]
+    if all(close(scale, 1.0) for scale in scales):
+        raise SkipTest("`features` has `scaler`, and no gradient is scaled where `job.scaler` is set")
+    return scales
+
+
+def falsify_rate_after_an_overflow(bench: Bench) -> None:
+    require_scale(bench)
+    cases: Cases = {}
+    for accumulate in (1, 2):
+        for window in (0, 2):
+            run = bench.run(overflowing(window, accumulate))
+            cases[f"accumulation {accumulate}, overflow in window {window + 1} of {WINDOWS}"] = _rates_case(bench, run)
+    judge(cases)
+
+
+def _rates_case(bench: Bench, run: Run) -> Case:
+    """Check that the steps taken have the first rates of the schedule, and that weights are finite."""
+    broken = [name for name, weight in run.weights.items() if not weight.isfinite().all()]
+    if broken:
+        return Case(run, f"{', '.join(broken)} is not finite at the end", ("a step with an infinite gradient",))
+    actual, rate = [step.rate for step in run.steps], schedule_of(bench, run)
+    if len(actual) < WINDOWS - 1:
+        fault = f"{len(actual)} of {WINDOWS} windows take a step, and one gradient overflows"
+        return Case(run, fault, ("a gradient that is not cleared after the skipped step",))
+    expected = [rate(k, WINDOWS) for k in range(len(actual))]
+    if all(map(close, actual, expected)):
+        inside = [scale for step in run.steps for scale in step.scaled]
+        seen = len(actual) < WINDOWS or math.inf in inside
+        return Case(run, untried="" if seen else "no gradient overflows, although that of a forward is infinite")
+    every = [rate(k, WINDOWS) for k in range(WINDOWS + 1)]
+    moved = any(all(map(close, actual, every[:k] + every[k + 1 :])) for k in range(WINDOWS + 1))
+    causes = ("a schedule that moves on with the skipped step",) if moved else ()
+    return Case(run, f"the steps taken have the rates {actual}, not {expected}", causes)
+
+
+def falsify_scale_grows_evenly(bench: Bench) -> None:
+    cases: Cases = {}
+    for accumulate in (1, 2):
+        cases[f"accumulation {accumulate}"] = _growth_case(*_growing(bench, accumulate))
+    judge(cases)
+
+
+def _growth_case(plain: Run, scaled: Run) -> Case:
+    """Check that the scale grows at even intervals; the run without a scaler gives the gradients to divide by."""
+    if len(plain.steps) != len(scaled.steps):
+        return Case(scaled, f"{len(scaled.steps)} steps are taken, and without a scaler {len(plain.steps)}")
+    scales = _scales(plain, scaled)
+    grown = [k for k in range(1, len(scales)) if scales[k] > 1.01 * scales[k - 1]]
+    if len(grown) < 2:
+        raise SkipTest(
+            f"in {len(scales)} steps the scale grows {len(grown)} times, which is too rarely: let the adapter set a "
+            "growth interval of at most 4 where `job.scaler` is set, or name the claim in `not_claimed`"
+        )
+    # The scale should grow at even intervals: a shorter one means that the count of good steps was not reset.
+    early = [k for last, k in pairwise(grown) if k - last < grown[0]]
+    if not early:
+        return Case(scaled)
+    fault = f"the scale first grows after {grown[0]} steps, and then after the steps {', '.join(map(str, grown[1:]))}"
+    return Case(scaled, fault, ("a count of good steps that is not reset when the scale grows",))
+
+
+def falsify_scale_after_a_cut(bench: Bench) -> None:
+    require_scale(bench)
+    cases: Cases = {}
+    for accumulate in (1, 2):
+        uninterrupted = bench.run(overflowing(0, accumulate))
+        for k in sorted(uninterrupted.checkpoints)[:-1]:
+            name = f"accumulation {accumulate}, cut after step {k}"
+            cases[name] = _scale_case(uninterrupted, bench.resume(uninterrupted, k))
+    judge(cases)
+
+
+def _scale_case(uninterrupted: Run, again: Run) -> Case:
+    """Return whether a resumed run scales its gradients as the run that was not cut."""
+    expected = [scale for step in uninterrupted.steps for scale in step.scaled]
+    actual = [scale for step in again.steps for scale in step.scaled]
+    if not actual or actual == expected[-len(actual) :]:
+        return Case(again)
+    if len(actual) > len(expected):
+        return Case(
+            again, f"the resumed run has {len(actual)} gradients, all of the run that was not cut {len(expected)}"
+        )
+    k = next(k for k, scale in enumerate(actual) if scale != expected[k - len(actual)])
+    right = expected[k - len(actual)]
+    times = actual[k] / right if right else math.inf
+    fault = f"gradient {k + 1} of the resumed run is {times:.6g} times that of the run that was not cut"
+    if k:
+        return Case(
+            again, fault, ("a count of good steps that is not restored, so that the scale grows at other steps",)
+        )
+    return Case(again, fault, ("the scale at the start of a run: it is not restored",) if times > 1 else ())
+
+
+def falsify_clipping_scales_the_window(bench: Bench) -> None:
+    cases: Cases = {}
+    # One limit that always clips, and one that never does.
+    for accumulate, limit in product((1, 2), (0.1, 3.0)):
+        run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, epochs=2))
+        require_forwards(run)
+        cases |= {f"clip {limit:g}, accumulation {accumulate}": _step_case(bench, run)}
+        for k, step in enumerate(run.steps):
+            right = sums(run.before(k), run.named(step.names))
+            length = norm(right.gradient) / right.tokens
+            scale = min(1.0, limit / length) / right.tokens
+            off = difference(step.gradient, {name: tensor * scale for name, tensor in right.gradient.items()})
+            why = (
+                f"a gradient of norm {length:.6g}, clipped at {limit:g}, arrives with norm {norm(step.gradient):.6g}, "
+                f"and differs by {off:.2g} of its largest element"
+            )
+            plain = {name: tensor / right.tokens for name, tensor in right.gradient.items()}
+            causes = causes_of_clipping(step.gradient, plain, limit, right.tokens, scale_of(run, k))
+            if difference(step.gradient, _clipped_in_parts(run, k, limit)) < 1e-4:
+                causes = ("the sum of the micro-batches' gradients, clipped after each of them",)
+            cases[f"clip {limit:g}, accumulation {accumulate}, step {k + 1}"] = (
+                Case(run, why, causes) if off > 1e-4 else Case(run)
+            )
+    judge(cases)
+
+
+def _step_case(bench: Bench, run: Run) -> Case:
+    """Return whether a run with a limit takes as many steps as one without: a long gradient is clipped, not dropped."""
+    limit, free = run.job.clip, bench.run(replace(run.job, clip=None, directory=Path()))
+    require_steps(free)
+    if len(run.steps) >= len(free.steps):
+        return Case(run)
+    return Case(
+        run,
+        f"{len(run.steps)} steps are taken with a limit of {limit:g}, and {len(free.steps)} without one",
+        ("no step where the gradient is longer than the limit, or than a multiple of it",),
+    )
+
+
+def _clipped_in_parts(run: Run, k: int, limit: float) -> Mapping[str, Tensor]:
+    """Return the gradient at index k of a loop that clips what it has added up after each micro-batch."""
+    parts = [sums(run.before(k), run.named(batch)) for batch in run.steps[k].batches]
+    tokens, total = sum(part.tokens for part in parts), dict.fromkeys(parts[0].gradient, torch.zeros(()))
+    for part in parts:
+        # What a loop does that calls `clip_grad_norm_` after each backward, before the step.
+        total = {name: tensor + part.gradient[name] / tokens for name, tensor in total.items()}
+        total = {name: tensor * min(1.0, limit / norm(total)) for name, tensor in total.items()}
+    return total
+
+
+def causes_of_clipping(
+    actual: Mapping[str, Tensor | None],
+    plain: Mapping[str, Tensor],
+    limit: float,
+    tokens: int,
+    scale: float | None = None,
+) -> tuple[str, ...]:
+    """Return the known mistakes of clipping that give exactly the gradient `actual`.
+
+    scale: of the gradient scaler, where the gradient is multiplied by one.
+    """
+
+    def times(by: float) -> dict[str, Tensor]:
+        return {name: tensor * by for name, tensor in plain.items()}
+
+    mistakes = {
+        "clipped before it is divided by the scored tokens": times(min(1.0, limit / (norm(plain) * tokens))),
+        "the gradient before the clipping: it is clipped after the step, or not at all": plain,
+        "clipped by its largest element, and not by its Euclidean norm": _clipped_by_largest(plain, limit),
+        "clipped element by element": {name: tensor.clamp(-limit, limit) for name, tensor in plain.items()},
+        "clipped tensor by tensor, each by its own norm": {
+            name: tensor * min(1.0, limit / (norm({name: tensor}) or 1.0)) for name, tensor in plain.items()
+        },
+    }
+    if scale is not None:
+        mistakes[clipped_early(scale)] = times(min(1.0, limit / (norm(plain) * scale)))
+        mistakes[f"not divided by the scale of the gradient scaler, {scale:g}"] = times(scale)
+    exact = tuple(name for name, mistaken in mistakes.items() if difference(actual, mistaken) < 1e-4)
+    return exact or _left_out(actual, plain)
+
+
+def _clipped_by_largest(plain: Mapping[str, Tensor], limit: float) -> dict[str, Tensor]:
+    largest = max(float(tensor.abs().max()) for tensor in plain.values())
+    return {name: tensor * min(1.0, limit / largest) for name, tensor in plain.items()}
+
+
+def _left_out(actual: Mapping[str, Tensor | None], plain: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Return the parameters whose gradients are not scaled while the gradients of the others are."""
+    ratios = {name: ratio({name: actual.get(name)}, {name: tensor}, 1e-4) for name, tensor in plain.items()}
+    left = [name for name, by in ratios.items() if by is not None and abs(by - 1) < 1e-4]
+    # Every tensor must be a multiple of its right gradient, else it is another mistake.
+    if not left or None in ratios.values():
+        return ()
+    return (f"clipped, but for {', '.join(left)}, as where only some are handed to it",)
+
+
+def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:
+    cases: Cases = {}
+    for accumulate, limit in product((1, 2), (0.3, None)):
+        run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, scaler=True))
+        require_forwards(run)
+        require_scale(bench)
+        if limit is not None:
+            cases |= {f"clip {limit}, accumulation {accumulate}": _step_case(bench, run)}
+        for k, step in enumerate(run.steps):
+            right = sums(run.before(k), run.named(step.names))
+            length, actual = norm(right.gradient) / right.tokens, norm(step.gradient)
+            plain = {name: tensor / right.tokens for name, tensor in right.gradient.items()}
+            right_scale = min(1.0, (limit or math.inf) / length)
+            off = difference(step.gradient, {name: tensor * right_scale for name, tensor in plain.items()})
+            causes = causes_of_clipping(step.gradient, plain, limit or math.inf, right.tokens, scale_of(run, k))
+            fault = f"a gradient of norm {length:.6g}, clipped at {limit}, arrives with norm {actual:.6g}"
+            cases[f"clip {limit}, accumulation {accumulate}, step {k + 1}"] = (
+                Case(run, fault, causes) if off > 1e-4 else Case(run)
+            )
+    judge(cases)
+
+
+def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
+    run = bench.run(job(equal(8), accumulate=2, clip=0.3))
+    require_forwards(run)
+    require(run.logs, "`logs`", "where the loop logs no norm, name `norm` as missing in `features`")
+    actual, cases = {int(row["step"]): row["norm"] for row in run.logs if "norm" in row}, Cases()
+    if sorted(actual) != [*range(1, len(run.steps) + 1)]:
+        refute(f"norms are logged for the steps {sorted(actual)}, not for 1 to {len(run.steps)}", run)
+    for k, step in enumerate(run.steps, 1):
+        right = sums(run.before(k - 1), run.named(step.names))
+        expected = norm(right.gradient) / right.tokens
+        mistakes = {
+            "the norm after clipping": norm(step.gradient),
+            "the norm of the gradient before it is divided by the tokens": norm(right.gradient),
+            "the norm of the last micro-batch's part": _part_norm(run, k - 1, right.tokens),
+            "the square of the norm": expected**2,
+        }
+        mistakes |= {f"the norm of {name} alone": norm({name: g}) / right.tokens for name, g in right.gradient.items()}
+        if scale := scale_of(run, k - 1):
+            mistakes[f"the norm before it is divided by the scale of the gradient scaler, {scale:g}"] = expected * scale
+        wrong = abs(actual[k] - expected) > 1e-5 * max(1.0, expected)
+        why = f"{actual[k]:.6g} is logged, the norm is {expected:.6g}" if wrong else ""
+        cases[f"step {k}"] = Case(run, why, equal_to(actual[k], mistakes, 1e-5) if wrong else ())
+    judge(cases)
+
+
+def _part_norm(run: Run, k: int, tokens: int) -> float:
+    """Return the norm of the part that the last micro-batch of the step at index k has in its gradient."""
+    return norm(sums(run.before(k), run.named(run.steps[k].batches[-1])).gradient) / tokens
