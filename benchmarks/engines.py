@@ -15,13 +15,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pv
-from pv.commands.validation.attempts import Options
-from pv.commands.validation.trials import Trials
 from pv.contract.model import Contract, Falsifier, Harness
 from pv.engines.registry import engine_of
+from pv.execution.attempt import Attempts
+from pv.execution.executor import Executor
+from pv.execution.validation import Validation
 from pv.results.outcome import Selection, killed
-from pv.results.trial import Trial
+from pv.results.trial import DeviceInfo, Trial
 from pv.source.project import find_project
+from pv.workers import tasks
+from pv.workers.pool import Pool
 
 TITLES = {"harness": "proof", "run": "reference run"}
 
@@ -36,9 +39,12 @@ def main(name: str, module: str, patterns: list[str]) -> None:
     (contract,) = (c for c in pv.load(project.contracts).contracts if c.id == name)
     contract = replace(contract, mutants=tuple(m for m in contract.mutants if fnmatchcase(m.module, module)))
     crossed = everything_against_everything(contract, patterns)
-    trials = Trials(project, [crossed], {name: Selection()}, {}, Options(jobs=os.cpu_count() or 1))
-    trials.run()
-    results_of = trials.evidence(crossed).mutants
+    validation = Validation([crossed], {name: Selection()}, Attempts(project))
+    validation.devices = {"cpu": DeviceInfo()}
+    subjects = {crossed.subject_of(claim) for claim in crossed.claims}
+    with Pool(tasks.preload(project, [crossed], subjects), os.cpu_count() or 1) as pool:
+        Executor(pool).run(validation)
+    results_of = validation.evidence(crossed).mutants
     engines = sorted({engine(f) for f in crossed.claims})
     print("| fault |", " | ".join(engines), "|")
     print("|---|" + "---|" * len(engines))

@@ -18,11 +18,10 @@ from pathlib import Path
 
 from pv.commands.plan import check, project_of
 from pv.contract.model import Contract, Edit, Falsifier, Target
+from pv.execution.mutants import MutantTrials
 from pv.mutation import scope
 from pv.mutation.generate import Automatic, Module
 from pv.mutation.judge import DETECTED, Judged, MutantStatus
-from pv.mutation.result import Plan
-from pv.mutation.trials import MutantTrials
 from pv.source import syntax
 from pv.source.project import Project
 
@@ -35,8 +34,8 @@ class EditTrials(MutantTrials):
 
     edits: frozenset[Edit] = frozenset()
 
-    def _chosen(self, found: Sequence[Automatic]) -> list[Automatic]:
-        return [mutant for mutant in found if mutant.mutant.change in self.edits]
+    def choose(self, generated: Sequence[Automatic]) -> list[Automatic]:
+        return [mutant for mutant in generated if mutant.mutant.change in self.edits]
 
 
 def generated(project: Project) -> list[Edit]:
@@ -84,8 +83,8 @@ def by_contract(project: Project, contract: Contract, edits: frozenset[Edit], jo
 def by_falsifiers(
     project: Project, contract: Contract, falsifiers: Sequence[Falsifier], edits: frozenset[Edit], jobs: int
 ) -> tuple[Judged, ...]:
-    plan = Plan(jobs=jobs, modules=tuple({edit.function.module for edit in edits}))
-    trials = EditTrials(project, contract, falsifiers, plan)
+    modules = tuple({edit.function.module for edit in edits})
+    trials = EditTrials(project, contract, falsifiers, jobs=jobs, modules=modules)
     trials.edits = edits
     result = trials.run()
     for trial in result.unfit:

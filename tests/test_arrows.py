@@ -27,9 +27,10 @@ ROOMS: dict[str, str] = {
     "linting": "errors contract source equations engines",
     "workers": "errors contract source instrument engines results",
     "mutation": "errors contract source instrument engines results workers",
+    "execution": "contract source engines results workers mutation",
     "report": "errors contract equations engines results",
-    "commands": "errors contract source observe suites linting results workers mutation engines",
-    "pytest_plugin": "errors contract source instrument engines results workers",
+    "commands": "errors contract source observe suites linting results workers mutation execution engines",
+    "pytest_plugin": "errors contract source instrument engines results workers execution",
     "cli": "errors contract observe results linting mutation report commands",
 }
 THIRD_PARTIES: dict[str, str] = {

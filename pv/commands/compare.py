@@ -8,16 +8,15 @@ from pathlib import Path
 
 from pv.commands.naming import contract_id, missing_package, resolve_subject
 from pv.commands.plan import Request, project_of, read
-from pv.commands.validate import Interrupted, options_of, validated
-from pv.commands.validation.attempts import Options
+from pv.commands.validate import Interrupted, validated
 from pv.contract.model import Contract, OtherSubject
 from pv.contract.suites import suites
 from pv.contract.wording import did_you_mean
 from pv.errors import UsageError
+from pv.execution.consumers import OnProgress
 from pv.results.comparison import Column, Comparison
 from pv.source.project import Project
-from pv.workers.pool import PoolCache, refuse_optimized
-from pv.workers.scheduler import OnProgress
+from pv.workers.pool import PoolCache, default_jobs, refuse_optimized
 
 
 def compare(
@@ -75,24 +74,26 @@ def compare(
         examples=examples,
         seed=seed,
         jobs=jobs,
+        spawn=spawn,
     )
-    options = options_of(request, spawn=spawn, on_progress=on_progress)
     # All subjects share the workers' fork servers, since most of them load the same libraries.
-    with PoolCache(options.jobs, spawn=spawn) as pools:
-        results, interrupted = _tried(columns, project, request, replace(options, pools=pools))
+    with PoolCache(jobs or default_jobs(), spawn=spawn) as pools:
+        results, interrupted = _tried(columns, project, request, pools, on_progress)
     return Comparison(contract=loaded_contract, columns=tuple(results), strict=strict, interrupted=interrupted)
 
 
 def _tried(
-    columns: Sequence[Column], project: Project, request: Request, options: Options
+    columns: Sequence[Column], project: Project, request: Request, pools: PoolCache, on_progress: OnProgress | None
 ) -> tuple[list[Column], bool]:
     """Return the columns with their reports, and whether Ctrl-C interrupted the last one."""
     columns_tried: list[Column] = []
     for column in columns:
         subjects = {} if column.own else {request.contracts[0]: column.target}
         try:
-            report = None if column.missing else validated(project, replace(request, subjects=subjects), options)
-            columns_tried.append(replace(column, report=report))
+            if not column.missing:
+                request = replace(request, subjects=subjects)
+                column = replace(column, report=validated(project, request, on_progress=on_progress, pools=pools))
+            columns_tried.append(column)
         except Interrupted as stop:
             return [*columns_tried, replace(column, report=stop.report)], True
     return columns_tried, False

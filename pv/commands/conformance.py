@@ -5,16 +5,16 @@ from pathlib import Path
 
 from pv.commands.naming import expand_topics, missing_package
 from pv.commands.plan import Request, read
-from pv.commands.validate import options_of, validated
+from pv.commands.validate import validated
 from pv.contract.model import Contract, OtherSubject
 from pv.contract.suites import OBSERVED, adapter_suites
 from pv.contract.wording import did_you_mean
 from pv.engines.replay import read as read_example
 from pv.errors import UsageError
+from pv.execution.consumers import OnProgress
 from pv.results.verdict import Report
 from pv.source.project import Project, find_project
 from pv.workers.pool import refuse_optimized
-from pv.workers.scheduler import OnProgress
 
 DEFAULT = "training-loop"
 
@@ -70,10 +70,11 @@ def check(
         replay=read_example(replay),
         mutants=False,
         jobs=jobs,
+        fail_fast=fail_fast,
         seed=seed,
+        spawn=spawn,
     )
-    options = options_of(request, fail_fast=fail_fast, spawn=spawn, on_progress=on_progress)
-    return validated(project, request, options, replay)
+    return validated(project, request, replay, on_progress=on_progress)
 
 
 def _file(suite: str) -> Path:

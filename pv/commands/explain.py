@@ -11,12 +11,12 @@ from pathlib import Path
 
 from pv.commands.naming import nearest_name, same_claims, similar_suite_name
 from pv.commands.plan import Plan, Request, check, plan_validation, project_of
-from pv.commands.validation.attempts import Attempt, Options, Tasks
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.load import Loaded, load
 from pv.contract.model import Contract, Falsifier, Mutant
 from pv.contract.suites import OBSERVED, suites
 from pv.errors import UsageError
+from pv.execution.attempt import Attempts
 from pv.mutation import score
 from pv.results import store
 from pv.results.outcome import Result
@@ -226,18 +226,17 @@ def why(names: list[str], project: Project | None = None) -> list[Why]:
 
 
 def _answers(chosen: Plan, cache: ResultCache) -> Iterator[Why]:
-    tasks = Tasks(chosen.project, chosen.subjects, Options(jobs=1))
+    attempts = Attempts(chosen.project, chosen.subjects)
     for contract in chosen.contracts:
         for claim in filter(chosen.selections[contract.id].runs, contract.claims):
-            yield _why(tasks, cache, contract, claim)
+            yield _why(attempts, cache, contract, claim)
 
 
-def _why(tasks: Tasks, cache: ResultCache, contract: Contract, claim: Falsifier) -> Why:
+def _why(attempts: Attempts, cache: ResultCache, contract: Contract, claim: Falsifier) -> Why:
     entry = cache.newest(claim.id)
     if entry is None:
         return Why(claim=claim.id, reused=False, reasons=("no usable result is cached",))
-    attempt = Attempt(contract=contract, falsifier=claim, device="cpu")
-    key = cache.key(tasks.identity(attempt, claim, tasks.cached_tasks(attempt, claim)))
+    key = cache.key(attempts.clean(contract, claim).task)
     if cache.lookup(key) is not None:
         # The lookup makes its result the newest: it may be one of another branch than the entry above.
         entry = cache.newest(claim.id) or entry

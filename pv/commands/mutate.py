@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pv.commands.naming import contract_id
@@ -10,14 +11,14 @@ from pv.commands.plan import check, matches, project_of
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract, Falsifier
 from pv.errors import UsageError
+from pv.execution.consumers import OnProgress
+from pv.execution.mutants import MutantTrials
 from pv.linting import RUNNABLE, SCORE_STALE
 from pv.mutation import scope, score, summary
-from pv.mutation.result import MutationResult, Plan
-from pv.mutation.trials import MutantTrials
+from pv.mutation.result import MutationResult
 from pv.results import store
 from pv.source.project import Project
 from pv.workers.pool import default_jobs, refuse_optimized
-from pv.workers.scheduler import OnProgress
 
 
 def mutate(
@@ -70,26 +71,25 @@ def mutate(
         store.refuse_unwritable(project)
     for contract, falsifiers in requested:
         _refuse(contract, falsifiers, findings, part=record and (widely or bool(modules)), record=record)
-    plan = Plan(
+    trials_of = partial(
+        MutantTrials,
+        project,
         jobs=jobs or default_jobs(),
         sample=sample,
         seed=seed,
         widely=widely,
-        modules=tuple(modules),
+        modules=modules,
         fresh=fresh,
         spawn=spawn,
-        on_progress=on_progress,
     )
-    return tuple(_result(project, contract, falsifiers, plan, record=record) for contract, falsifiers in requested)
-
-
-def _result(
-    project: Project, contract: Contract, falsifiers: Sequence[Falsifier], plan: Plan, *, record: bool
-) -> MutationResult:
-    if held := scope.holders(project, contract):
-        return _held_elsewhere(contract, held)
-    result = MutantTrials(project, contract, falsifiers, plan).run()
-    return _recorded(project, result, plan.seed) if record else result
+    results = []
+    for contract, falsifiers in requested:
+        if held := scope.holders(project, contract):
+            results.append(_held_elsewhere(contract, held))
+            continue
+        result = trials_of(contract, falsifiers).run(on_progress)
+        results.append(_recorded(project, result, seed) if record else result)
+    return tuple(results)
 
 
 def _requested(

@@ -45,6 +45,8 @@ class Request:
     record: bool = False
     reuse: bool = False
     shard: Shard | None = None
+    fail_fast: bool = False
+    spawn: bool = False
     jobs: int | None = None
     examples: int | None = None
     seed: int = 0

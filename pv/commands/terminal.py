@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pv.errors import UsageError
 
 if TYPE_CHECKING:
-    from pv.workers.scheduler import Progress
+    from pv.execution.consumers import Progress
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:

@@ -15,12 +15,16 @@ from pv import __version__
 from pv.commands import counterexamples
 from pv.commands.declarations import old_names_note, read_declarations
 from pv.commands.plan import DEVICES, Plan, Request, plan_validation, project_of
-from pv.commands.validation.attempts import Options
-from pv.commands.validation.trials import Trials
 from pv.contract.finding import Finding
-from pv.contract.model import Contract, Target
+from pv.contract.model import Contract, Falsifier, Target
+from pv.contract.wording import FEW, listed
+from pv.engines.registry import engine_of
 from pv.engines.replay import read as read_example
 from pv.errors import PvError
+from pv.execution.attempt import Attempts
+from pv.execution.consumers import EvidenceWriter, Journal, OnProgress, Progress, stop_at_failure
+from pv.execution.executor import Executor
+from pv.execution.validation import Validation, supports
 from pv.linting import MUTANT_STALE
 from pv.mutation import score
 from pv.results import store, worktree
@@ -29,10 +33,9 @@ from pv.results.trial import PROOFS, Evidence, Recorded
 from pv.results.verdict import ContractVerdict, Report, Status, decide, parse_shard
 from pv.source.project import Project, is_shipped
 from pv.source.resolve import Unbound, source, target_file
-from pv.workers import tasks
+from pv.workers import device, tasks
 from pv.workers.device import Probe
-from pv.workers.pool import PoolCache, default_jobs, refuse_optimized
-from pv.workers.scheduler import OnProgress
+from pv.workers.pool import Pool, PoolCache, default_jobs, refuse_optimized
 
 _ORDER = [Status.FAIL, Status.UNDECIDED, Status.PASS]
 
@@ -102,64 +105,121 @@ def validate(
         Interrupted: A KeyboardInterrupt stopped the validation; its `report` holds the results so far.
     """
     refuse_optimized()
-    named = Request(paths=paths, only=only, contracts=contracts, devices=devices, subjects=subjects or {})
-    selected = replace(named, require=frozenset(require), shard=parse_shard(shard) if shard else None)
-    tried = replace(selected, jobs=jobs, examples=examples, seed=seed, mutants=mutants, replay=read_example(replay))
-    reused = reuse and not (record or replay)
-    request = replace(tried, record=record, reuse=reused)
-    options = options_of(request, fail_fast=fail_fast, spawn=spawn, probe=probe, on_progress=on_progress)
-    return validated(project or project_of(paths), request, options, replay)
+    request = Request(
+        paths=paths,
+        only=only,
+        contracts=contracts,
+        devices=devices,
+        require=frozenset(require),
+        subjects=subjects or {},
+        jobs=jobs,
+        fail_fast=fail_fast,
+        examples=examples,
+        seed=seed,
+        replay=read_example(replay),
+        mutants=mutants,
+        shard=parse_shard(shard) if shard else None,
+        record=record,
+        reuse=reuse and not (record or replay),
+        spawn=spawn,
+    )
+    return validated(project or project_of(paths), request, replay, probe=probe, on_progress=on_progress)
 
 
-def options_of(
+def validated(
+    project: Project,
     request: Request,
+    replay: str = "",
     *,
-    fail_fast: bool = False,
-    spawn: bool = False,
     probe: Probe | None = None,
     on_progress: OnProgress | None = None,
-) -> Options:
-    """Return the options of a request, without shared workers."""
-    return Options(
-        jobs=request.jobs or default_jobs(),
-        fail_fast=fail_fast,
-        examples=request.examples,
-        seed=request.seed,
-        replay=request.replay,
-        spawn=spawn,
-        probe=probe,
-        on_progress=on_progress,
-    )
-
-
-def validated(project: Project, request: Request, options: Options, replay: str = "") -> Report:
+    pools: PoolCache | None = None,
+) -> Report:
     """Plan and run a validation, and return its report.
 
     Args:
         project: The project of the contracts.
         request: The request.
-        options: The options of its attempts.
         replay: The example to replay as the user wrote it, for the command in the report.
+        probe: As for `validate`.
+        on_progress: As for `validate`.
+        pools: Workers that are shared with other validations (default: separate ones).
 
     Raises:
         Interrupted: As for `validate`.
     """
     started = time.monotonic()
-    with PoolCache(options.jobs, spawn=options.spawn) as own_pools:
-        pools = options.pools or (own_pools if options.fail_fast else None)
+    with PoolCache(request.jobs or default_jobs(), spawn=request.spawn) as own_pools:
+        pools = pools or own_pools
         # With --fail-fast the time to the first result matters most: workers start while lint runs.
-        early = pools if options.fail_fast else None
-        plan = plan_validation(project, request, partial(_begin, early, project) if early else None)
+        plan = plan_validation(project, request, partial(_begin, pools, project) if request.fail_fast else None)
         if request.record:
             store.refuse_unwritable(project)
+        attempts = Attempts(
+            project,
+            plan.subjects,
+            examples=request.examples,
+            seed=request.seed,
+            replay=request.replay,
+            spawn=request.spawn,
+        )
+        contracts = [c for c in plan.contracts if c.strict and plan.runnable(c) and not request.absent]
+        stale = frozenset(f.location for f in plan.findings if f.code in MUTANT_STALE)
+        validation = Validation(contracts, plan.selections, attempts, stale)
+        validation.absent = {device.CPU: request.absent} if request.absent else {}
+        notes: tuple[str, ...] = ()
         with closing(ResultCache(project)) if request.reuse else nullcontext() as cache:
-            trials = _trials(plan, replace(options, reuse=cache, pools=pools, record=request.record), request.absent)
-            trials.run()
-    report = _report(plan, trials, started, replace(request, replay=replay))
-    if trials.interrupted:
+            subjects = {attempts.subject(c, claim) for c in contracts for claim in c.claims if _is_imported(c, claim)}
+            try:
+                if contracts:
+                    with pools.pool(tasks.preload(project, contracts, subjects)) as pool:
+                        requested = sorted({name for c in contracts for name in plan.selections[c.id].live})
+                        validation.devices, validation.absent = device.find(pool, project, requested, probe)
+                        _run(validation, pool, cache, request, project, on_progress)
+                        notes = (pool.note, *_notes_on_reuse(cache))
+            except KeyboardInterrupt:
+                validation.interrupted = True
+    report = _report(plan, validation, attempts, notes, started, replace(request, replay=replay))
+    if validation.interrupted:
         notes = (*report.notes, "interrupted: what had not run is undecided")
         raise Interrupted(replace(report, notes=notes, interrupted=True))
     return report
+
+
+def _run(
+    validation: Validation,
+    pool: Pool,
+    cache: ResultCache | None,
+    request: Request,
+    project: Project,
+    on_progress: OnProgress | None,
+) -> None:
+    """Run a validation in the workers of a pool, with the consumers that the request needs."""
+    journal = Journal(cache, supports) if cache is not None else None
+    executor = Executor(pool, journal)
+    if on_progress is not None:
+        executor.consumers.append(Progress(on_progress))
+    if request.record:
+        executor.consumers.append(EvidenceWriter(project, validation.devices))
+    if request.fail_fast:
+        executor.consumers.append(stop_at_failure(executor.cancel))
+    executor.run(validation, journal.order if journal is not None and request.fail_fast else None)
+
+
+def _is_imported(contract: Contract, claim: Falsifier) -> bool:
+    """Return whether a worker imports the subject of a claim; a run that is a command does not."""
+    run = engine_of(claim).run_of(contract, claim)
+    return run is None or run.callable is not None
+
+
+def _notes_on_reuse(cache: ResultCache | None) -> tuple[str, ...]:
+    """Return notes about the reuse of results."""
+    if cache is None:
+        return ()
+    if cache.elsewhere:
+        differences = listed(cache.elsewhere, FEW)
+        return f"no earlier result is reused, since the environment is another: {differences}", cache.problem
+    return f"results reused from earlier validations: {cache.count}" if cache.count else "", cache.problem
 
 
 def _begin(pools: PoolCache, project: Project, contracts: Sequence[Contract], targets: Mapping[str, Target]) -> None:
@@ -171,19 +231,14 @@ def _begin(pools: PoolCache, project: Project, contracts: Sequence[Contract], ta
             pool.begin()
 
 
-def _trials(plan: Plan, options: Options, absent: str) -> Trials:
-    """Return the trials of the contracts without lint errors; no contract is tried if the subject is `absent`."""
-    runnable = [c for c in plan.contracts if c.strict and plan.runnable(c) and not absent]
-    stale = frozenset(f.location for f in plan.findings if f.code in MUTANT_STALE)
-    return Trials(plan.project, runnable, plan.selections, plan.subjects, options, stale, absent)
-
-
-def _report(plan: Plan, trials: Trials, started: float, request: Request) -> Report:
+def _report(
+    plan: Plan, validation: Validation, attempts: Attempts, notes: Sequence[str], started: float, request: Request
+) -> Report:
     verdicts: list[ContractVerdict] = []
     files: set[str] = set()
     for contract in plan.contracts:
         mine = tuple(f for f in plan.findings if f.location.path == contract.location.path)
-        evidence, problems = _with_records(plan, trials, contract)
+        evidence, problems = _with_records(plan, validation, attempts, contract)
         files.update(*(trial.files for trial in evidence.trials.values()))
         verdict = decide(contract, evidence, plan.selections[contract.id], (*mine, *problems))
         verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, ""), repeat=_repeat(request)))
@@ -192,14 +247,14 @@ def _report(plan: Plan, trials: Trials, started: float, request: Request) -> Rep
     return Report(
         contracts=tuple(verdicts),
         findings=all_findings,
-        devices=trials.devices,
+        devices=validation.devices,
         seed=request.seed,
         seconds=time.monotonic() - started,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         python=platform.python_version(),
         hypothesis=version("hypothesis"),
-        notes=(*plan.notes, *trials.notes, *_old_names(plan)),
+        notes=(*plan.notes, *filter(None, notes), *_old_names(plan)),
         unmatched=plan.unmatched,
         shards=(request.shard,) if request.shard is not None else (),
         commit=store.commit_of(plan.project.root),
@@ -242,18 +297,24 @@ def _repeat(request: Request) -> tuple[str, ...]:
     return (*words, *replay)
 
 
-def _with_records(plan: Plan, trials: Trials, contract: Contract) -> tuple[Evidence, list[Finding]]:
+def _with_records(
+    plan: Plan, validation: Validation, attempts: Attempts, contract: Contract
+) -> tuple[Evidence, list[Finding]]:
     """Return the evidence of a contract with its recorded evidence, and findings about unusable evidence files."""
-    evidence = counterexamples.write_replays(
-        plan.project, counterexamples.locate_code(plan.project, contract, trials.evidence(contract))
-    )
+    evidence = counterexamples.locate_code(plan.project, contract, validation.evidence(contract))
+    evidence = counterexamples.write_replays(plan.project, evidence)
     if not contract.strict or not plan.runnable(contract):
         return evidence, []
+
+    def fingerprints() -> dict[str, store.Fingerprint]:
+        claims = ((claim, attempts.subject(contract, claim)) for claim in contract.claims)
+        return {claim.id: store.fingerprint(plan.project, contract, claim, subject) for claim, subject in claims}
+
     recorded: dict[tuple[str, str], Recorded] = {}
     problems: list[Finding] = []
-    for device in (*DEVICES[1:], PROOFS):
-        records, broken = store.read(plan.project, contract, device, partial(trials.fingerprints, contract))
+    for name in (*DEVICES[1:], PROOFS):
+        records, broken = store.read(plan.project, contract, name, fingerprints)
         recorded |= records
         problems += broken
-    measured, broken = score.read(plan.project, contract)
-    return replace(evidence, recorded=recorded, score=measured), [*problems, *broken]
+    mutation_score, broken = score.read(plan.project, contract)
+    return replace(evidence, recorded=recorded, score=mutation_score), [*problems, *broken]

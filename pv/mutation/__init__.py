@@ -1,1 +1,1 @@
-"""Generated mutants of the code under contract: operators, scope, trials, status and score."""
+"""Generated mutants of the code under contract: operators, scope, status and score."""

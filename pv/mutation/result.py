@@ -1,29 +1,10 @@
-"""The options and the result of a mutation run."""
+"""The result of a mutation run."""
 
 from dataclasses import dataclass
 
 from pv.contract.model import Contract
 from pv.mutation.judge import Judged, MutantStatus
 from pv.results.trial import Trial
-from pv.workers.scheduler import OnProgress
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The options of a mutation run."""
-
-    jobs: int
-    # The number of mutants to draw, None for all.
-    sample: int | None = None
-    seed: int = 0
-    # Also mutate the modules that the subjects import.
-    widely: bool = False
-    # Patterns of the only modules to mutate.
-    modules: tuple[str, ...] = ()
-    # Ignore cached results.
-    fresh: bool = False
-    spawn: bool = False
-    on_progress: OnProgress | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pv.pytest_plugin.claims import Attempts
+from pv.pytest_plugin.claims import Workers
 from pv.pytest_plugin.modules import imported_from_elsewhere
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ class RunRequest:
 class Rows:
     """Builds the parameter rows of bound test functions. Predicates that read one run share its record."""
 
-    def __init__(self, project: "Project", attempts: Attempts) -> None:
-        self.project, self.attempts = project, attempts
+    def __init__(self, project: "Project", workers: Workers) -> None:
+        self.project, self.workers = project, workers
         self._runs: dict[tuple[str, str, str, Target], RunRequest] = {}
 
     @cached_property
@@ -125,9 +125,9 @@ class Rows:
         Returns:
             The values of these arguments, or a skipped row if the device or the subject is unavailable.
         """
-        target = self.attempts.subject or clause.contract.subject_of(clause.claim)
+        target = self.workers.subject or clause.contract.subject_of(clause.claim)
         id_ = f"{clause.claim.id}-{device}"
-        if absent := self.attempts.absent(device):
+        if absent := self.workers.absent(device):
             return skipped(wanted, absent, id_)
         subject = target.inside(importlib.import_module(target.module))
         # pytest may have put another folder first in sys.path: then a module of the same name was imported.

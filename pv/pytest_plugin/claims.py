@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Attempts:
+class Workers:
     """The workers of one pytest session, which try one claim at a time.
 
     Attributes:
@@ -31,25 +31,15 @@ class Attempts:
 
     def trial(self, contract: "Contract", claim: "Falsifier", device: str, mutant: "Mutant | None") -> "Trial":
         """Return the trial of a claim on the subject, or on a mutant of it. Raise `Unbound`, `UsageError`."""
-        from pv.engines.code import Code
         from pv.engines.engine import Conditions
-        from pv.engines.registry import engine_of
-        from pv.workers import tasks
-        from pv.workers.scheduler import Job, Scheduler
+        from pv.execution.attempt import Attempts
+        from pv.execution.executor import Executor
 
-        engine, mutant = engine_of(claim), mutant or self.mutant
-        scheduler = Scheduler[None](self._workers(contract), None)
-        directory = scheduler.scratch()
-        run = engine.run_of(contract, claim)
-        execute = None if run is None else (run.small if run.small is not None else run.arguments)
-        conditions = Conditions(device=device, mutant=mutant, directory=str(directory), execute=execute)
-        code = Code(self.project, self.subject or contract.subject_of(claim))
-        body, limit_s = tasks.attack(code, contract, claim, conditions), engine.limit_s(contract, claim, conditions)
-        mutant_id = mutant.id if mutant is not None else None
-        job = Job(key=None, body=body, limit_s=limit_s, claim=claim.id, label=claim.id, mutant=mutant_id)
-        scheduler.submit(job)
+        subjects = {contract.id: self.subject} if self.subject is not None else {}
+        conditions = Conditions(device=device, mutant=mutant or self.mutant)
+        attempt = Attempts(self.project, subjects).alone(contract, claim, conditions)
         try:
-            ((_, trial),) = scheduler.trials()
+            (trial,) = Executor(self._started(contract)).trials([attempt])
         except BaseException:
             # A time limit of pytest, or Ctrl-C, leaves a worker that still runs this claim.
             self.close()
@@ -72,7 +62,7 @@ class Attempts:
             self._pool.__exit__()
             self._pool = None
 
-    def _workers(self, contract: "Contract") -> "Pool":
+    def _started(self, contract: "Contract") -> "Pool":
         from pv.workers import tasks
         from pv.workers.pool import Pool
 
@@ -93,14 +83,14 @@ class ContractFile(pytest.File):
     """The collector of one contract; `contract` is None if the file is refused, for the reason `refused`."""
 
     contract: "Contract | None"
-    attempts: "Attempts"
+    workers: "Workers"
     refused: str
 
     @classmethod
-    def of(cls, parent: Any, contract: "Contract | None", attempts: "Attempts", refused: str, **path: Any) -> Any:
+    def of(cls, parent: Any, contract: "Contract | None", workers: "Workers", refused: str, **path: Any) -> Any:
         """Return the collector of one file."""
         file: Any = cls.from_parent(parent, **path)
-        file.contract, file.attempts, file.refused = contract, attempts, refused
+        file.contract, file.workers, file.refused = contract, workers, refused
         return file
 
     def collect(self) -> Iterator[pytest.Item]:
@@ -156,10 +146,10 @@ class ClaimItem(pytest.Item):
 
         parent = self.parent
         assert isinstance(parent, ContractFile)
-        absent = parent.attempts.absent(self.device)
+        absent = parent.workers.absent(self.device)
         if absent:
             pytest.skip(absent)
-        trial: Trial = parent.attempts.trial(self.contract, self.claim, self.device, self.mutant)
+        trial: Trial = parent.workers.trial(self.contract, self.claim, self.device, self.mutant)
         if self.mutant is not None:
             _must_be_killed(trial, self.mutant)
         elif trial.status is TrialStatus.SKIPPED:

@@ -16,7 +16,7 @@ import pytest
 
 from pv.pytest_plugin import arguments
 from pv.pytest_plugin.arguments import ARGUMENTS, Clause, Rows, clauses_of, skipped
-from pv.pytest_plugin.claims import PREFIXES, Attempts, ClaimItem, ContractFile
+from pv.pytest_plugin.claims import PREFIXES, ClaimItem, ContractFile, Workers
 from pv.pytest_plugin.modules import (
     FalsifierModule,
     Imports,
@@ -100,8 +100,8 @@ class FalsifierPlugin:
         self.imports = Imports(modules, self.project.roots)
         mutant = self._plant({f"{c.id}/{m.id}": m for c in contracts for m in c.mutants})
         override = self.config.getoption("--pv-subject")
-        self.attempts = Attempts(self.project, Target.parse(override) if override else None, mutant)
-        self.rows = Rows(self.project, self.attempts)
+        self.workers = Workers(self.project, Target.parse(override) if override else None, mutant)
+        self.rows = Rows(self.project, self.workers)
 
     def _modules(self) -> list[str]:
         """Return the names of the modules that define falsifiers, if their files exist."""
@@ -152,7 +152,7 @@ class FalsifierPlugin:
         refused = "\n".join(text for place, text in self.refusals if place == path.resolve())
         if (contract is None and not refused) or (contract is not None and not contract.strict):
             return None
-        file: pytest.Collector = ContractFile.of(parent, contract, self.attempts, refused, path=path)
+        file: pytest.Collector = ContractFile.of(parent, contract, self.workers, refused, path=path)
         return file
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -167,7 +167,7 @@ class FalsifierPlugin:
                 pytest.fail(str(error), pytrace=False)
 
     def pytest_unconfigure(self) -> None:
-        self.attempts.close()
+        self.workers.close()
         self.imports.close()
         self.rows.close()
 

@@ -276,10 +276,7 @@ def resume(folder: Path, script: str, *options: str, out: str = "{out}") -> Ende
 def test_a_killed_run_that_is_resumed_exactly_passes_and_the_working_folder_is_left_alone(tmp_path: Path) -> None:
     ended = resume(tmp_path, RESUMED, "--cut", "4", "--cut", "7", "-v", out=".")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert (
-        "held        TR-RESUME-001: A resumed run starts with the saved weights (tried 2 times)"
-        in ended.stdout
-    )
+    assert "held        TR-RESUME-001: A resumed run starts with the saved weights (tried 2 times)" in ended.stdout
     assert "held        TR-RESUME-007" in ended.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import pv
-from pv.commands.validation.submission import Submission
 from pv.errors import UsageError
+from pv.execution.consumers import Journal
+from pv.execution.executor import Executor
 from pv.results.outcome import Outcome
 from pv.results.verdict import Report
 from tests.commands.small import edit, outcomes, result, run
@@ -21,17 +22,15 @@ ONLY = ("validate", "--only", "C-WHOLE")
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the labels of the jobs that are given to workers from now on."""
-    from pv.workers.scheduler import Scheduler
-
+    """Return the attempts that workers begin from now on, as text."""
     labels: list[str] = []
-    submit = Scheduler.submit
+    begin = Executor._begin
 
-    def noted(self: Any, job: Any) -> None:
-        labels.append(job.label)
-        submit(self, job)
+    def noted(self: Any, task: Any) -> None:
+        labels.append(str(task.key))
+        begin(self, task)
 
-    monkeypatch.setattr(Scheduler, "submit", noted)
+    monkeypatch.setattr(Executor, "_begin", noted)
     return labels
 
 
@@ -89,14 +88,14 @@ def test_renamed_mutant_and_lower_limit_are_seen(project: Project, tried: list[s
 def test_nothing_is_stored_of_code_that_is_being_edited(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = project("small")
 
-    def edited(self: Any, attempt: Any, found: Any) -> Any:
+    def edited(self: Any, finished: Any, since: int) -> None:
         (folder / "counting.py").write_text("def (")
-        return store(self, attempt, found)
+        store(self, finished, since)
 
-    store = Submission._store
+    store = Journal._store
     sound = (folder / "counting.py").read_text()
     with monkeypatch.context() as patch:
-        patch.setattr(Submission, "_store", edited)
+        patch.setattr(Journal, "_store", edited)
         report = validate(only=["C-LIMIT"], mutants=False)
     assert result(report, "C-LIMIT").trial is not None
     (folder / "counting.py").write_text(sound)

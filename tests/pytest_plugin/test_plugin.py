@@ -8,7 +8,7 @@ import pytest
 import pv
 from pv.contract.load import load
 from pv.engines.trial import TrialStatus
-from pv.pytest_plugin.claims import Attempts
+from pv.pytest_plugin.claims import Workers
 from pv.source.project import find_project
 from tests.commands.small import edit
 from tests.support.processes import run_pytest
@@ -206,14 +206,14 @@ def test_claims_and_mutants_are_tried_and_no_process_is_left(
     folder = project("small")
     (contract,) = load([folder / "contracts"]).contracts
     claims = {claim.id: claim for claim in contract.claims}
-    attempts = Attempts(find_project(folder))
+    workers = Workers(find_project(folder))
     for id_ in ("C-LIMIT", "C-RUN-FIRST"):
-        assert attempts.trial(contract, claims[id_], "cpu", None).status is TrialStatus.HELD, id_
+        assert workers.trial(contract, claims[id_], "cpu", None).status is TrialStatus.HELD, id_
         for name in claims[id_].kills:
-            found = attempts.trial(contract, claims[id_], "cpu", contract.mutant(name))
+            found = workers.trial(contract, claims[id_], "cpu", contract.mutant(name))
             assert found.status in (TrialStatus.REFUTED, TrialStatus.RAISED), (id_, name)
-    attempts.close()
+    workers.close()
     assert marked() == []
-    assert attempts.absent("cpu") == ""
+    assert workers.absent("cpu") == ""
     monkeypatch.setattr("pv.pytest_plugin.claims.find_spec", lambda name: None)
-    assert attempts.absent("cuda") == "torch is not installed"
+    assert workers.absent("cuda") == "torch is not installed"

@@ -63,6 +63,6 @@ def shared_pools() -> Iterator[SharedPools]:
 def shared_workers(shared_pools: SharedPools) -> Iterator[None]:
     """Let the validations of a module share their servers; the folder's conftest imports this."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("pv.commands.validation.trials", "pv.mutation.trials", "pv.workers.pool"):
+        for module in ("pv.execution.mutants", "pv.workers.pool"):
             patch.setattr(f"{module}.Pool", shared_pools.pool)
         yield

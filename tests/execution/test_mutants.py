@@ -1,14 +1,17 @@
 """What becomes of a falsifier whose mutants survive, cannot be planted, or break something else."""
 
+import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import pv
-from pv.commands.validation.submission import Submission
-from pv.commands.validation.trials import Mutants
 from pv.errors import UsageError
+from pv.execution.consumers import Journal
+from pv.execution.plan import Result
+from pv.execution.validation import Validation
 from pv.mutation import summary
 from pv.results.outcome import Outcome
 from pv.results.trial import STOPPED, TrialStatus
@@ -71,7 +74,7 @@ def test_one_that_kills_none_is_vacuous_and_says_how_many_were_tried(shop: Any) 
     assert "shop:leave: status > 100 -> status >= 100: held" in pv.render(said)
 
 
-@pytest.mark.parametrize("before", ["start", "ended"])
+@pytest.mark.parametrize("before", ["_on_mutants", "_next_generated"])
 def test_mutants_left_out_by_fail_fast_decide_nothing(shop: Any, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
     """Another claim fails while the claim itself is tried, or its first mutant."""
     edit(shop.folder / "falsifiers/falsify_shop.py", "subject.leave(3) == 3", "[subject.leave(3)]")
@@ -81,7 +84,7 @@ def test_mutants_left_out_by_fail_fast_decide_nothing(shop: Any, monkeypatch: py
     found = result(said, "S-LEAVE")
     assert (found.outcome, found.reason) == (Outcome.UNDECIDED, "not run: --fail-fast stopped at the first failure")
     statuses = [each.status for each in found.mutants]
-    tried = before == "ended"
+    tried = before == "_next_generated"
     assert statuses == [TrialStatus.HELD] * tried + [TrialStatus.CANCELLED] * (3 - tried)
     line = "UNDECIDED  --fail-fast stopped at the first failure: 1 claim of 1 contract not run, 1 contract not judged"
     assert pv.render(said).startswith(f"{line} (-v lists them)\n\n")
@@ -90,15 +93,15 @@ def test_mutants_left_out_by_fail_fast_decide_nothing(shop: Any, monkeypatch: py
 
 def test_after_fail_fast_a_later_mutant_that_is_cached_is_enough(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("pv.commands.validation.trials.killed", lambda _: False)  # so all are tried and kept
+        patch.setattr("pv.execution.validation.killed", lambda _: False)  # so all are tried and kept
         first, *others = result(pv.validate(reuse=True), "S-PRICE").mutants
-    recalls = Submission._look_up
+    lookup = Journal.lookup
 
-    def all_but_first(self: Any, attempt: Any, *others: Any) -> bool:
-        return not (attempt.mutant and attempt.mutant.id == first.mutant) and recalls(self, attempt, *others)
+    def all_but_first(self: Any, attempt: Any) -> Any:
+        return None if attempt.mutant and attempt.mutant.id == first.mutant else lookup(self, attempt)
 
-    monkeypatch.setattr(Submission, "_look_up", all_but_first)
-    _fail_another(monkeypatch, "start")
+    monkeypatch.setattr(Journal, "lookup", all_but_first)
+    _fail_another(monkeypatch, "_on_mutants")
     found = result(pv.validate(reuse=True, fail_fast=True), "S-PRICE")
     assert (found.outcome, found.mutants[0].status) == (Outcome.HELD, TrialStatus.CANCELLED)
     assert found.mutants[1].status is others[0].status
@@ -106,20 +109,22 @@ def test_after_fail_fast_a_later_mutant_that_is_cached_is_enough(shop: Any, monk
 
 def test_small_run_that_fail_fast_left_out_decides_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project("small")
-    _fail_another(monkeypatch, "start")
+    _fail_another(monkeypatch, "_start_mutants")
     found = result(pv.validate(only=["C-RUN-FIRST"], fail_fast=True), "C-RUN-FIRST")
     assert (found.outcome, found.reason) == (Outcome.UNDECIDED, STOPPED)
 
 
 def _fail_another(monkeypatch: pytest.MonkeyPatch, before: str) -> None:
-    """Let a claim fail before a claim that held is tried on mutants, or before the trial of its first mutant ends."""
-    method = getattr(Mutants, before)
+    """Let another claim fail before a claim that held is tried on mutants, or on its second mutant."""
+    method, calls = getattr(Validation, before), itertools.count(1)
 
-    def stopped(self: Any, *arguments: Any) -> None:
-        self._submission.fail_fast(True)
-        method(self, *arguments)
+    def stopped(self: Validation, contract: Any, claim: Any) -> Iterator[Any]:
+        if next(calls) == (2 if before == "_next_generated" else 1):
+            attempt = self._attempts.clean(contract, claim)
+            yield Result(attempt, self._trials[contract.id][claim.id, "cpu"], failed=True)
+        yield from method(self, contract, claim)
 
-    monkeypatch.setattr(Mutants, before, stopped)
+    monkeypatch.setattr(Validation, before, stopped)
 
 
 def test_a_survivor_is_shown_as_a_diff_with_its_place_and_who_tried(shop: Any) -> None:

@@ -1,1 +1,0 @@
-"""The stages of a validation: attempts, their tasks, their order, and the trials of mutants."""

@@ -1,0 +1,218 @@
+"""An attempt, which is a claim or a run with all that a worker and the cache must know, and the builder of attempts."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pv.contract.model import Contract, Falsifier, Mutant, Run, Target
+from pv.engines.code import Code
+from pv.engines.engine import Conditions, seed_of
+from pv.engines.registry import engine_of
+from pv.results.trial import Trial
+from pv.source.imports import Imports
+from pv.source.project import Project
+from pv.workers import tasks
+from pv.workers.tasks import Body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Attempt:
+    """A claim that is tried once, or a run that is executed once for all claims that read it.
+
+    Attempts are compared by identity: two attempts of the same claim are two attempts.
+
+    Attributes:
+        contract: The contract of the claim.
+        claim: The claim; for a run, the first claim that reads it.
+        subject: The code that the claim is about.
+        conditions: The device, the mutant, the number of examples, the example to replay.
+        body: The task of the worker.
+        limit_s: The limit in seconds of CPU time, or of waiting.
+        task: The JSON data that the key of a cached result is computed from.
+        seed: The seed of the examples.
+        run: The attempt whose record the claim reads; it is executed first.
+        executes: The run that this attempt executes; None if it tries the claim.
+        small: Whether the run has its `small` arguments, which mutants are judged with.
+        first: The search whose counterexample is replayed; None for a search.
+    """
+
+    contract: Contract
+    claim: Falsifier
+    subject: Target
+    conditions: Conditions
+    body: Body
+    limit_s: float
+    task: Any = None
+    seed: int = 0
+    run: "Attempt | None" = None
+    executes: Run | None = None
+    small: bool = False
+    first: Trial | None = None
+
+    @property
+    def device(self) -> str:
+        return self.conditions.device
+
+    @property
+    def mutant(self) -> Mutant | None:
+        """The mutant to plant; None for the clean code."""
+        return self.conditions.mutant
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the claim is tried as its contract states it: on the clean code, with the run's usual arguments."""
+        return self.mutant is None and not self.small and self.executes is None
+
+    def __str__(self) -> str:
+        name = self.claim.id if self.executes is None else f"run {self.executes.name}"
+        return f"{name} / {self.mutant.id}" if self.mutant is not None else name
+
+
+class Attempts:
+    """Builds the attempts of one command.
+
+    Every method raises `Unbound` if a name in the claim, the run or the mutant cannot be resolved.
+
+    Args:
+        project: The project of the contracts.
+        subjects: Requested subjects by id of the contract; other contracts keep their own subject.
+        examples: Number of examples per claim (default: from the contract).
+        seed: Seed of the examples.
+        replay: The example to try instead of a search.
+        spawn: Whether every worker is a new interpreter, which the key of a result depends on.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        subjects: Mapping[str, Target] | None = None,
+        *,
+        examples: int | None = None,
+        seed: int = 0,
+        replay: str = "",
+        spawn: bool = False,
+    ) -> None:
+        self.project, self.subjects, self.seed = project, subjects or {}, seed
+        self._examples, self._replay, self._spawn = examples, replay, spawn
+        self._codes: dict[Target, Code] = {}
+        self._imports = Imports(project)
+        self._runs: dict[tuple[str, str, Target, str, bool], Attempt] = {}
+
+    def subject(self, contract: Contract, claim: Falsifier | Run, *, of_contract: bool = False) -> Target:
+        """Return the code that a claim is about.
+
+        Args:
+            contract: The contract of the claim.
+            claim: A falsifier or a run.
+            of_contract: Ignore a requested subject: declared mutants are faults of the contract's own subject.
+        """
+        other = None if of_contract else self.subjects.get(contract.id)
+        return other or contract.subject_of(claim)
+
+    def clean(self, contract: Contract, claim: Falsifier, device: str = "cpu", *, small: bool = False) -> Attempt:
+        """Return the attempt of a claim on the clean code.
+
+        Args:
+            contract: The contract of the claim.
+            claim: The claim.
+            device: The device to run on.
+            small: Execute the run of the claim with its `small` arguments, on the contract's own subject.
+        """
+        run = self.run(contract, claim, device, small=small)
+        # A predicate reads one record: it draws no examples, so neither their number nor their seed counts.
+        conditions = Conditions(device=device) if run is not None else self._search(device)
+        # Generated mutants are drawn among the statements that ran, so the clean trial records them.
+        conditions = replace(conditions, statements=not claim.kills)
+        return self._attempt(contract, claim, conditions, run=run, small=small)
+
+    def mutated(
+        self, contract: Contract, claim: Falsifier, mutant: Mutant, *, clean_limit_s: float | None = None
+    ) -> Attempt:
+        """Return the attempt of a claim on a mutant.
+
+        Args:
+            contract: The contract of the claim.
+            claim: The claim.
+            mutant: The mutant: declared if the claim names mutants in `kills`, else generated.
+            clean_limit_s: The limit that follows from the time of the claim on the clean code; None if unknown.
+        """
+        # Unlike a declared mutant, a generated one may do anything, so it is kept from writing to the project.
+        conditions = replace(self._search("cpu"), mutant=mutant, guarded=not claim.kills)
+        attempt = self.alone(contract, claim, conditions, of_contract=bool(claim.kills))
+        limited = clean_limit_s is not None and engine_of(claim).timeout_kills
+        return replace(attempt, limit_s=min(attempt.limit_s, clean_limit_s or 0.0)) if limited else attempt
+
+    def alone(
+        self, contract: Contract, claim: Falsifier, conditions: Conditions, *, of_contract: bool = False
+    ) -> Attempt:
+        """Return the attempt of a claim that shares no run: its worker executes the run and then judges the record."""
+        run = engine_of(claim).run_of(contract, claim)
+        if run is not None:
+            execute = run.small if run.small is not None else run.arguments
+            conditions = replace(conditions, examples=None, seed=0, execute=execute)
+        return self._attempt(contract, claim, conditions, of_contract=of_contract)
+
+    def confirmation(self, attempt: Attempt, first: Trial) -> Attempt:
+        """Return the attempt that replays the counterexample of a search in a fresh worker."""
+        assert first.counterexample is not None
+        replay = json.dumps(dict(first.counterexample.arguments))
+        conditions = replace(attempt.conditions, replay=replay)
+        of_contract = attempt.mutant is not None and bool(attempt.claim.kills)
+        again = self._attempt(attempt.contract, attempt.claim, conditions, of_contract=of_contract)
+        return replace(again, first=first, limit_s=attempt.limit_s)
+
+    def run(self, contract: Contract, claim: Falsifier, device: str, *, small: bool = False) -> Attempt | None:
+        """Return the attempt that executes the run of a claim, the same for all claims that read it; None without."""
+        run = engine_of(claim).run_of(contract, claim)
+        if run is None:
+            return None
+        subject = self.subject(contract, claim, of_contract=small)
+        key = (contract.id, run.name, subject, device, small)
+        if key not in self._runs:
+            arguments = (run.small or {}) if small else run.arguments
+            conditions = Conditions(device=device, execute=arguments)
+            self._runs[key] = Attempt(
+                contract=contract,
+                claim=claim,
+                subject=subject,
+                conditions=conditions,
+                body=tasks.execute(self._code(subject), run, conditions),
+                limit_s=run.limit_s,
+                executes=run,
+                small=small,
+            )
+        return self._runs[key]
+
+    def _search(self, device: str) -> Conditions:
+        return Conditions(device=device, examples=self._examples, seed=self.seed, replay=self._replay)
+
+    def _attempt(
+        self,
+        contract: Contract,
+        claim: Falsifier,
+        conditions: Conditions,
+        *,
+        run: Attempt | None = None,
+        small: bool = False,
+        of_contract: bool = False,
+    ) -> Attempt:
+        subject = self.subject(contract, claim, of_contract=of_contract)
+        body = tasks.attack(self._code(subject), contract, claim, conditions)
+        bodies = [body] if run is None else [body, run.body]
+        return Attempt(
+            contract=contract,
+            claim=claim,
+            subject=subject,
+            conditions=conditions,
+            body=body,
+            limit_s=engine_of(claim).limit_s(contract, claim, conditions),
+            task=tasks.identity(contract, claim, bodies, conditions, spawn=self._spawn),
+            seed=seed_of(claim.id, self.seed),
+            run=run,
+            small=small,
+        )
+
+    def _code(self, subject: Target) -> Code:
+        """Return a resolved subject."""
+        return self._codes.setdefault(subject, Code(self.project, subject, self._imports))

@@ -1,0 +1,204 @@
+"""The executor: one loop that runs the attempts of a plan in workers and sends its events to consumers.
+
+A plan says which attempts there are and what follows from a result. A consumer reads the events: it counts progress,
+stores results, stops at a failure, or writes evidence (`pv.execution.consumers`). Neither knows of the other.
+"""
+
+import shutil
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pv.execution.attempt import Attempt
+from pv.execution.consumers import Journal
+from pv.execution.plan import (
+    Answer,
+    AttemptPlan,
+    Cancelled,
+    Consumer,
+    Event,
+    Finished,
+    Order,
+    Queued,
+    Started,
+    Step,
+)
+from pv.results.trial import Trial, TrialStatus
+from pv.workers import tasks
+from pv.workers.pool import Pool
+from pv.workers.running_task import Reply, Task
+from pv.workers.trial_from_reply import trial as trial_of
+
+
+class Executor:
+    """Runs the attempts of plans, one plan after the other, in the workers of a pool.
+
+    1. An attempt with a cached result is answered at once, also after `cancel`.
+    2. If the claim reads a run, the run is executed first, once for all claims that read it.
+    3. Every end of an attempt is sent to the consumers, and then to the plan, whose next steps are taken.
+
+    Args:
+        pool: The workers.
+        journal: Answers attempts from the cache, and stores their trials; None to run every attempt.
+
+    Attributes:
+        consumers: Receive the events, in this order; the journal comes first, so that an interrupt loses no result.
+    """
+
+    def __init__(self, pool: Pool, journal: Journal | None = None) -> None:
+        self._pool, self._journal = pool, journal
+        self.consumers: list[Consumer] = [] if journal is None else [journal]
+        self._plan: AttemptPlan
+        self._answered: deque[Finished] = deque()
+        self._readers: dict[Attempt, list[Attempt]] = {}
+        """The runs that have not ended, with the attempts that read them."""
+        self._records: dict[Attempt, Finished] = {}
+        """The runs that have ended."""
+        self._directories: dict[Attempt, Path] = {}
+        """The folders of the attempts that execute a run."""
+        self._cancelled = False
+
+    def run(self, plan: AttemptPlan, order: Order | None = None) -> None:
+        """Run a plan until nothing is left to do.
+
+        Args:
+            plan: The plan.
+            order: The sort key by which the first attempts start; equal ones, and all by default, in the plan's order.
+
+        Raises:
+            WorkerLost: The fork server cannot be started.
+        """
+        self._plan = plan
+        self._take(plan.start())
+        if order is not None:
+            self._sort(order)
+        while (finished := self._next()) is not None:
+            self._finish(finished)
+
+    def trials(self, attempts: Sequence[Attempt]) -> list[Trial]:
+        """Run attempts from which nothing follows, and return their trials."""
+        plan = _Batch(attempts)
+        self.run(plan)
+        return [plan.trials[attempt] for attempt in attempts]
+
+    def cancel(self) -> None:
+        """Drop the attempts that have not started, and refuse new ones that are not cached."""
+        self._cancelled = True
+        for task in self._pool.drop_pending():
+            self._cancel(task.key)
+
+    def _take(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            match step:
+                case Attempt():
+                    self._submit(step)
+                case Answer():
+                    self._answer(step)
+                case _:
+                    self._emit(step)
+
+    def _emit(self, event: Event) -> None:
+        for consumer in self.consumers:
+            consumer(event)
+
+    def _submit(self, attempt: Attempt) -> None:
+        run = attempt.run
+        if self._journal is not None and (trial := self._journal.lookup(attempt)) is not None:
+            self._answered.append(Finished(attempt, trial, reused=True))
+        elif run is not None and run in self._records:
+            self._read(attempt, self._records[run])
+        elif self._cancelled:
+            self._cancel(attempt)
+        elif run is None:
+            self._queue(attempt)
+        elif run in self._readers:
+            self._readers[run].append(attempt)
+        else:
+            self._readers[run] = [attempt]
+            self._queue(run)
+
+    def _read(self, attempt: Attempt, record: Finished) -> None:
+        """Try a claim on the record of its run; a run that did not hold is itself the result of the claim."""
+        if record.trial.status is not TrialStatus.HELD:
+            trial = replace(record.trial, falsifier=attempt.claim.id, seed=attempt.seed)
+            self._answered.append(Finished(attempt, trial, reused=True))
+        elif self._cancelled:
+            self._cancel(attempt)
+        else:
+            self._queue(attempt, record.directory)
+
+    def _queue(self, attempt: Attempt, directory: Path | None = None) -> None:
+        body = attempt.body
+        if "directory" in (body.payload or ()):
+            directory = directory or self._directories.setdefault(attempt, self._pool.scratch())
+            body = replace(body, payload={**body.payload, "directory": str(directory)})
+        memory_mib = tasks.memory_mib(attempt.device)
+        self._pool.submit(Task(key=attempt, body=body, limit_s=attempt.limit_s, memory_mib=memory_mib))
+        self._emit(Queued(attempt))
+
+    def _sort(self, order: Order) -> None:
+        # A run is as urgent as the most urgent claim that reads it.
+        pending = self._pool.drop_pending()
+        for task in sorted(pending, key=lambda task: min(map(order, self._readers.get(task.key, [task.key])))):
+            self._pool.submit(task)
+
+    def _answer(self, answer: Answer) -> None:
+        # The queue of the pool is emptied and filled again, which keeps the order of the remaining attempts.
+        for task in self._pool.drop_pending():
+            if (trial := answer.trial_of(task.key)) is not None:
+                self._answered.append(Finished(task.key, trial, reused=True))
+            else:
+                self._pool.submit(task)
+
+    def _next(self) -> Finished | None:
+        """Return the next attempt that ends; None if nothing is left."""
+        # Workers first: a measured trial frees a worker, a cached one can wait.
+        if self._answered and not self._pool.poll(self._begin):
+            return self._answered.popleft()
+        for task, reply in self._pool.replies(self._begin):
+            return self._measured(task.key, reply)
+        return self._answered.popleft() if self._answered else None
+
+    def _begin(self, task: Task) -> None:
+        # At once, not when the event is next asked for: the log of opened files must know when a task began.
+        self._emit(Started(task.key))
+
+    def _measured(self, attempt: Attempt, reply: Reply) -> Finished:
+        mutant = attempt.mutant.id if attempt.mutant is not None else None
+        trial = trial_of(reply, falsifier=attempt.claim.id, device=attempt.device, mutant=mutant, seed=attempt.seed)
+        directory = self._directories.pop(attempt, None)
+        if directory is not None and attempt.executes is None:
+            shutil.rmtree(directory, ignore_errors=True)
+        run = self._records[attempt.run].trial if attempt.run is not None else None
+        return Finished(attempt, trial, run=run, directory=directory)
+
+    def _finish(self, finished: Finished) -> None:
+        self._emit(finished)
+        if (readers := self._readers.pop(finished.attempt, None)) is not None:
+            self._records[finished.attempt] = finished
+            for attempt in readers:
+                self._read(attempt, finished)
+        self._take(self._plan.follow(finished))
+
+    def _cancel(self, attempt: Attempt) -> None:
+        for lost in [attempt, *self._readers.pop(attempt, ())]:
+            cancelled = Cancelled(lost)
+            self._emit(cancelled)
+            self._take(self._plan.follow(cancelled))
+
+
+class _Batch:
+    """The plan of attempts from which nothing follows."""
+
+    def __init__(self, attempts: Sequence[Attempt]) -> None:
+        self._attempts = attempts
+        self.trials: dict[Attempt, Trial] = {}
+
+    def start(self) -> Iterable[Step]:
+        return self._attempts
+
+    def follow(self, event: Finished | Cancelled) -> Iterable[Step]:
+        if isinstance(event, Finished):
+            self.trials[event.attempt] = event.whole
+        return ()

@@ -1,0 +1,273 @@
+"""The plan of `pv mutate`: every generated mutant is tried on the falsifiers that run it, until one kills it."""
+
+import random
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+from pv.contract.model import NO_SCOPE, Contract, Falsifier
+from pv.engines.engine import Conditions
+from pv.engines.registry import engine_of
+from pv.execution.attempt import Attempt, Attempts
+from pv.execution.consumers import Journal, OnProgress, Progress
+from pv.execution.executor import Executor
+from pv.execution.plan import Cancelled, Consumer, Finished, Step
+from pv.mutation import judge, scope
+from pv.mutation.generate import Automatic, Module, compiles_to
+from pv.mutation.judge import DETECTED, Judged, MutantStatus
+from pv.mutation.result import MutationResult
+from pv.results.reuse.cache import ResultCache
+from pv.results.trial import Trial, TrialStatus
+from pv.source import resolve
+from pv.source.patch import patch
+from pv.source.project import Project
+from pv.workers import tasks
+from pv.workers.pool import Pool
+
+HARDER = 10
+"""Factor on the number of examples with which a falsifier is tried on a declared equivalent."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A mutant that is being tried: the falsifiers that are left, and the ids of those that have tried it."""
+
+    mutant: Automatic
+    left: list[Falsifier]
+    equivalent: bool
+    tried: list[str] = field(default_factory=list)
+
+
+class MutantTrials:
+    """The trials of the generated mutants of one contract; the plan of an executor, which `run` creates.
+
+    1. Every falsifier is tried on the clean code, for its coverage and its time.
+    2. The mutants of the covered code are generated. A mutant that a falsifier has killed before is not tried.
+    3. The others are tried on one falsifier after the other, at most as many mutants at a time as there are workers:
+       which falsifier is likely to kill a mutant soonest depends on the earlier kills.
+
+    Args:
+        project: The project of the contract.
+        contract: The contract whose code is mutated.
+        falsifiers: The claims, of the contract and of its judges, that judge the mutants.
+        jobs: Number of workers.
+        sample: Number of mutants to draw; None for all.
+        seed: Seed of the sample.
+        widely: Also mutate the modules that the subjects import.
+        modules: Glob patterns of the only modules to mutate.
+        fresh: Ignore cached kills.
+        spawn: Start every worker in a new interpreter.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        contract: Contract,
+        falsifiers: Sequence[Falsifier],
+        *,
+        jobs: int,
+        sample: int | None = None,
+        seed: int = 0,
+        widely: bool = False,
+        modules: Sequence[str] = (),
+        fresh: bool = False,
+        spawn: bool = False,
+    ) -> None:
+        self.project, self.contract = project, contract
+        self.falsifiers = [f for f in falsifiers if engine_of(f).bound and "cpu" in f.devices]
+        self.restricted = widely or bool(modules) or len(falsifiers) < len(scope.judging(contract))
+        self._jobs, self._sample, self._seed = jobs, sample, seed
+        self._widely, self._requested, self._fresh, self._spawn = widely, modules, fresh, spawn
+        self.clean: dict[str, Trial] = {}
+        self.judged: list[Judged] = []
+        self._owners = scope.owners(contract)
+        self._attempts = Attempts(project, spawn=spawn)
+        self._journal: Journal
+        self._chosen: list[Automatic] = []
+        self._equivalent: dict[str, str] = {}
+        """The declared equivalents: their texts in the contract, by the digest of the module that they compile to."""
+        self._kills: Counter[tuple[str, str]] = Counter()
+        self._waiting: deque[_Pending] = deque()
+        self._running: dict[Attempt, _Pending] = {}
+        self._scope = NO_SCOPE if widely else contract.mutation_scope
+        self._idle: tuple[str, ...] = ()
+        """The modules in the mutation scope that no falsifier runs."""
+
+    def run(self, on_progress: OnProgress | None = None) -> MutationResult:
+        """Return the status of every mutant. Nothing is tried where no requested module is in the mutation scope."""
+        asked = self._requested
+        if not asked or scope.matching(scoped := self._modules(self.falsifiers), asked):
+            return self._tried(on_progress)
+        return MutationResult(
+            contract=self.contract,
+            falsifiers=tuple(f.id for f in self.falsifiers),
+            total=0,
+            judged=(),
+            scope=self._scope.names,
+            restricted=True,
+            elsewhere=scope.elsewhere(self.contract, scoped, asked, widely=self._widely),
+        )
+
+    def _tried(self, on_progress: OnProgress | None) -> MutationResult:
+        targets = scope.subjects(self.contract, self.falsifiers)
+        preload = tasks.preload(self.project, [self.contract, *self.contract.judges], targets)
+        with (
+            closing(ResultCache(self.project)) as cache,
+            Pool(preload, self._jobs, spawn=self._spawn) as pool,
+        ):
+            self._journal = Journal(cache, self._supports, fresh=self._fresh)
+            executor = Executor(pool, self._journal)
+            clean = [self._attempt(falsifier) for falsifier in self.falsifiers]
+            executor.consumers = self._consumers(on_progress)
+            self.clean = {trial.falsifier: trial for trial in executor.trials(clean)}
+            generated = self._generated()
+            self._chosen = self.choose(generated)
+            self._equivalent = self._declared_equivalents()
+            executor.consumers = self._consumers(on_progress, len(self._chosen))
+            executor.run(self)
+        order = {mutant.mutant.id: place for place, mutant in enumerate(self._chosen)}
+        # Unless all mutants were generated, a declared equivalent may be one of the others.
+        results = {mutant.result for mutant in generated}
+        unused = (text for result, text in self._equivalent.items() if result not in results and not self.restricted)
+        return MutationResult(
+            contract=self.contract,
+            falsifiers=tuple(f.id for f in self._fit()),
+            total=len(generated),
+            judged=tuple(sorted(self.judged, key=lambda j: order[j.mutant.mutant.id])),
+            unfit=tuple(t for t in self.clean.values() if t.status not in (TrialStatus.HELD, TrialStatus.SKIPPED)),
+            unused=tuple(unused),
+            idle=() if self.restricted else self._idle,
+            scope=self._scope.names,
+            files=frozenset().union(*(t.files for t in self.clean.values())),
+            restricted=self.restricted,
+        )
+
+    def _consumers(self, on_progress: OnProgress | None, mutants: int | None = None) -> list[Consumer]:
+        return [self._journal, *([Progress(on_progress, mutants)] if on_progress is not None else [])]
+
+    def _attempt(self, falsifier: Falsifier, mutant: Automatic | None = None, examples: int | None = None) -> Attempt:
+        """Return the attempt of a falsifier on a mutant, or without one on the clean code."""
+        conditions = Conditions(
+            mutant=mutant.mutant if mutant is not None else None,
+            examples=examples,
+            statements=mutant is None,
+            guarded=True,
+        )
+        return self._attempts.alone(self._owners[falsifier.id], falsifier, conditions)
+
+    def _fit(self) -> list[Falsifier]:
+        return [f for f in self.falsifiers if self.clean[f.id].status is TrialStatus.HELD]
+
+    def _generated(self) -> list[Automatic]:
+        fit = self._fit()
+        reached = frozenset().union(*(self.clean[f.id].reached for f in fit))
+        if self._scope.modules:
+            self._idle = tuple(m.text for m in self._scope.modules if not any(map(m.holds, reached)))
+            reached = frozenset(filter(self._scope.holds, reached))
+        return scope.mutants(scope.matching(self._modules(fit), self._requested), reached)
+
+    def _modules(self, judges: Sequence[Falsifier]) -> list[Module]:
+        """Return the modules in the mutation scope, whatever modules were requested."""
+        if self._widely:
+            return scope.imported_modules(self.project, scope.under_contract(self.contract, judges))
+        if self._scope.modules:
+            return scope.named(self.project, self.contract)
+        return scope.default(self.project, self.contract, judges)
+
+    def choose(self, generated: Sequence[Automatic]) -> list[Automatic]:
+        """Return the mutants to try: all, or a sample."""
+        if self._sample is None or self._sample >= len(generated):
+            return list(generated)
+        drawn = set(random.Random(self._seed).sample(range(len(generated)), self._sample))
+        return [mutant for place, mutant in enumerate(generated) if place in drawn]
+
+    def _declared_equivalents(self) -> dict[str, str]:
+        texts = {}
+        for declared in self.contract.equivalents:
+            change = declared.change
+            path = resolve.target_file(self.project, change.function)
+            changed = patch(resolve.source(path), change.function.attribute, change.find, change.replace)
+            result = compiles_to(resolve.module_name(self.project, path), changed)
+            texts[result] = f"{declared.location}: {change.find} -> {change.replace}"
+        return texts
+
+    def start(self) -> Iterator[Step]:
+        fit = self._fit()
+        for mutant in self._chosen:
+            able = [f for f in fit if mutant.place in self.clean[f.id].reached]
+            # A declared equivalent is tried on more examples than a cached kill was, so it is tried again.
+            equivalent = mutant.result in self._equivalent
+            if not equivalent and (cached := self._cached(mutant, able)) is not None:
+                yield self._conclude(cached)
+            elif able:
+                self._waiting.append(_Pending(mutant, able, equivalent))
+            else:
+                yield self._conclude(Judged(mutant=mutant, status=MutantStatus.NO_COVERAGE))
+        for _ in range(self._jobs):
+            yield from self._start_next()
+
+    def follow(self, event: Finished | Cancelled) -> Iterator[Step]:
+        assert isinstance(event, Finished)
+        pending, claim, trial = self._running.pop(event.attempt), event.attempt.claim, event.trial
+        status = _status(claim, trial)
+        if status is None and pending.left:
+            yield self._try(pending)
+            return
+        if status in DETECTED:
+            self._kills[pending.mutant.function, claim.id] += 1
+            status = MutantStatus.NOT_EQUIVALENT if pending.equivalent else status
+        undetected = MutantStatus.EQUIVALENT if pending.equivalent else MutantStatus.SURVIVED
+        seen = judge.error_line(trial) if status is not None else ""
+        tried = tuple(pending.tried)
+        yield self._conclude(Judged(mutant=pending.mutant, status=status or undetected, tried=tried, seen=seen))
+        yield from self._start_next()
+
+    def _cached(self, mutant: Automatic, able: Sequence[Falsifier]) -> Judged | None:
+        """Return the mutant as a falsifier in `able` killed it in an earlier run; None if there is no such result."""
+        for falsifier in able:
+            trial = self._journal.lookup(self._attempt(falsifier, mutant))
+            if trial is not None:
+                status, seen = judge.status(trial), judge.error_line(trial)
+                assert status is not None
+                return Judged(mutant=mutant, status=status, tried=(falsifier.id,), seen=seen, cached=True)
+        return None
+
+    def _supports(self, attempt: Attempt, trial: Trial) -> bool:
+        """Return whether a trial is cached: one that killed a mutant.
+
+        Trials in which a falsifier held are not: a survivor has one of every falsifier, so they would be most of the
+        cache. Nor are trials on declared equivalents, which have other limits.
+        """
+        pending = self._running.get(attempt)
+        usual = attempt.mutant is not None and (pending is None or not pending.equivalent)
+        return usual and _status(attempt.claim, trial) in DETECTED
+
+    def _start_next(self) -> Iterator[Step]:
+        if self._waiting:
+            yield self._try(self._waiting.popleft())
+
+    def _try(self, pending: _Pending) -> Attempt:
+        """Return the attempt on the falsifier likely to kill a mutant soonest: a fast one that killed others here."""
+        name = pending.mutant.function
+        one = min(pending.left, key=lambda f: self.clean[f.id].seconds / (1 + self._kills[name, f.id]))
+        pending.left.remove(one)
+        pending.tried.append(one.id)
+        harder = HARDER if pending.equivalent else 1
+        attempt = self._attempt(one, pending.mutant, one.examples * harder if pending.equivalent else None)
+        if engine_of(one).timeout_kills:
+            attempt = replace(attempt, limit_s=judge.limit_on_mutant(self.clean[one.id]) * harder)
+        self._running[attempt] = pending
+        return attempt
+
+    def _conclude(self, judged: Judged) -> Judged:
+        self.judged.append(judged)
+        return judged
+
+
+def _status(falsifier: Falsifier, trial: Trial) -> MutantStatus | None:
+    """Return the status that a trial by a falsifier gives the mutant; None if the next falsifier is tried."""
+    status = judge.status(trial)
+    if status is MutantStatus.TIMEOUT and not engine_of(falsifier).timeout_kills:
+        return None  # a proof that needs longer has detected nothing
+    return status

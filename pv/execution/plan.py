@@ -1,0 +1,104 @@
+"""The plan of attempts, its steps, and the events of the executor: what a command and the executor exchange."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from pv.execution.attempt import Attempt
+from pv.mutation.judge import Judged
+from pv.results.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """An attempt waits for a worker."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A worker has begun an attempt. A worker that is lost with its fork server begins again."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An attempt has a trial.
+
+    Attributes:
+        attempt: The attempt.
+        trial: Its trial.
+        reused: Whether the trial was measured for an earlier attempt, not by a worker of this one.
+        run: The trial of the run whose record the claim read; None if it read none, or if the trial is reused.
+        directory: The directory of the record that a run wrote; None for other attempts.
+    """
+
+    attempt: Attempt
+    trial: Trial
+    reused: bool = False
+    run: Trial | None = None
+    directory: Path | None = None
+
+    @property
+    def whole(self) -> Trial:
+        """The trial with the coverage, the times and the files of the run that the claim read."""
+        # The predicate itself only reads a record: the code under contract ran in the worker of the run.
+        trial, run = self.trial, self.run
+        if run is None:
+            return trial
+        seconds, cpu_s, files = trial.seconds + run.seconds, trial.cpu_s + run.cpu_s, trial.files | run.files
+        return replace(trial, reached=run.reached, seconds=seconds, cpu_s=cpu_s, files=files)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """An attempt was not run, because the executor was cancelled first."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A plan takes a trial as the result of a claim on its device, or on a mutant.
+
+    Attributes:
+        attempt: The attempt that gave the result.
+        trial: The result: the trial of the attempt, confirmed, and with that of the run that the claim read.
+        failed: Whether --fail-fast stops at the result.
+    """
+
+    attempt: Attempt
+    trial: Trial
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The step of a plan by which queued attempts are not run, because a trial shows what their results would be.
+
+    Attributes:
+        trial_of: Returns the trial of a queued attempt; None for an attempt that must be run.
+    """
+
+    trial_of: Callable[[Attempt], Trial | None]
+
+
+Event = Queued | Started | Finished | Cancelled | Result | Judged
+Step = Attempt | Answer | Result | Judged
+"""An attempt to run, an answer, or a conclusion, which is passed on to the consumers."""
+Consumer = Callable[[Event], None]
+Order = Callable[[Attempt], tuple[int, float]]
+"""Returns the sort key of an attempt."""
+
+
+class AttemptPlan(Protocol):
+    """The attempts of a command, their order, and what follows from a result."""
+
+    def start(self) -> Iterable[Step]:
+        """Return the first steps."""
+
+    def follow(self, event: Finished | Cancelled) -> Iterable[Step]:
+        """Return the steps that follow from the end of an attempt."""
