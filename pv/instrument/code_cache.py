@@ -7,10 +7,9 @@ import contextlib
 import dataclasses
 import hashlib
 import marshal
-import os
-import tempfile
 from collections.abc import Callable
 from functools import lru_cache
+from os import getpid  # code under test may replace that of `os`
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -18,6 +17,8 @@ from typing import Any
 UNFINISHED = "."
 _held: dict[str, CodeType] = {}
 """What a fork server has read, for its forks."""
+written_bytes = 0
+"""The bytes that this process has written to files of kept code."""
 
 
 def load_or_compile(folder: str, key: tuple[object, ...], source: bytes, compiled: Callable[[], CodeType]) -> CodeType:
@@ -76,8 +77,9 @@ def _read(file: Path) -> CodeType:
 
 def _write(file: Path, data: bytes) -> None:
     """Write the file whole or not at all: other workers read it, and a worker can be killed at any time."""
+    global written_bytes
     file.parent.mkdir(exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=file.parent)
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(data)
-    Path(name).replace(file)
+    unfinished = file.with_name(f"{UNFINISHED}{getpid()}-{file.name}")
+    unfinished.write_bytes(data)
+    written_bytes += len(data)
+    unfinished.replace(file)

@@ -102,6 +102,11 @@ class FilesRead:
         """Return the Python files whose text was read, other than to load or to print it."""
         return [path for path, name in self._inside(self._texts).items() if _is_file(name)]
 
+    @property
+    def read_texts(self) -> frozenset[str]:
+        """The absolute paths of the Python files whose text was read, other than to load or to print it."""
+        return frozenset(self._texts)
+
     def listed(self) -> list[str]:
         """Return the folders whose entries were read, other than to find a module or the metadata of packages."""
         return [path for path, name in self._inside(self._listed).items() if _is_folder(name)]
