@@ -17,7 +17,7 @@ def findings(folder: Path, predicate: str, contract: str = CONTRACT) -> list[Fin
 
 
 @pytest.mark.parametrize("name", TABLE["pure"])
-def test_a_pure_function_may_be_proved_whatever_lies_beside_it(tmp_path: Path, name: str) -> None:
+def test_pure_function_may_be_proved_beside_impure_ones(tmp_path: Path, name: str) -> None:
     assert findings(tmp_path, f"def prove(subject, n): return subject.{name}(n) is not None\n") == []
 
 
