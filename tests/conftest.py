@@ -51,8 +51,8 @@ def without_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
     # A .pth file may lead to a folder with PyTorch, so what these files lead to is linked in their place.
-    found = {path.name: path for name in sys.path if name.endswith("site-packages") for path in Path(name).iterdir()}
-    for name, path in found.items():
+    packages = {path.name: path for name in sys.path if name.endswith("site-packages") for path in Path(name).iterdir()}
+    for name, path in packages.items():
         if not name.startswith(("torch", "functorch")) and path.suffix != ".pth":
             (site / name).symlink_to(path)
     (site / "clone.pth").write_text(f"{PROJECTS.parents[1]}\n", encoding="utf-8")

@@ -29,7 +29,7 @@ SCALARS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("scalar", SCALARS)
-def test_a_scalar_is_what_yaml_1_2_says(scalar: str, tmp_path: Path) -> None:
+def test_scalar_has_the_value_of_yaml_1_2(scalar: str, tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(f"a: {scalar}\n")
     root, findings = parse(path, Path("x.yaml"))

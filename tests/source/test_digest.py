@@ -67,7 +67,7 @@ def kernel(x):
 """
 
 
-def test_change_of_what_a_call_does_before_the_body_runs_is_one_of_the_import() -> None:
+def test_change_outside_a_body_changes_the_digest_of_the_import() -> None:
     for find, replace in {
         "kernel(x):\n    return x": "kernel(x):\n    return -x",  # it is compiled from its source
         "return 1": "yield 1",

@@ -32,7 +32,7 @@ def test_a_module_comes_from_the_first_root_that_has_it(tree: Project) -> None:
     assert resolve.find_module(tree, "linked") is None
 
 
-def test_a_binding_that_leads_nowhere_says_how_far_it_led(tree: Project) -> None:
+def test_unresolved_binding_names_the_missing_part(tree: Project) -> None:
     (tree.root / "src/pkg/broken.py").write_text("def first(:\n")
     for file, name, kind in (("missing", "first", "file"), ("code", "missing", "name"), ("broken", "first", "source")):
         with pytest.raises(Unbound) as caught:
