@@ -2,7 +2,7 @@
 
 import os
 import signal
-import sysconfig
+import sys
 import uuid
 import venv
 from collections.abc import Callable, Iterator
@@ -50,9 +50,11 @@ def without_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("without_torch")
     venv.create(folder, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    for path in Path(sysconfig.get_path("purelib")).iterdir():
-        if not path.name.startswith(("torch", "functorch")):
-            (site / path.name).symlink_to(path)
+    # A .pth file may lead to a folder with PyTorch, so what these files lead to is linked in their place.
+    packages = {path.name: path for name in sys.path if name.endswith("site-packages") for path in Path(name).iterdir()}
+    for name, path in packages.items():
+        if not name.startswith(("torch", "functorch")) and path.suffix != ".pth":
+            (site / name).symlink_to(path)
     (site / "clone.pth").write_text(f"{PROJECTS.parents[1]}\n", encoding="utf-8")
     return folder / "bin/python"
 

@@ -103,7 +103,7 @@ def test_pull_requests_run_every_step_of_the_script_that_contributors_run() -> N
     assert job["steps"][-1]["run"] == ".ci/run ${{ matrix.step }}"
     steps = {*job["strategy"]["matrix"]["step"], "contracts"}
     contracts = yaml.safe_load((ROOT / ".github/workflows/contracts.yml").read_text())
-    assert any(each.get("name") == "pv validate" for each in contracts["jobs"]["validate"]["steps"])
+    assert any(step.get("name") == "pv validate" for step in contracts["jobs"]["validate"]["steps"])
     refused = subprocess.run([str(ROOT / ".ci/run"), "test"], capture_output=True, text=True)
     assert refused.returncode == 2
     assert refused.stderr == f"unknown step 'test' (choose from {', '.join(sorted(steps))}; none for all)\n"

@@ -53,7 +53,7 @@ def test_ids_follow_one_scheme_and_an_obligation_belongs_to_one_contract() -> No
 def families(contract: pv.Contract) -> set[tuple[str, ...]]:
     """Return the first two words of each id, without kind and number; ids of the sources are left out."""
     claims = {claim.id for claim in own(contract)} - FROM_THE_SOURCES
-    of_claims = {tuple(each.split("-")[1:-1][:2]) for each in claims}
+    of_claims = {tuple(claim.split("-")[1:-1][:2]) for claim in claims}
     return of_claims | {tuple(obligation.id.split("-")[:2]) for obligation in contract.obligations}
 
 

@@ -38,9 +38,9 @@ def test_contracts_are_well_formed_and_have_the_same_meaning_and_results(folder:
     linted = run("lint")
     assert linted.returncode == 0 and linted.stdout.endswith("contracts: 0 invalid files, 0 errors, 0 notices\n")
     old = json.loads((folder / "report.json").read_text())
-    done = run("validate", *(each["id"] for each in old["contracts"]), "--format", "json")
+    done = run("validate", *(contract["id"] for contract in old["contracts"]), "--format", "json")
     assert done.returncode == old["exit_code"]
-    contracts = {each["id"]: each for each in json.loads(done.stdout)["contracts"]}
+    contracts = {contract["id"]: contract for contract in json.loads(done.stdout)["contracts"]}
     for contract in old["contracts"]:
         now = contracts[contract["id"]]
         assert within({key: contract[key] for key in MEANING}, now, contract["id"]) == []
@@ -49,8 +49,8 @@ def test_contracts_are_well_formed_and_have_the_same_meaning_and_results(folder:
 
 def outcomes(contract: dict[str, Any]) -> list[Any]:
     results = contract["results"]
-    found = [(each["falsifier"], each["device"], each["outcome"], each["required"]) for each in results]
-    mutants = [(each["falsifier"], one["id"], one["status"]) for each in results for one in each["mutants"]]
+    found = [(result["falsifier"], result["device"], result["outcome"], result["required"]) for result in results]
+    mutants = [(result["falsifier"], one["id"], one["status"]) for result in results for one in result["mutants"]]
     return sorted([*found, *mutants])
 
 
@@ -59,10 +59,10 @@ def test_reports_are_still_rendered_with_their_exit_code(folder: Path) -> None:
     done = run("report", "report.json", "--partial")
     assert done.returncode == old["exit_code"]
     lines = [line.split()[:2] for line in done.stdout.splitlines()[: len(old["contracts"])]]
-    assert sorted(lines) == sorted([each["status"].upper(), each["id"]] for each in old["contracts"])
+    assert sorted(lines) == sorted([contract["status"].upper(), contract["id"]] for contract in old["contracts"])
 
 
-def test_no_key_of_a_contract_is_gone_and_none_became_required(folder: Path) -> None:
+def test_no_key_of_a_contract_was_removed_or_became_required(folder: Path) -> None:
     old, new = (
         json.loads((folder / "keys.json").read_text()),
         {key: needed for key, _, needed in properties(schema("contract"))},

@@ -100,7 +100,7 @@ def test_every_page_is_in_the_index_of_the_site() -> None:
     assert sorted([*listed, "index"]) == sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
 
 
-def test_the_map_shows_what_is_there() -> None:
+def test_paths_in_the_documentation_exist() -> None:
     for name in ("docs/architecture.md", "docs/extending.md", "docs/trainer.md"):
         text = (ROOT / name).read_text()
         for path in re.findall(r"`((?:pv|reference_trainer|tests|contracts)/[a-z_./]*)`", text):

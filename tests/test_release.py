@@ -57,12 +57,12 @@ def test_this_version_is_ready_but_for_the_owner(clone: Path) -> None:
         ("README.md", f"@v{pv.__version__}", "@main", "README.md: names the action @main"),
     ],
 )
-def test_what_has_another_version_is_named(clone: Path, name: str, old: str, new: str, said: str) -> None:
+def test_file_with_another_version_is_named(clone: Path, name: str, old: str, new: str, said: str) -> None:
     text = (clone / name).read_text()
     assert old in text
     (clone / name).write_text(text.replace(old, new))
-    (found,) = script("notes").problems(clone, "")
-    assert found.startswith(said)
+    (problem,) = script("notes").problems(clone, "")
+    assert problem.startswith(said)
 
 
 def test_contents_name_files_that_are_missing_or_too_many() -> None:

@@ -131,10 +131,10 @@ class Runner:
             shutil.copytree(place, store / given["key"])
             return
         alike = sorted(store.glob(f"{given['restore-keys']}*"), key=lambda path: path.stat().st_mtime_ns)
-        found = [path for path in (*alike, store / given["key"]) if path.exists()]
+        stored = [path for path in (*alike, store / given["key"]) if path.exists()]
         shutil.rmtree(place, ignore_errors=True)
-        if found:
-            shutil.copytree(found[-1], place)
+        if stored:
+            shutil.copytree(stored[-1], place)
 
     def git(self, *words: str) -> str:
         return git(*words, cwd=self.workspace)

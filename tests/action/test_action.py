@@ -21,6 +21,10 @@ from tests.support.projects import write
 ONE = "--only C-WHOLE --no-mutants"
 
 
+def ask_for_less(runner: Runner) -> None:
+    edit(runner.project / "contracts/counting.yaml", "- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n")
+
+
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
     """Returns a runner beside a server that keeps the comments of a pull request."""
@@ -33,8 +37,10 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
         server.shutdown()
 
 
-def test_a_repository_has_reports_a_summary_annotations_and_one_comment_that_is_updated(runner: Runner) -> None:
-    assert runner.run(arguments=ONE, token="write") == 0, runner.log
+def test_the_example_of_one_job_writes_reports_a_summary_annotations_and_one_comment(runner: Runner) -> None:
+    inputs, scripts = example("one-job")
+    assert "arguments" not in inputs, "names of claims or devices would be those of one project"
+    assert runner.run(**inputs, arguments=ONE, token="write") == 0 and scripts == [], runner.log
     assert {path.name for path in runner.reports.iterdir()} == {
         *("results.json", "report.md", "report.xml", "report.sarif", "report.html", "comment.md")
     }
@@ -70,12 +76,9 @@ def test_quoted_patterns_reach_the_command_whole_and_arguments_are_not_executed(
     assert "wrote no report; its exit code is 3" in runner.summary
 
 
-def test_what_the_code_under_contract_prints_is_no_command_to_the_runner(runner: Runner) -> None:
-    falsifiers = runner.project / "falsifiers/falsify_counting.py"
-    text = falsifiers.read_text()
-    falsifiers.write_text(
-        text + '\n\ndef falsify_whole(subject, device):\n    raise OSError("\\n::add-mask::secret\\n")\n'
-    )
+def test_output_of_the_code_under_contract_is_not_run_as_a_command(runner: Runner) -> None:
+    with (runner.project / "falsifiers/falsify_counting.py").open("a") as falsifiers:
+        falsifiers.write('\n\ndef falsify_whole(subject, device):\n    raise OSError("\\n::add-mask::secret\\n")\n')
     assert runner.run(arguments=ONE, comment="false") == 1
     before, _, after = runner.log.partition("::stop-commands::")
     token, _, rest = after.partition("\n")
@@ -123,17 +126,12 @@ def example(name: str) -> tuple[dict[str, str], list[str]]:
     return ours.get("with", {}), [step["run"] for step in steps if "run" in step]
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_gives_only_inputs_that_exist(name: str) -> None:
-    assert set(example(name)[0]) <= set(ACTION["inputs"])
-    assert str(EXAMPLES[name].relative_to(ROOT)) in runpy.run_path(str(ROOT / ".ci/notes.py"))["NAMING_THE_ACTION"]
-
-
-def test_the_example_of_one_job_passes_in_a_repository_with_contracts(runner: Runner) -> None:
-    inputs, scripts = example("one-job")
-    assert "arguments" not in inputs, "names of claims or devices would be those of one project"
-    assert runner.run(**inputs, arguments=ONE) == 0 and scripts == [], runner.log
-    assert "| ✅ | `counting` 1.0.0 |" in runner.summary
+def test_examples_give_only_inputs_that_exist_and_no_script_of_the_action_has_an_expression() -> None:
+    named = runpy.run_path(str(ROOT / ".ci/notes.py"))["NAMING_THE_ACTION"]
+    for name, path in EXAMPLES.items():
+        assert set(example(name)[0]) <= set(ACTION["inputs"])
+        assert str(path.relative_to(ROOT)) in named
+    assert not [step["run"] for step in ACTION["runs"]["steps"] if "${{" in step.get("run", "")]
 
 
 def test_the_example_of_a_matrix_merges_its_shards(runner: Runner) -> None:
@@ -180,21 +178,16 @@ def test_the_example_of_a_script_passes_until_the_script_has_a_fault(runner: Run
     assert runner.run(command="python 'train.py") == 3 and "the input 'command' has an unclosed quote" in runner.log
 
 
-def test_an_expression_stands_in_no_script() -> None:
-    assert not [step["run"] for step in ACTION["runs"]["steps"] if "${{" in step.get("run", "")]
-
-
 def test_the_baseline_is_compared_in_the_comment(runner: Runner) -> None:
-    assert runner.run(arguments=ONE, comment="false") == 0
+    assert runner.run(arguments=ONE, baseline="none.json", comment="false") == 0
+    assert "there is no baseline none.json" in runner.log
     shutil.copy(runner.reports / "results.json", runner.project / "base.json")
-    edit(runner.project / "contracts/counting.yaml", "- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n")
+    ask_for_less(runner)
     given = {"arguments": ONE, "baseline": "base.json", "token": "write"}
     assert runner.run(**given) == 1
     place = "`contracts/counting.yaml:15`"
     row = f"| **weaker** | `counting` | `C-WHOLE` | {place} | fewer examples asked for: 10, was 100 |"
     assert row in runner.comments[0]["body"]
-    assert runner.run(arguments=ONE, baseline="none.json", comment="false") == 0
-    assert "there is no baseline none.json" in runner.log
     assert runner.run(**given, fail_on="never") == 0
 
 
@@ -205,7 +198,7 @@ def test_the_default_branch_stores_its_results_and_a_pull_request_is_compared_wi
     assert runner.run(arguments=ONE, comment="false") == 0, runner.log
     (stored,) = (runner.folder / "caches").iterdir()
     assert stored.name == f"pv-falsifier-report-Linux-{runner.git('rev-parse', 'main')}"
-    edit(runner.project / "contracts/counting.yaml", "- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n")
+    ask_for_less(runner)
     edit(runner.project / "counting.py", "epochs * steps", "epochs * steps + 1")
     runner.pull_request()
     assert runner.run(arguments=ONE, comment="false") == 1
@@ -221,7 +214,7 @@ def test_without_stored_results_the_contracts_of_the_base_are_read_from_git(runn
     runner.push()
     origin = runner.folder / "origin"
     shutil.copytree(runner.workspace, origin)
-    edit(runner.project / "contracts/counting.yaml", "- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n")
+    ask_for_less(runner)
     runner.pull_request()
     shallow = runner.folder / "shallow"
     runner.git("clone", "-q", "--depth=1", f"file://{runner.workspace}", str(shallow))

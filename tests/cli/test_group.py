@@ -40,7 +40,7 @@ def test_full_disk_is_an_error_of_one_line(project: Project, command: str, unbuf
         (["validate", "--replay", '{"limit": 1, "limit": 2}', "--only", "C-LIMIT"], "duplicate key 'limit'"),
     ],
 )
-def test_a_wrong_call_is_refused_with_what_to_try(project: Project, arguments: list[str], message: str) -> None:
+def test_invalid_option_is_refused_with_a_hint(project: Project, arguments: list[str], message: str) -> None:
     project("small")
     done = run(*arguments)
     assert done.returncode == 3
@@ -67,7 +67,7 @@ def test_lint_list_and_schema(project: Project) -> None:
     assert "PV101  a duplicate id in a contract" in run("lint", "--codes").stdout
 
 
-def test_list_says_what_it_could_not_read_and_lint_shows_the_line_if_verbose(project: Project) -> None:
+def test_list_names_unreadable_contracts_and_verbose_lint_shows_the_line(project: Project) -> None:
     folder = project("small")
     (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
     done = run("list")

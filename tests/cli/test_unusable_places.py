@@ -57,9 +57,9 @@ SAVED = [("saved.json", place) for place in ("folder", "loop")]
 @pytest.mark.parametrize(
     ("line", "name", "place"),
     [
-        *((line, *each) for line in ("lint", "validate --dry-run", "mutate", "new") for each in CONTRACTS),
-        *((line, *each) for line in ("lint", "new") for each in CONFIGURATION),
-        *((line, *each) for line in ("report saved.json", "explain C-LIMIT --report saved.json") for each in SAVED),
+        *((line, *place) for line in ("lint", "validate --dry-run", "mutate", "new") for place in CONTRACTS),
+        *((line, *place) for line in ("lint", "new") for place in CONFIGURATION),
+        *((line, *place) for line in ("report saved.json", "explain C-LIMIT --report saved.json") for place in SAVED),
     ],
 )
 def test_unreadable_contracts_configuration_or_report(project: Project, line: str, name: str, place: str) -> None:

@@ -23,8 +23,8 @@ def edit(path: Path, find: str, replace: str) -> None:
 
 
 def result(report: Report, falsifier: str, device: str = "cpu") -> Result:
-    (found,) = (c for v in report.contracts for c in v.results if (c.falsifier.id, c.device) == (falsifier, device))
-    return found
+    (only,) = (c for v in report.contracts for c in v.results if (c.falsifier.id, c.device) == (falsifier, device))
+    return only
 
 
 def outcomes(report: Report) -> dict[str, Outcome]:

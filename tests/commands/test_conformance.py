@@ -23,11 +23,13 @@ CLIP = "TL-CLIP-001"
         ("DroppedReserved", Outcome.NOT_CLAIMED, "its premise TL-DATA-001 is not claimed: it drops"),
     ],
 )
-def test_a_claim_is_what_its_premise_allows(project: Project, trainer: str, outcome: Outcome, reason: str) -> None:
+def test_claim_is_undecided_or_not_claimed_as_its_premise(
+    project: Project, trainer: str, outcome: Outcome, reason: str
+) -> None:
     project("trainers")
     report = pv.check(f"trainers:{trainer}", only=["TL-DATA-002"])
-    found = result(report, "TL-DATA-002")
-    assert (found.outcome, reason in found.reason, report.exit_code) == (outcome, True, 2)
+    claim = result(report, "TL-DATA-002")
+    assert (claim.outcome, reason in claim.reason, report.exit_code) == (outcome, True, 2)
 
 
 LOGGING = """
@@ -45,7 +47,7 @@ class Adapter(HandWritten):
 
 
 @pytest.mark.parametrize("fault", ['raise KeyError("rows")', 'fill_in("rows")'])
-def test_loop_that_cannot_run_the_simplest_job_is_tried_once_and_said_once(
+def test_loop_that_cannot_run_the_simplest_job_is_run_and_reported_once(
     empty: Path, tmp_path_factory: pytest.TempPathFactory, fault: str
 ) -> None:
     log = tmp_path_factory.mktemp("log") / "log"
@@ -58,7 +60,7 @@ def test_loop_that_cannot_run_the_simplest_job_is_tried_once_and_said_once(
     assert text.count("rows") == 2 and text.count("UNDECIDED  ") == 2  # the reason and its line; contract and claims
 
 
-def test_claim_of_which_a_drawn_job_is_skipped_is_judged_by_the_others(project: Project) -> None:
+def test_claim_with_skipped_jobs_is_judged_by_the_remaining_jobs(project: Project) -> None:
     project("trainers")
     report = pv.check("trainers:Picky", only=["TL-STEP-001"])
     remark = r"\d of 10 drawn examples were skipped: a window has at most two micro-batches"
@@ -105,14 +107,13 @@ def test_claims_that_a_trainer_does_not_make_are_not_required(project: Project) 
     assert "its claims detect 1 fault planted in the suite's own subject" in pv.render(report, verbose=True)
 
 
-def test_report_says_what_to_write_for_a_name_of_version_0_2(project: Project) -> None:
+def test_adapter_with_names_of_version_0_2_gets_a_note_with_the_new_names(project: Project) -> None:
     edit(project("trainers") / "trainers.py", 'features = {"norm"', 'lacks = {"norm"')
     report = pv.check("trainers:Reserved", only=["TL-CLIP-002"])
     assert result(report, "TL-CLIP-002").reason == "no norm: it logs no norm"
     (note,) = report.notes
-    assert note.endswith(
-        """`lacks` will not be read from version 0.4 on; write `features = {"norm": 'it logs no norm'}`"""
-    )
+    says = """`lacks` will not be read from version 0.4 on; write `features = {"norm": 'it logs no norm'}`"""
+    assert note.endswith(says)
 
 
 SIMPLEST = "every claim: the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2): "
@@ -135,10 +136,10 @@ def test_raising_subject_leaves_every_claim_undecided(project: Project, trainer:
     text = pv.render(report)
     assert text.count("UNDECIDED  every claim: ") == text.count(headline) == 1
     places = [f"at trainers.py:{i} in " for i, each in enumerate(source, 1) if line and each.strip() == line]
-    assert [each in text for each in places] == [True] * bool(line)
+    assert [place in text for place in places] == [True] * bool(line)
 
 
-def test_script_that_ends_when_it_is_imported_is_told_what_to_do(project: Project) -> None:
+def test_script_that_exits_on_import_gets_a_hint(project: Project) -> None:
     parses = "import argparse\nargs = argparse.ArgumentParser().parse_args(['--lr'])\n"
     write(project("trainers"), {"script.py": f"{parses}\ndef train(model): ...\n"})
     text = pv.render(pv.check("script:train", only=["TL-DATA-001"]))
@@ -153,19 +154,19 @@ def test_topic_selects_its_claims_and_another_name_is_answered_with_the_commands
     assert "no claim matches 'GRADS': did you mean 'GRAD'? `pv explain training-loop` shows all" in pv.render(report)
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("C-LIMITS", "did you mean 'C-LIMIT'?"),
-        ("TL-GRAD-099", "did you mean `pv explain TL-GRAD-00"),
-        ("GRAD", "did you mean `pv explain '*-GRAD-*'`?"),
-        ("training-lop", "did you mean `pv explain training-loop`?"),
-        ("NOTHING-LIKE-IT", "`pv explain SUITE` a suite (causal-lm, distillation-loss,"),
-    ],
-)
-def test_explain_names_a_similar_id_or_the_suites(project: Project, name: str, hint: str) -> None:
+SIMILAR = {
+    "C-LIMITS": "did you mean 'C-LIMIT'?",
+    "TL-GRAD-099": "did you mean `pv explain TL-GRAD-00",
+    "GRAD": "did you mean `pv explain '*-GRAD-*'`?",
+    "training-lop": "did you mean `pv explain training-loop`?",
+    "NOTHING-LIKE-IT": "`pv explain SUITE` a suite (causal-lm, distillation-loss,",
+}
+
+
+@pytest.mark.parametrize("name", SIMILAR)
+def test_explain_names_a_similar_id_or_the_suites(project: Project, name: str) -> None:
     project("small")
-    with pytest.raises(UsageError, match=f"^unknown id '{name}': .*{re.escape(hint)}"):
+    with pytest.raises(UsageError, match=f"^unknown id '{name}': .*{re.escape(SIMILAR[name])}"):
         explain(name)
 
 
@@ -177,7 +178,7 @@ def test_validate_of_a_claim_of_a_suite_names_the_command(project: Project) -> N
         pv.validate(["OPT-STEP-*"])
 
 
-def test_a_contract_with_a_suite_requires_what_its_gate_names(project: Project) -> None:
+def test_contract_with_a_suite_tries_the_claims_of_the_suite(project: Project) -> None:
     project("trainers")
     report = pv.validate(only=["my-loop.TL-STEP-002", f"my-loop.{CLIP}"])
     assert outcomes(report) == {"my-loop.TL-STEP-002": Outcome.HELD, f"my-loop.{CLIP}": Outcome.FALSIFIED}

@@ -40,10 +40,8 @@ def test_malformed_contract_is_a_problem_with_exit_code_1(small: Path) -> None:
 def test_folder_without_contracts_needs_nothing_to_check_a_loop(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_workers", lambda project, spawn: ())
     checks = [check for check in doctor() if check.topic in ("project", "contracts")]
-    assert [(check.topic, check.level, check.remedy) for check in checks] == [
-        ("project", Level.OK, ""),
-        ("contracts", Level.OK, ""),
-    ]
+    shown = [(check.topic, check.level, check.remedy) for check in checks]
+    assert shown == [("project", Level.OK, ""), ("contracts", Level.OK, "")]
     assert "`pv check`" in checks[1].text
     (empty / "pyproject.toml").write_text("[tool.pv]\n")  # a project of contracts lacks its folder
     assert [check.remedy for check in doctor() if check.level is Level.NOTE and check.topic == "project"] != []
@@ -64,9 +62,8 @@ def test_missing_import_of_the_code_is_a_problem(small: Path) -> None:
 @pytest.mark.usefixtures("small")
 def test_old_and_missing_packages_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "required_packages", lambda: (Package("rich", "rich>=99", "99", "15.0"),))
-    monkeypatch.setattr(
-        module, "optional_packages", lambda: {"symbolic": (Package("crosshair-tool", "crosshair-tool", "0", ""),)}
-    )
+    symbolic = (Package("crosshair-tool", "crosshair-tool", "0", ""),)
+    monkeypatch.setattr(module, "optional_packages", lambda: {"symbolic": symbolic})
     (problem,) = problems()
     assert (problem.text, problem.remedy) == ("rich 15.0 is older than 99", "pip install 'rich>=99'")
     (extra,) = [check for check in doctor() if check.topic == "extra"]

@@ -13,20 +13,20 @@ from tests.support.projects import Project
 
 def test_claim_has_the_place_of_its_test_and_is_found_by_a_pattern(project: Project) -> None:
     folder = project("small")
-    (found,) = explain("C-LIMIT")
-    place, _ = found.test
+    (explained,) = explain("C-LIMIT")
+    place, _ = explained.test
     line = (folder / place.path).read_text().splitlines()[place.line - 1]
-    assert line.startswith(f"def {found.claim.test.name}(")
+    assert line.startswith(f"def {explained.claim.test.name}(")
     for pattern, id_ in (("C-LIM*", "C-LIMIT"), ("TL-STOP-*", "TL-STOP-001")):  # the latter is of a suite
-        assert [found.claim.id for found in explain(pattern) if found.claim] == [id_]
+        assert [explained.claim.id for explained in explain(pattern) if explained.claim] == [id_]
 
 
 def test_broken_binding_is_explained_with_its_finding(project: Project) -> None:
     file = project("small") / "contracts/counting.yaml"
     file.write_text(file.read_text().replace("test: falsifiers/", "test: falsifiers/gone/"))
-    (found,) = explain("C-LIMIT")
-    assert [finding.code for finding in found.findings] == ["PV110"]
-    assert (found.test, found.recorded) == (None, ())
+    (explained,) = explain("C-LIMIT")
+    assert [finding.code for finding in explained.findings] == ["PV110"]
+    assert (explained.test, explained.recorded) == (None, ())
 
 
 def test_id_of_a_contract_that_cannot_be_read_is_refused_with_the_reason(project: Project) -> None:
@@ -40,8 +40,8 @@ def test_last_result_is_taken_from_a_report(project: Project, tmp_path: Path) ->
     project("small")
     report = tmp_path / "report.json"
     assert run("validate", "C-LIMIT", "--output", f"json={report}").returncode == 0
-    (found,) = explain("C-LIMIT", report=report)
-    assert [result.outcome.value for _, result in found.last] == ["held"]
+    (explained,) = explain("C-LIMIT", report=report)
+    assert [result.outcome.value for _, result in explained.last] == ["held"]
     done = run("explain", "C-LIMIT", "--report", str(report))
     assert done.returncode == 0, done.stderr
     assert "  last result cpu: held, 100 valid examples, seed " in done.stdout
@@ -53,8 +53,8 @@ def test_recorded_proof_is_shown_until_its_code_changes(project: Project) -> Non
     run("validate", "--record", "--no-mutants", "--only", "H-SHARE")
     record = json.loads(next((folder / "evidence").glob("*.proofs.json")).read_text())
     result = record["results"][0]
-    (found,) = explain(result["falsifier"])
-    assert [(each.device, each.changed) for each in found.recorded] == [("proofs", ())]
+    (explained,) = explain(result["falsifier"])
+    assert [(record.device, record.changed) for record in explained.recorded] == [("proofs", ())]
     file = next(folder / name for name in result["files"] if name.endswith(".py"))
     file.write_text(file.read_text() + "\nadded = 1\n")
     done = run("explain", result["falsifier"])

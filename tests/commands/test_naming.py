@@ -15,10 +15,10 @@ from tests.support.projects import HEAD, Project
 
 @pytest.fixture
 def folder(project: Project) -> Path:
-    found = project("small")
+    copied = project("small")
     second = HEAD.replace("id: c", "id: second") + "subject: counting\nfalsifiers: []\n"
-    (found / "contracts/second.yaml").write_text(second)
-    return found
+    (copied / "contracts/second.yaml").write_text(second)
+    return copied
 
 
 def test_a_claim_is_its_file_with_this_claim_beside_patterns_and_paths(folder: Path) -> None:
@@ -26,10 +26,8 @@ def test_a_claim_is_its_file_with_this_claim_beside_patterns_and_paths(folder: P
     assert ([path.name for path in named.paths], named.claims) == (["counting.yaml"], ("C-LIMIT",))
     (contract,) = check(["C-LIMIT"])[0]
     assert [claim.id for claim in named.of(contract).claims] == ["C-LIMIT"]
-    assert [path.name for path in resolve_names(["*co*"], find_project(folder)).paths] == [
-        "counting.yaml",
-        "second.yaml",
-    ]
+    paths = resolve_names(["*co*"], find_project(folder)).paths
+    assert [path.name for path in paths] == ["counting.yaml", "second.yaml"]
     named = resolve_names(["contracts/second.yaml", "C-LIMIT"], find_project(folder))
     assert ([path.name for path in named.paths], named.claims) == (["second.yaml", "counting.yaml"], ("C-LIMIT",))
 
@@ -39,18 +37,18 @@ def test_malformed_contract_is_found_by_the_name_of_its_file(folder: Path) -> No
     assert [finding.code for finding in check(["broken"])[1]] == ["PV014"]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("countin", "no such file, folder, contract or claim: countin; did you mean 'counting'?"),
-        ("C-LIMITS", "no such file, folder, contract or claim: C-LIMITS; did you mean 'C-LIMIT'?"),
-        ("a/b", "no such file or folder: a/b; name a contract file or a folder of contracts"),
-    ],
-)
-def test_unknown_name_is_refused_with_a_similar_one(folder: Path, name: str, message: str) -> None:
+UNKNOWN = {
+    "countin": "no such file, folder, contract or claim: countin; did you mean 'counting'?",
+    "C-LIMITS": "no such file, folder, contract or claim: C-LIMITS; did you mean 'C-LIMIT'?",
+    "a/b": "no such file or folder: a/b; name a contract file or a folder of contracts",
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_unknown_name_is_refused_with_a_similar_one(folder: Path, name: str) -> None:
     with pytest.raises(UsageError) as refused:
         resolve_names([name], find_project(folder))
-    assert str(refused.value) == message
+    assert str(refused.value) == UNKNOWN[name]
 
 
 def test_request_runs_only_named_claims_that_only_selects_too(folder: Path) -> None:
@@ -63,7 +61,7 @@ def test_request_runs_only_named_claims_that_only_selects_too(folder: Path) -> N
         plan_validation(project, Request(paths=["C-LIMIT"], only=["X"]))
 
 
-def test_project_without_contracts_is_told_how_to_start(empty: Path) -> None:
+def test_project_without_contracts_gets_a_hint_to_pv_new(empty: Path) -> None:
     with pytest.raises(UsageError, match="write a first one with `pv new`"):
         check()
     with pytest.raises(UsageError, match=r"contract or claim: contracts; the project has no contracts, `pv new`"):
@@ -71,7 +69,7 @@ def test_project_without_contracts_is_told_how_to_start(empty: Path) -> None:
     assert pv.validate([empty]).exit_code == 2
 
 
-def test_nothing_matched_is_exit_2_and_says_what_to_do(project: Project) -> None:
+def test_names_that_match_nothing_exit_with_2_and_a_hint(project: Project) -> None:
     project("small")
     for report, note in (
         (pv.validate(only=["NO-SUCH"]), "no claim matches 'NO-SUCH' (`pv list` shows all ids)"),

@@ -30,8 +30,8 @@ def thirds(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         done = [shard(f"{index}/3") for index in (1, 2, 3)]
-    assert [each.returncode for each in done] == [0, 0, 0], done[0].stdout
-    return folder, [each.stdout.splitlines()[-1] for each in done]
+    assert [ended.returncode for ended in done] == [0, 0, 0], done[0].stdout
+    return folder, [ended.stdout.splitlines()[-1] for ended in done]
 
 
 @pytest.fixture
@@ -91,9 +91,10 @@ def test_a_shard_without_a_claim_passes_and_one_without_a_required_claim_too(pro
     folder = project("small")
     contract = folder / "contracts/counting.yaml"
     contract.write_text(contract.read_text() + "qa_gate: {id: G, name: n, require: {falsifiers: [C-WHOLE]}}\n")
-    parts = [f"{index}.json" for index in range(1, 6)]
-    assert [shard(f"{index}/5", "--no-mutants").returncode for index in range(1, 6)] == [0] * 5
-    assert not all(map(tried, parts))
+    chosen = ("--no-mutants", "--only", "C-LIMIT", "--only", "C-WHOLE")
+    assert [shard(f"{index}/3", *chosen).returncode for index in (1, 2, 3)] == [0, 0, 0]
+    parts = ("1.json", "2.json", "3.json")
+    assert sorted(len(tried(part)) for part in parts) == [0, 1, 1]
     whole = run("report", *parts, "--partial")
     assert whole.returncode == 0, whole.stdout
 
@@ -140,8 +141,8 @@ def test_a_text_that_is_no_shard_is_refused(text: str) -> None:
 def test_a_dry_run_lists_the_tasks_of_a_shard(small: list[str]) -> None:
     counts = []
     for words in (["--shard", "1/2"], ["--shard", "2/2"], []):
-        found = json.loads(run("validate", "--dry-run", "--format", "json", *words).stdout)
-        counts.append(sum(len(each["tasks"]) for each in found["contracts"]))
+        listed = json.loads(run("validate", "--dry-run", "--format", "json", *words).stdout)
+        counts.append(sum(len(text["tasks"]) for text in listed["contracts"]))
     assert counts[0] + counts[1] == counts[2] and all(counts)
 
 

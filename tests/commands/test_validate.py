@@ -31,26 +31,29 @@ def test_a_sound_project_passes_with_its_denominators(project: Project) -> None:
     assert log.count("2x2 on cpu") == 3, "once clean for both predicates, once for each mutant"
 
 
-def test_a_planted_fault_is_falsified_with_the_smallest_input_and_a_message_that_tells(project: Project) -> None:
-    folder = project("small")
-    edit(folder / "counting.py", "min(limit, whole)", "max(limit, whole)")
+def test_planted_faults_are_falsified_with_the_smallest_input_and_their_message(project: Project) -> None:
+    """A run that raises falsifies every claim that reads it."""
+    code = project("small") / "counting.py"
+    edit(code, "min(limit, whole)", "max(limit, whole)")
+    edit(code, "return [step for", "raise ValueError('no steps')\n    return [step for")
     report = pv.validate()
     assert report.exit_code == 1
-    found = result(report, "C-LIMIT")
-    assert found.outcome is Outcome.FALSIFIED
-    assert found.trial.counterexample.arguments in (
-        {"epochs": 1, "steps": 1, "limit": 2},
-        {"epochs": 1, "steps": 2, "limit": 1},
-        {"epochs": 2, "steps": 1, "limit": 1},
-    )
+    falsified = ("C-LIMIT", "C-RUN", "C-RUN-FIRST")
+    assert [outcomes(report)[claim] for claim in falsified] == [Outcome.FALSIFIED] * 3
+    arguments = result(report, "C-LIMIT").trial.counterexample.arguments
+    assert sorted(arguments.values()) == [1, 1, 2], "the smallest"
     text = pv.render(report)
-    assert "AssertionError: not the smaller of the two" in text
-    assert "contracts/counting.yaml:7:3" in text
-    assert "the limit is ignored, or compared the wrong way round" in text
-    assert "rerun     pv validate --only C-LIMIT\n" in text
+    for part in (
+        "AssertionError: not the smaller of the two",
+        "contracts/counting.yaml:7:3",
+        "the limit is ignored, or compared the wrong way round",
+        "rerun     pv validate --only C-LIMIT\n",
+        "ValueError: no steps",
+    ):
+        assert part in text
 
 
-def test_a_refused_file_does_not_keep_the_others_from_running(project: Project) -> None:
+def test_valid_contracts_run_beside_an_invalid_file(project: Project) -> None:
     folder = project("small")
     (folder / "contracts/broken.yaml").write_text("schema: pv/1\nmetadata: [1]\n")
     report = pv.validate()
@@ -59,7 +62,7 @@ def test_a_refused_file_does_not_keep_the_others_from_running(project: Project) 
     assert "contracts/broken.yaml:2:11 PV012 invalid value [1] for 'metadata': expected a mapping" in pv.render(report)
 
 
-def test_a_falsifier_that_cannot_be_imported_says_where(project: Project) -> None:
+def test_a_falsifier_that_cannot_be_imported_names_the_line(project: Project) -> None:
     folder = project("small")
     edit(folder / "falsifiers/falsify_counting.py", "import subprocess\n", "import subprocess\nimport notthere\n")
     text = pv.render(pv.validate(only=["C-LIMIT"]))
@@ -79,21 +82,13 @@ def test_another_subject_is_attacked_in_the_place_of_the_contracts_own(project: 
     assert pv.validate(subjects={"counting": "os:system"}).exit_code == 1, "no module outside the roots"
 
 
-def test_an_installed_copy_never_stands_in_for_the_tree(project: Project) -> None:
+def test_module_loaded_from_outside_the_project_is_an_error(project: Project) -> None:
     """`json` is loaded in every worker before the project's own `json.py` could be."""
     folder = project("small")
     (folder / "json.py").write_text((folder / "counting.py").read_text())
-    found = result(pv.validate(only=["C-LIMIT"], subjects={"counting": "json"}), "C-LIMIT")
-    assert found.outcome is Outcome.ERROR
-    assert "json was loaded from" in found.reason and str(folder / "json.py") in found.reason
-
-
-def test_a_run_that_raises_falsifies_what_reads_it(project: Project) -> None:
-    folder = project("small")
-    edit(folder / "counting.py", "return [step for", "raise ValueError('no steps')\n    return [step for")
-    report = pv.validate()
-    assert outcomes(report)["C-RUN"] is outcomes(report)["C-RUN-FIRST"] is Outcome.FALSIFIED
-    assert "ValueError: no steps" in pv.render(report)
+    claim = result(pv.validate(only=["C-LIMIT"], subjects={"counting": "json"}), "C-LIMIT")
+    assert claim.outcome is Outcome.ERROR
+    assert "json was loaded from" in claim.reason and str(folder / "json.py") in claim.reason
 
 
 def test_falsifiers_of_other_subjects_read_executions_of_their_own(project: Project) -> None:
@@ -103,15 +98,13 @@ def test_falsifiers_of_other_subjects_read_executions_of_their_own(project: Proj
     (folder / "losing.py").write_text(text.replace("range(1, total(epochs, steps) + 1)", "range(total(epochs, steps))"))
     edit(folder / "contracts/counting.yaml", "  run: whole\n  kills", "  run: whole\n  subject: losing\n  kills")
     report = pv.validate()
-    found = result(report, "C-RUN-FIRST")
-    assert (found.outcome, outcomes(report)["C-RUN"]) == (Outcome.FALSIFIED, Outcome.HELD)
-    assert {name.partition(":")[0] for name in found.trial.reached} == {"losing"}
+    claim = result(report, "C-RUN-FIRST")
+    assert (claim.outcome, outcomes(report)["C-RUN"]) == (Outcome.FALSIFIED, Outcome.HELD)
+    assert {name.partition(":")[0] for name in claim.trial.reached} == {"losing"}
     assert [trace.run for trace in report.contracts[0].runs] == ["whole", "whole of losing"]
 
 
 H200 = DeviceInfo(name="NVIDIA H200", torch="2.11.0")
-
-
 quick = partial(pv.validate, mutants=False)
 
 
@@ -173,21 +166,9 @@ def test_a_refutation_recorded_elsewhere_fails_here_too(project: Project) -> Non
     assert result(report, "C-WHOLE", "cuda").outcome is Outcome.FALSIFIED
 
 
-OTHER = """schema: pv/1
-metadata: {id: other, version: 1.0.0, description: Nothing for a GPU, references: [arithmetic]}
-subject: counting
-falsifiers:
-- id: O-LIMIT
-  rule: a limit takes effect where it is smaller
-  prediction: the smaller of limit and whole
-  if_fails: the limit is ignored
-  test: falsifiers/falsify_counting.py::falsify_limit
-"""
-
-
 def test_contracts_without_claims_for_the_requested_device_are_left_out_with_a_note(project: Project) -> None:
     folder = project("small")
-    (folder / "contracts/other.yaml").write_text(OTHER)
+    (folder / "other.yaml").rename(folder / "contracts/other.yaml")
     report = quick(devices=["cuda"], probe=probe)
     assert [verdict.contract.id for verdict in report.contracts] == ["counting"]
     assert report.exit_code == 0
@@ -229,7 +210,5 @@ def test_only_claims_for_cuda_see_gpus(project: Project, monkeypatch: pytest.Mon
     edit(project("small") / "falsifiers/falsify_counting.py", 'assert device in ("cpu", "cuda")', seen)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     report = quick(devices=["cpu", "cuda"], probe=probe, only=["C-WHOLE"])
-    assert [(r.device, r.outcome) for r in report.contracts[0].results] == [
-        ("cpu", Outcome.HELD),
-        ("cuda", Outcome.HELD),
-    ]
+    results = {result.device: result.outcome for result in report.contracts[0].results}
+    assert results == {"cpu": Outcome.HELD, "cuda": Outcome.HELD}

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,15 +35,15 @@ def test_a_counterexample_replays_by_blob_and_by_arguments_until_it_is_mended_or
     start = "def falsify_whole(subject, device, epochs, steps):\n"
     edit(test, start, f"{start}    assume(epochs < 4)\n")
     edit(test, "from hypothesis import given", "from hypothesis import assume, given")
-    found = result(pv.validate(only=["C-WHOLE"], replay=blob), "C-WHOLE")
-    assert (found.outcome, "the test rejects the example to replay" in found.reason) == (Outcome.VACUOUS, True)
+    rejected = result(pv.validate(only=["C-WHOLE"], replay=blob), "C-WHOLE")
+    assert (rejected.outcome, "the test rejects the example to replay" in rejected.reason) == (Outcome.VACUOUS, True)
 
 
 def holds_now(claim: str, replay: str) -> None:
     report = pv.validate(only=[claim], replay=replay)
-    found = result(report, claim)
+    replayed = result(report, claim)
     says = "the replayed example holds now; no other was tried"
-    assert (report.exit_code, found.outcome, found.reason) == (0, Outcome.HELD, says)
+    assert (report.exit_code, replayed.outcome, replayed.reason) == (0, Outcome.HELD, says)
     for name in ("text", "json", "markdown", "junit"):  # the others show failures, or words split by markup
         assert says in pv.render(report, name, verbose=True)
 
@@ -57,7 +56,7 @@ def test_seeds_repeat_and_differ(project: Project) -> None:
     assert seeds[0].seed == seeds[1].seed != seeds[2].seed
 
 
-def test_the_command_to_repeat_carries_what_was_asked_for(project: Project) -> None:
+def test_command_to_repeat_has_the_options_of_the_request(project: Project) -> None:
     folder = project("small")
     (folder / "theirs.py").write_text("def total(epochs, steps, limit=None):\n    return epochs * steps\n")
     report = pv.validate(["contracts"], only=["C-LIMIT"], subjects={"counting": "theirs"}, seed=7, examples=50)
@@ -68,7 +67,7 @@ def test_the_command_to_repeat_carries_what_was_asked_for(project: Project) -> N
     assert f"replay    {command} --replay " in text
 
 
-def test_only_what_draws_examples_can_be_replayed(project: Project) -> None:
+def test_only_claims_that_draw_examples_can_be_replayed(project: Project) -> None:
     project("small")
     with pytest.raises(UsageError, match="C-RUN-FIRST reads the run 'whole': it draws no examples"):
         pv.validate(only=["C-RUN-FIRST"], replay="{}")
@@ -82,25 +81,22 @@ def test_only_what_draws_examples_can_be_replayed(project: Project) -> None:
 def test_an_equations_counterexample_is_printed_to_be_replayed_until_it_is_mended(project: Project) -> None:
     folder = project("kernels")
     edit(folder / "kernels.py", "return F.softmax(x, -1)", "return F.softmax(x, -1) * 1.5")
-    found = pv.validate(only=["K-SOFTMAX"])
-    (line,) = (line for line in pv.render(found).splitlines() if line.startswith("  replay    "))
+    report = pv.validate(only=["K-SOFTMAX"])
+    (line,) = (line for line in pv.render(report).splitlines() if line.startswith("  replay    "))
     _, replay = shlex.split(line.partition("--only ")[2].partition(" ")[2])
     edit(folder / "kernels.py", " * 1.5", "")
     holds_now("K-SOFTMAX", replay)
 
 
-@pytest.mark.parametrize(
-    ("replay", "says"),
-    [
-        ("{}", "is not an example of the equation softmax_rows: missing x"),
-        ('{"x": [1.0]}', "x has the shape [1], its axes are ["),
-        ("6.0:AAE=", "invalid example for K-SOFTMAX: expected the arguments"),
-    ],
-)
-def test_an_example_of_an_equation_names_its_variables(project: Project, replay: str, says: str) -> None:
+def test_an_example_of_an_equation_names_its_variables(project: Project) -> None:
     project("kernels")
-    with pytest.raises(UsageError, match=re.escape(says)):
-        pv.validate(only=["K-SOFTMAX"], replay=replay)
+    for replay, says in {
+        "{}": "is not an example of the equation softmax_rows: missing x",
+        '{"x": [1.0]}': "x has the shape [1], its axes are [",
+        "6.0:AAE=": "invalid example for K-SOFTMAX: expected the arguments",
+    }.items():
+        with pytest.raises(UsageError, match=re.escape(says)):
+            pv.validate(only=["K-SOFTMAX"], replay=replay)
 
 
 TOP_K = f"""{HEAD}subject: top
@@ -116,27 +112,21 @@ def test_an_example_names_sizes_that_no_array_has(empty: Path) -> None:
         pv.validate(only=["TOP-K"], replay='{"x": [1, 2, 3, 4]}')
 
 
-SHORT = Trial(
-    falsifier="F-1",
-    device="cpu",
-    status=TrialStatus.REFUTED,
-    counterexample=Counterexample(arguments={"n": 1}, exact=True, error="no"),
-)
-LONG = replace(SHORT, counterexample=Counterexample(arguments={"n": [1] * 200}, exact=True, error="no"))
-
-
-def file_of(trial: Trial, project: Path) -> str:
+def file_of(number: object, project: Path) -> str:
+    """Return the file that a counterexample with this argument is written to."""
+    seen = Counterexample(arguments={"n": number}, exact=True, error="no")
+    trial = Trial(falsifier="F-1", device="cpu", status=TrialStatus.REFUTED, counterexample=seen)
     evidence = write_replays(find_project(project), Evidence(trials={("F-1", "cpu"): trial}))
     return evidence.trials["F-1", "cpu"].counterexample.file
 
 
 def test_only_a_long_example_is_written_and_can_be_read_again(empty: Path) -> None:
-    assert file_of(SHORT, empty) == ""
+    assert file_of(1, empty) == ""
     assert list(empty.iterdir()) == []
     (empty / ".pv_cache").write_text("not a folder")
-    assert file_of(LONG, empty) == "", "a folder that cannot be written costs only the file"
+    assert file_of([1] * 200, empty) == "", "a folder that cannot be written costs only the file"
     (empty / ".pv_cache").unlink()
-    assert file_of(LONG, empty) == ".pv_cache/replay/F-1-cpu.json"
+    assert file_of([1] * 200, empty) == ".pv_cache/replay/F-1-cpu.json"
     assert json.loads(read("@.pv_cache/replay/F-1-cpu.json")) == {"n": [1] * 200}
     assert read("{}") == "{}"
     with pytest.raises(UsageError, match=r"cannot read the example .*missing\.json: No such file or directory"):

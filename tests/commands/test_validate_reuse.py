@@ -8,8 +8,7 @@ import pytest
 
 import pv
 from pv.errors import UsageError
-from pv.execution.consumers import Journal
-from pv.execution.executor import Executor
+from pv.execution.consumers import Progress
 from pv.results.outcome import Outcome
 from pv.results.verdict import Report
 from tests.commands.small import edit, outcomes, result, run
@@ -20,25 +19,28 @@ REMEMBERED = "nothing has changed since the validation of"
 ONLY = ("validate", "--only", "C-WHOLE")
 
 
+class Validation:
+    """Validates with earlier results; `tried` has the labels of what ran in the last validation, in order."""
+
+    def __init__(self) -> None:
+        self.tried: list[str] = []
+
+    def __call__(self, **options: Any) -> Report:
+        self.tried = []
+        return pv.validate(**{"reuse": True, "jobs": 2, "on_progress": self.note, **options})
+
+    def note(self, progress: Progress) -> None:
+        self.tried += [label for label in progress.running if label not in self.tried]
+
+
 @pytest.fixture
-def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the attempts that workers begin from now on, as text."""
-    labels: list[str] = []
-    begin = Executor._begin
-
-    def noted(self: Any, task: Any) -> None:
-        labels.append(str(task.key))
-        begin(self, task)
-
-    monkeypatch.setattr(Executor, "_begin", noted)
-    return labels
+def validate() -> Validation:
+    return Validation()
 
 
-def validate(**options: Any) -> Report:
-    return pv.validate(reuse=True, jobs=2, **options)
-
-
-def test_note_says_what_differs_in_another_environment(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_note_names_the_difference_of_the_environment(
+    project: Project, validate: Validation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project("small")
     validate(only=["C-WHOLE"], mutants=False)
     monkeypatch.setenv("NUMBER_OF_THE_BUILD", "2")
@@ -58,77 +60,66 @@ def test_results_are_reused_of_a_validation_that_began_in_another_folder(project
     assert "results reused from earlier validations: 5\n" in python(*command, cwd=elsewhere).stdout
 
 
-def test_failure_is_never_reused(project: Project, tried: list[str]) -> None:
+def test_failure_is_never_reused(project: Project, validate: Validation) -> None:
     folder = project("small")
     edit(folder / "counting.py", "epochs * steps", "epochs + steps")
     validate(only=["C-WHOLE"])
-    tried.clear()
     again = validate(only=["C-WHOLE"])
-    assert "C-WHOLE" in tried and result(again, "C-WHOLE").outcome is Outcome.FALSIFIED
+    assert "C-WHOLE" in validate.tried and result(again, "C-WHOLE").outcome is Outcome.FALSIFIED
     for _ in range(2):
         done = run(*ONLY)
         assert done.returncode == 1 and REMEMBERED not in done.stdout
 
 
-def test_renamed_mutant_and_lower_limit_are_seen(project: Project, tried: list[str]) -> None:
+def test_renamed_mutant_and_lower_limit_are_seen(project: Project, validate: Validation) -> None:
     folder = project("small")
     validate(only=["C-WHOLE"])
     contract = folder / "contracts/counting.yaml"
     contract.write_text(contract.read_text().replace("epoch-lost", "one-epoch-lost"))
-    tried.clear()
     report = validate(only=["C-WHOLE"])
-    assert tried == [] and result(report, "C-WHOLE").outcome is Outcome.HELD
+    assert validate.tried == [] and result(report, "C-WHOLE").outcome is Outcome.HELD
     assert report.notes == ("results reused from earlier validations: 2",)
-    assert [each.mutant for each in result(report, "C-WHOLE").mutants] == ["one-epoch-lost"]
+    assert [mutant.mutant for mutant in result(report, "C-WHOLE").mutants] == ["one-epoch-lost"]
     edit(contract, "  prediction: epochs times steps\n", "  prediction: epochs times steps\n  limit: 7\n")
     validate(only=["C-WHOLE"])
-    assert "C-WHOLE" in tried
+    assert "C-WHOLE" in validate.tried
 
 
-def test_nothing_is_stored_of_code_that_is_being_edited(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = project("small")
-
-    def edited(self: Any, finished: Any, since: int) -> None:
-        (folder / "counting.py").write_text("def (")
-        store(self, finished, since)
-
-    store = Journal._store
-    sound = (folder / "counting.py").read_text()
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "_store", edited)
-        report = validate(only=["C-LIMIT"], mutants=False)
-    assert result(report, "C-LIMIT").trial is not None
-    (folder / "counting.py").write_text(sound)
-    assert validate(only=["C-LIMIT"], mutants=False).notes == ()
+def test_nothing_is_stored_of_code_that_is_edited_while_it_is_tried(project: Project, validate: Validation) -> None:
+    code = project("small") / "counting.py"
+    sound = code.read_text()
+    options: Any = {"only": ["C-LIMIT"], "mutants": False}
+    edited = sound.replace("epochs * steps", "steps * epochs")
+    assert validate(**options, on_progress=lambda _: code.write_text(edited)).exit_code == 0
+    code.write_text(sound)
+    assert validate(**options).notes == ()
 
 
-def test_invalid_requests_leave_no_cache(project: Project) -> None:
+def test_invalid_requests_leave_no_cache(project: Project, validate: Validation) -> None:
     folder = project("small")
     with pytest.raises(UsageError):
         validate(subjects={"counting": "no such module"})
     assert not (folder / ".pv_cache").exists()
 
 
-def test_other_options_of_a_task_are_another_task(project: Project, tried: list[str]) -> None:
+def test_other_options_of_a_task_are_another_task(project: Project, validate: Validation) -> None:
     project("small")
     validate(only=["C-WHOLE"], mutants=False)
     for options in ({"seed": 1}, {"examples": 3}):
-        tried.clear()
         validate(only=["C-WHOLE"], mutants=False, **options)
-        assert "C-WHOLE" in tried
+        assert "C-WHOLE" in validate.tried
 
 
-def test_fail_fast_tries_the_shortest_claim_of_a_changed_function_first(project: Project, tried: list[str]) -> None:
+def test_fail_fast_tries_the_shortest_claim_of_a_changed_function_first(project: Project, validate: Validation) -> None:
     folder = project("small")
     validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"], mutants=False)
-    tried.clear()
     edit(folder / "counting.py", "min(limit, whole)", "min(whole, limit)")
     validate(mutants=False, fail_fast=True)
-    assert tried.index("C-COMMAND") == 3  # it was never measured
-    assert {*tried[:3]} == {"C-LIMIT", "C-WHOLE", "run whole"}
+    assert validate.tried.index("C-COMMAND") == 3  # it was never measured
+    assert {*validate.tried[:3]} == {"C-LIMIT", "C-WHOLE", "run whole"}
 
 
-def test_fail_fast_tries_first_what_failed_last(project: Project, tried: list[str]) -> None:
+def test_fail_fast_tries_the_last_failure_first(project: Project, validate: Validation) -> None:
     folder = project("small")
     validate(mutants=False)
     test = folder / "falsifiers/falsify_counting.py"
@@ -137,30 +128,28 @@ def test_fail_fast_tries_first_what_failed_last(project: Project, tried: list[st
     assert validate(mutants=False).exit_code == 1
     edit(test, wrong, right)
     edit(folder / "counting.py", "min(limit, whole)", "min(whole, limit)")
-    tried.clear()
     assert validate(mutants=False, fail_fast=True).exit_code == 0
-    assert tried[0] == "run whole"
+    assert validate.tried[0] == "run whole"
 
 
-def test_after_the_first_failure_results_on_mutants_are_still_reported(project: Project, tried: list[str]) -> None:
+def test_after_the_first_failure_results_on_mutants_are_still_reported(project: Project, validate: Validation) -> None:
     folder = project("small")
     assert validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"]).exit_code == 0
     edit(folder / "counting.py", "return [step for", "return [step + 1 for")
-    tried.clear()
     report = validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"], fail_fast=True)
-    found = outcomes(report)
-    assert (found["C-LIMIT"], found["C-WHOLE"], found["C-RUN-FIRST"]) == (Outcome.HELD, Outcome.HELD, Outcome.FALSIFIED)
-    assert tried[0] == "run whole" and not any(label.startswith(("C-LIMIT", "C-WHOLE")) for label in tried)
+    ends = outcomes(report)
+    assert (ends["C-LIMIT"], ends["C-WHOLE"], ends["C-RUN-FIRST"]) == (Outcome.HELD, Outcome.HELD, Outcome.FALSIFIED)
+    assert validate.tried[0] == "run whole"
+    assert not any(label.startswith(("C-LIMIT", "C-WHOLE")) for label in validate.tried)
 
 
-def test_report_is_the_same_but_for_its_note(project: Project, tried: list[str]) -> None:
+def test_report_is_the_same_but_for_its_note(project: Project) -> None:
     folder = project("small")
     first, second = (run(*ONLY, "-v", "--output", f"json={name}.json") for name in ("a", "b"))
     third = run(*ONLY, "-v")  # the reports above are new files
     assert (first.returncode, second.returncode, third.returncode) == (0, 0, 0)
-    tried.clear()
     last = run(*ONLY, "-v")
-    assert tried == [] and REMEMBERED in last.stdout
+    assert REMEMBERED in last.stdout
     lines = [line for line in first.stdout.splitlines() if " s on cpu" not in line]
     assert [line for line in last.stdout.splitlines() if line in lines] == lines
     assert json.loads((folder / "a.json").read_text())["contracts"]
@@ -198,7 +187,7 @@ ORDERING = """def order():
 """
 
 
-def test_what_another_worker_ran_for_a_claim_of_a_suite_counts(project: Project, tried: list[str]) -> None:
+def test_files_read_by_shared_runs_of_a_suite_are_dependencies(project: Project, validate: Validation) -> None:
     folder = project("trainers")
     (folder / "sharing.py").write_text(SHARING)
     (folder / "ordering.py").write_text(ORDERING)
@@ -207,9 +196,8 @@ def test_what_another_worker_ran_for_a_claim_of_a_suite_counts(project: Project,
     claims = {f"my-loop.{each}" for each in ("TL-DATA-003", "TL-CLIP-001", "TL-PAD-001")}
 
     def tried_again() -> set[str]:
-        tried.clear()
         assert set(outcomes(validate(only=[*claims])).values()) == {Outcome.HELD}
-        return claims.intersection(tried)
+        return claims.intersection(validate.tried)
 
     assert tried_again() == claims
     assert tried_again() == set()

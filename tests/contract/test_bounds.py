@@ -16,7 +16,7 @@ from pv.contract.bounds import Bound, bound, box
         ("list of bool, at most 1", [[], [False], [True]]),
     ],
 )
-def test_values_come_nearest_to_zero_first_and_as_many_as_the_size_says(text: str, values: list[object]) -> None:
+def test_values_of_a_bound_start_nearest_to_zero_and_match_its_size(text: str, values: list[object]) -> None:
     assert list(bound(text).values()) == values
     assert bound(text).size == len(values)
     assert all(bound(text).contains(value) for value in values)
@@ -28,7 +28,7 @@ def test_a_bound_admits_nothing_of_another_type_or_size(value: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0..", "0...9", "int 0..9x", "list of 0..9", "0..9, at most 3"])
-def test_what_is_no_bound_is_refused(text: str) -> None:
+def test_invalid_bound_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="invalid bound"):
         bound(text)
 

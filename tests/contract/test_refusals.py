@@ -69,7 +69,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_what_is_no_sound_contract_is_refused_at_its_place(name: str, write: Write) -> None:
+def test_invalid_contract_is_refused_with_its_position(name: str, write: Write) -> None:
     content, says = TEXTS[name]
     assert refusals(write(content)) == [says]
 
@@ -121,7 +121,7 @@ def test_every_file_of_a_folder_is_judged_by_itself(tmp_path: Path, write: Write
     assert ended.stdout.splitlines()[-1].startswith("1 contract: 2 invalid files, ")
 
 
-def test_what_cannot_be_read_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_unreadable_file_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "contract.yaml"
     assert refusals(path) == ["1:1 PV001 cannot read the file: No such file or directory"]
     os.mkfifo(path)

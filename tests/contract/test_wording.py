@@ -5,12 +5,12 @@ import pytest
 from pv.contract.wording import MAX_NAMED, MAX_NAMES, cut, did_you_mean, listed
 
 
-def test_six_names_are_listed_by_default_and_the_others_counted() -> None:
+def test_six_names_are_listed_and_the_remaining_ones_counted() -> None:
     assert listed(range(MAX_NAMES)) == "0, 1, 2, 3, 4, 5"
     assert listed(range(MAX_NAMES + 1)) == "0, 1, 2, 3, 4, 5 and 1 more"
 
 
-def test_long_lists_of_known_names_end_with_the_number_of_the_others() -> None:
+def test_long_lists_of_names_end_with_the_number_of_the_remaining_ones() -> None:
     names = [f"name-{number:02}" for number in range(MAX_NAMED + 2)]
     assert did_you_mean("other", names).endswith(", name-23 and 2 more")
     assert did_you_mean("nam-07", names) == "did you mean 'name-07'?"

@@ -39,7 +39,7 @@ def through_json(value: Any) -> tuple[Any, bool]:
         max_leaves=8,
     )
 )
-def test_what_says_that_it_is_exact_comes_back(value: Any) -> None:
+def test_exactly_encoded_values_are_decoded_unchanged(value: Any) -> None:
     written, exact = through_json(value)
     if exact:
         assert repr(decode(written)) == repr(value), "of another type or value"
@@ -62,9 +62,9 @@ def edges(dtype: torch.dtype) -> torch.Tensor:
 def test_a_tensor_of_edges_comes_back_bit_for_bit(dtype: torch.dtype) -> None:
     tensor = edges(dtype)
     written, exact = through_json(tensor)
-    found = decode(written)
-    assert exact and (found.dtype, found.shape) == (tensor.dtype, tensor.shape)
-    assert repr(found.tolist()) == repr(tensor.tolist())
+    decoded = decode(written)
+    assert exact and (decoded.dtype, decoded.shape) == (tensor.dtype, tensor.shape)
+    assert repr(decoded.tolist()) == repr(tensor.tolist())
 
 
 class RaisingRepr:
@@ -100,7 +100,7 @@ def cyclic() -> list[Any]:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_cannot_be_rebuilt_is_written_and_says_so(value: Any) -> None:
+def test_values_that_cannot_be_rebuilt_are_encoded_as_not_exact(value: Any) -> None:
     written, exact = through_json(value)
     assert not exact
     assert len(json.dumps(written)) < 40_000
@@ -114,7 +114,7 @@ def test_what_cannot_be_rebuilt_is_written_and_says_so(value: Any) -> None:
         (encode(torch.zeros(MAX_ELEMENTS + 1))[0], "the tensor was too large to be written"),
     ],
 )
-def test_what_was_not_exact_is_not_rebuilt(value: Any, says: str) -> None:
+def test_values_that_are_not_exact_are_not_decoded(value: Any, says: str) -> None:
     with pytest.raises(ValueError, match=f"^{says}$"):
         decode(value)
 

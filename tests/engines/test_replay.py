@@ -14,13 +14,13 @@ from tests.support.projects import Project
 def test_a_point_is_replayed_and_is_no_proof(project: Project) -> None:
     folder = project("proofs")
     point = '{"total": 3, "parts": 2}'
-    found = result(pv.validate(only=["H-SHARE"], replay=point), "H-SHARE")
+    claim = result(pv.validate(only=["H-SHARE"], replay=point), "H-SHARE")
     says = "the replayed example holds now; no other was tried"
-    assert (found.outcome, found.reason) == (Outcome.HELD, says)  # not proved
+    assert (claim.outcome, claim.reason) == (Outcome.HELD, says)  # not proved
     edit(folder / "counting.py", "total // parts", "total // (parts - 2)")
     report = pv.validate(only=["H-SHARE"], replay=point)
-    found = result(report, "H-SHARE")
-    assert (found.outcome, found.reason) == (Outcome.FALSIFIED, "the subject raised on a valid input")
+    claim = result(report, "H-SHARE")
+    assert (claim.outcome, claim.reason) == (Outcome.FALSIFIED, "the subject raised on a valid input")
     assert """--replay '{"total": 3, "parts": 2}' --only H-SHARE\n""" in pv.render(report)
     deep = '{"total": ' + "[" * 5000 + "]" * 5000 + "}"
     for odd in (deep, '{"total": {"$int": "x"}, "parts": 1}', '{"total": {"$data": 1}, "parts": 1}'):
@@ -34,28 +34,27 @@ def test_a_point_is_replayed_and_is_no_proof(project: Project) -> None:
 BOX = "is not a point of the box of H-SHARE (total 0..50; parts -3..9, where parts > 0)"
 
 
-@pytest.mark.parametrize(
-    ("point", "says"),
-    [
-        ('{"total": 3}', "missing parts"),
-        ('{"total": 3, "parts": 10}', "parts is 10, and its bound is int -3..9"),
-        ('{"total": 3, "part": 2}', "missing parts; unknown bound 'part' (did you mean 'parts'?)"),
-        ('{"total": 3, "parts": 0}', "parts > 0 does not hold there"),
-    ],
-)
-def test_what_is_no_point_is_refused_with_each_name_that_is_wrong(project: Project, point: str, says: str) -> None:
+POINTS = {
+    '{"total": 3}': "missing parts",
+    '{"total": 3, "parts": 10}': "parts is 10, and its bound is int -3..9",
+    '{"total": 3, "part": 2}': "missing parts; unknown bound 'part' (did you mean 'parts'?)",
+    '{"total": 3, "parts": 0}': "parts > 0 does not hold there",
+}
+
+
+def test_invalid_point_is_refused_with_every_wrong_name(project: Project) -> None:
     project("proofs")
-    done = run("validate", "--only", "H-SHARE", "--replay", point)
-    assert done.returncode == 3
-    assert f"{point} {BOX}: {says}" in done.stderr
+    for point, says in POINTS.items():
+        done = run("validate", "--only", "H-SHARE", "--replay", point)
+        assert (done.returncode, f"{point} {BOX}: {says}" in done.stderr) == (3, True), done.stderr
 
 
-def test_the_replay_that_is_printed_is_taken_for_numbers_beyond_what_json_readers_keep(project: Project) -> None:
+def test_printed_replay_keeps_integers_beyond_the_range_of_json(project: Project) -> None:
     folder = project("proofs")
     edit(folder / "contracts/proofs.yaml", "{total: 0..50, ", "{total: 9007199254740990..999999999999999999, ")
     edit(folder / "counting.py", "total // parts", "total // parts + (total > 9007199254740992)")
-    found = result(pv.validate(only=["H-SHARE"]), "H-SHARE")
-    assert found.outcome is Outcome.FALSIFIED
-    printed = json.dumps(dict(found.trial.counterexample.arguments))
+    claim = result(pv.validate(only=["H-SHARE"]), "H-SHARE")
+    assert claim.outcome is Outcome.FALSIFIED
+    printed = json.dumps(dict(claim.trial.counterexample.arguments))
     assert "$int" in printed
     assert result(pv.validate(only=["H-SHARE"], replay=printed), "H-SHARE").outcome is Outcome.FALSIFIED

@@ -23,10 +23,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("claim", ["DRAWN", "SYMBOLIC"])
-def test_a_counterexample_is_what_was_given_and_replays(report: Report, claim: str) -> None:
-    found = result(report, claim)
-    assert found.outcome is Outcome.FALSIFIED, found.reason
-    assert found.trial.counterexample.arguments == {"values": [0, 0, 0]}
+def test_counterexample_has_the_arguments_before_the_call_and_replays(report: Report, claim: str) -> None:
+    drawn = result(report, claim)
+    assert drawn.outcome is Outcome.FALSIFIED, drawn.reason
+    assert drawn.trial.counterexample.arguments == {"values": [0, 0, 0]}
     (line,) = (line for line in pv.render(report).splitlines() if f"--only {claim} --replay" in line)
     again = pv.validate(only=[claim], replay=shlex.split(line)[-1])
     assert result(again, claim).outcome is Outcome.FALSIFIED
@@ -43,10 +43,10 @@ def test_a_counterexample_is_what_was_given_and_replays(report: Report, claim: s
     ],
 )
 def test_arguments_of_calls_that_never_return_are_shown(report: Report, claim: str, arguments: dict[str, Any]) -> None:
-    found = result(report, claim)
-    assert found.outcome is (Outcome.UNDECIDED if claim == "HANG-PROOF" else Outcome.ERROR)
-    assert found.trial.counterexample is None
-    assert (found.trial.current_arguments.arguments, found.trial.current_arguments.exact) == (arguments, True)
+    stuck = result(report, claim)
+    assert stuck.outcome is (Outcome.UNDECIDED if claim == "HANG-PROOF" else Outcome.ERROR)
+    assert stuck.trial.counterexample is None
+    assert (stuck.trial.current_arguments.arguments, stuck.trial.current_arguments.exact) == (arguments, True)
     shown = pv.render(report).partition(f" {claim} on cpu ")[2].partition("\n\n")[0]
     assert f"  under way {next(iter(arguments))} = " in shown
     assert ("--replay" in shown) == (claim != "DIE-RUN")

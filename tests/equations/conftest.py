@@ -40,8 +40,8 @@ def problem_of(domain: dict[str, str]) -> Callable[..., InvalidEquation]:
     """Returns the only problem of an equation, given by its keys."""
 
     def problem(**keys: Any) -> InvalidEquation:
-        _, (found,) = parse_equations({"e": {"domain": domain, **keys}})
-        return found
+        _, (refused,) = parse_equations({"e": {"domain": domain, **keys}})
+        return refused
 
     return problem
 
@@ -72,7 +72,7 @@ def tried() -> Callable[..., dict[str, Any]]:
 
     def attack_(equations: Any, name: str, code: Any, *, device: str = "cpu", **how: Any) -> Any:
         subject = SimpleNamespace(**code) if isinstance(code, dict) else code
-        settings = Settings(**{"examples": 100, "seed": 0, **how})
+        settings = Settings(**{"examples": 40, "seed": 0, **how})
         record = attack(equations, name, subject, device, settings, Foreign(), Deaf())
         record["inputs"] = {key: torch.as_tensor(decode(value)) for key, value in record.get("arguments", {}).items()}
         return record

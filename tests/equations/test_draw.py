@@ -45,7 +45,9 @@ def test_every_value_is_inside_its_domain_and_representable(dtype) -> None:
 
 def test_equal_seeds_give_equal_examples_and_others_do_not() -> None:
     def values(seed):
-        return [{name: array.tolist() for name, array in each.arrays.items()} for each in drawn(seed=seed, count=20)]
+        return [
+            {name: array.tolist() for name, array in example.arrays.items()} for example in drawn(seed=seed, count=20)
+        ]
 
     assert values(1) == values(1)
     assert values(1) != values(2)
@@ -53,13 +55,13 @@ def test_equal_seeds_give_equal_examples_and_others_do_not() -> None:
 
 def test_typical_inputs_of_faults_occur() -> None:
     examples = drawn(count=500)
-    assert any((each.arrays["p"] == 0).any() for each in examples), "an outcome without mass"
-    assert any((each.arrays["y"] == -100).all() for each in examples), "no index at all"
-    assert any((each.arrays["y"] >= 0).all() for each in examples), "every index"
-    assert any(each.arrays["s"].unique().numel() == 1 < each.arrays["s"].numel() for each in examples), "a tie"
-    assert any(each.arrays["s"].abs().max() == 50 for each in examples), "an end of the range"
-    assert any(each.sizes["N"] == 1 for each in examples), "the smallest size"
-    ends = {float(each.arrays["tau"]) for each in examples}
+    assert any((example.arrays["p"] == 0).any() for example in examples), "an outcome without mass"
+    assert any((example.arrays["y"] == -100).all() for example in examples), "no index at all"
+    assert any((example.arrays["y"] >= 0).all() for example in examples), "every index"
+    assert any(example.arrays["s"].unique().numel() == 1 < example.arrays["s"].numel() for example in examples), "a tie"
+    assert any(example.arrays["s"].abs().max() == 50 for example in examples), "an end of the range"
+    assert any(example.sizes["N"] == 1 for example in examples), "the smallest size"
+    ends = {float(example.arrays["tau"]) for example in examples}
     assert {0.25, 20.0, 1.0} <= ends
 
 
@@ -75,7 +77,7 @@ def lists(example):
     return {name: array.tolist() for name, array in example.arrays.items()}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_unrelated_values_become_zero_and_axes_minimal(seed) -> None:
     domain = {"a": "real[N,V]", "b": "real 0.5..3", "y": "index of V [N]", "m": "mask[N]"}
     smallest, _ = shrunk(domain, lambda example: True, seed)
@@ -83,7 +85,7 @@ def test_unrelated_values_become_zero_and_axes_minimal(seed) -> None:
     assert smallest.sizes == {"N": 1, "V": 2}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_one_needed_element_is_kept(seed) -> None:
     smallest, _ = shrunk({"a": "real[N]"}, lambda example: bool((example.arrays["a"] > 4.5).any()), seed)
     assert lists(smallest) == {"a": [5.0]}

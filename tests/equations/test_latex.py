@@ -77,6 +77,6 @@ def test_mutants_of_a_small_equation_are_complete(expression) -> None:
     domain = {"a": "real 1..2", "b": "real 1..2", "x": "real[N]"}
     every = found({"e": {"domain": domain, "expression": expression}}, "e")
     lines = [[(line.name, ast.unparse(line.value)) for line in m.callees["e"].formula.lines] for m in every]
-    shown = {"\n".join(f"{name} = {value}" if name else value for name, value in each) for each in lines}
+    shown = {"\n".join(f"{name} = {value}" if name else value for name, value in pairs) for pairs in lines}
     assert shown == set(COMPLETE[expression])
     assert len(every) == len(COMPLETE[expression])

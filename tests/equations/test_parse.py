@@ -35,7 +35,7 @@ SQUARE = {
 SLOPE = {"derivative_of": {"equation": "square", "with_respect_to": "x"}, "result": "real[N]", "expression": "2 * x"}
 
 
-def test_derivative_inherits_what_it_does_not_declare_itself() -> None:
+def test_derivative_inherits_undeclared_keys() -> None:
     definitions, problems = parse_equations({"square": SQUARE, "slope": SLOPE})
     assert problems == []
     slope = definitions["slope"]

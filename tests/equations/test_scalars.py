@@ -39,8 +39,8 @@ def apart(name: str, one: float, other: float) -> bool:
 
 @pytest.mark.parametrize("name", [*ROUNDED, *EXACT])
 def test_function_agrees_with_pytorch_everywhere(bare, with_torch, name: str) -> None:
-    found = zip(scalar_cases.points(name), bare["functions"][name], with_torch[name], strict=True)
-    assert [each for each in found if apart(name, *each[1:])] == []
+    rows = zip(scalar_cases.points(name), bare["functions"][name], with_torch[name], strict=True)
+    assert [text for text in rows if apart(name, *text[1:])] == []
 
 
 @pytest.mark.parametrize("name", scalar_cases.TRIALS)

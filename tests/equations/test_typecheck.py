@@ -71,5 +71,5 @@ def test_invalid_expression_is_refused_at_its_position(expression, problem_of) -
 
 
 @pytest.mark.parametrize("expression", TABLES["habits"])
-def test_habit_of_pytorch_is_answered_with_what_to_write(expression, problem_of) -> None:
+def test_pytorch_syntax_is_refused_with_the_equivalent(expression, problem_of) -> None:
     assert TABLES["habits"][expression] in str(problem_of(expression=expression, result="real[V]").refusal)

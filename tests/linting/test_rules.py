@@ -58,7 +58,7 @@ def test_a_duplicate_id_names_the_line_of_the_first(tmp_path: Path, section: str
     assert [f.message for f in duplicates] == [f"duplicate id {used!r} (first defined at line {line})"]
 
 
-def test_text_that_is_no_whole_expression_is_said_to_be_a_part(tmp_path: Path) -> None:
+def test_find_text_inside_a_larger_expression_gets_a_hint(tmp_path: Path) -> None:
     code = "def double(number):\n    return 2 * number * 1\n"
     contract = (BAD / "PV133.yaml").read_text().replace("find: number + number", "find: number * 1")
     (finding,) = (f for f in linted(tmp_path, {"tiny.py": code, "c.yaml": contract}) if f.code == "PV133")

@@ -9,48 +9,21 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import Ended, python
-from tests.support.projects import write
 
-PACKAGE = Path(__file__).parent / "pv_tables"
-POINTS = """
-[pv.engines]
-table = pv_tables.engine:TableEngine
-
-[pv.suites]
-doubling = pv_tables.doubling
-
-[pv.formats]
-tsv = pv_tables.tsv
-"""
-CONTRACT = """
-schema: pv/1
-metadata: {id: twice, version: 1.0.0, description: Doubling, references: [arithmetic]}
-subject: mine:twice
-falsifiers:
-- id: TWICE-001
-  rule: A table of doubles
-  prediction: The values of the table
-  if_fails: The factor is another one
-  rows: [[1, 2], [3, 6]]
-"""
+HERE = Path(__file__).parent
+ENTRY_POINTS = (HERE / "pv_tables-1.0.dist-info/entry_points.txt").read_text()
 Run = Callable[..., Ended]
 
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Run:
-    """Install the package beside others, write a project, and return what runs `pv` there."""
-    packages, project = tmp_path / "site-packages", tmp_path / "project"
-    shutil.copytree(PACKAGE, packages / "pv_tables", ignore=shutil.ignore_patterns("__pycache__"))
-    metadata = {"METADATA": "Metadata-Version: 2.1\nName: pv-tables\nVersion: 1.0\n", "entry_points.txt": POINTS}
-    write(packages / "pv_tables-1.0.dist-info", metadata)
-    code = "def twice(number):\n    return number * 2\n\n\ndef square(number):\n    return number**2\n"
-    write(project, {"pyproject.toml": "[tool.pv]\n", "mine.py": code, "contracts/twice.yaml": CONTRACT})
-    path = os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])
+    """Install the package, copy the project, and return what runs `pv` there."""
+    shutil.copytree(HERE, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "test_*.py"))
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
 
-    def run(*arguments: str, entry_points: str = "") -> Ended:
-        if entry_points:
-            write(packages / "pv_tables-1.0.dist-info", {"entry_points.txt": entry_points})
-        return python("-m", "pv", *arguments, cwd=project, PYTHONPATH=path)
+    def run(*arguments: str, entry_points: str = ENTRY_POINTS) -> Ended:
+        (tmp_path / "pv_tables-1.0.dist-info/entry_points.txt").write_text(entry_points)
+        return python("-m", "pv", *arguments, cwd=tmp_path / "project", PYTHONPATH=path)
 
     return run
 
@@ -63,11 +36,12 @@ def test_an_engine_and_a_format_of_another_package_are_used(installed: Run) -> N
 
 def test_a_wrong_row_falsifies_and_a_wrong_key_is_refused(installed: Run, tmp_path: Path) -> None:
     contract = tmp_path / "project" / "contracts" / "twice.yaml"
-    contract.write_text(CONTRACT.replace("[3, 6]", "[3, 9]"))
+    text = contract.read_text()
+    contract.write_text(text.replace("[3, 6]", "[3, 9]"))
     ended = installed("validate")
     assert ended.returncode == 1
     assert "row 2: 6, expected 9" in ended.stdout
-    contract.write_text(CONTRACT.replace("[[1, 2], [3, 6]]", "[[1]]"))
+    contract.write_text(text.replace("[[1, 2], [3, 6]]", "[[1]]"))
     ended = installed("validate")
     assert ended.returncode == 3
     assert "falsifiers[0].rows" in ended.stderr + ended.stdout
@@ -83,10 +57,10 @@ def test_a_suite_of_another_package_is_applied(installed: Run) -> None:
 @pytest.mark.parametrize(
     ("points", "message"),
     [
-        (POINTS.replace("TableEngine", "Missing"), "pv-tables 1.0 declares 'table' in pv.engines"),
-        (POINTS.replace(":TableEngine", ":TablePayload"), "expected a class of Engine"),
-        (POINTS.replace("pv_tables.doubling", "pv_tables.missing"), "no such package"),
-        (POINTS.replace("doubling = ", "optimizer = "), "that is a suite of pv"),
+        (ENTRY_POINTS.replace("TableEngine", "Missing"), "pv-tables 1.0 declares 'table' in pv.engines"),
+        (ENTRY_POINTS.replace(":TableEngine", ":TablePayload"), "expected a class of Engine"),
+        (ENTRY_POINTS.replace("pv_tables.doubling", "pv_tables.missing"), "no such package"),
+        (ENTRY_POINTS.replace("doubling = ", "optimizer = "), "that is a suite of pv"),
     ],
 )
 def test_an_entry_point_that_cannot_be_used_is_refused_by_name(installed: Run, points: str, message: str) -> None:

@@ -1,6 +1,7 @@
 """Reports made by hand: of a falsifier of each kind of end, of one equation, and of many falsifiers."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ REPORTS = {
 }
 
 
+@cache
 def many(number: int) -> Report:
     """Return a report of many falsifiers, each with a mutant: a third falsified, vacuous and held."""
     claims = [claim(f"F-{n}", NASTY, n + 1, kills=(f"m-{n}",)) for n in range(number)]

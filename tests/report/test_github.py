@@ -41,12 +41,10 @@ def unescaped(text: str, more: dict[str, str]) -> str:
 @pytest.mark.parametrize("report", [PLAIN, HOSTILE], ids=["plain", "hostile"])
 def test_every_line_is_one_of_our_commands_or_the_closing_line(report: Report) -> None:
     shown = render(report, "github")
-    found = commands(shown)
-    assert [(name, properties["title"]) for name, properties, _ in found] == [
-        ("error", "PV002"),
-        ("error", "falsified: F-REFUTED on cpu"),
-        ("error", "error: F-BROKEN on cpu"),
-        ("error", "vacuous: F-BARREN on cpu"),
+    annotations = commands(shown)
+    titles = ["PV002", *(f"{text} on cpu" for text in ("falsified: F-REFUTED", "error: F-BROKEN", "vacuous: F-BARREN"))]
+    assert [(name, properties["title"]) for name, properties, _ in annotations] == [
+        ("error", title) for title in titles
     ]
     assert [line for line in shown.split("\n") if not line.startswith("::")] == [
         "pv: 1 fail, 0 undecided, 0 pass, 1 notice (pv lint shows them); 1.2 s on cpu; seed 0; exit 3",
@@ -68,7 +66,7 @@ def test_percent_colon_and_comma_in_a_path_are_escaped() -> None:
     assert commands(line) == [("error", properties, "100 %0A")]
 
 
-def test_at_most_ten_are_shown_worst_first_and_the_others_counted() -> None:
+def test_at_most_ten_annotations_are_shown_worst_first() -> None:
     shown = render(many(40), "github")
     assert [properties["title"].split(":")[0] for _, properties, _ in commands(shown)] == ["falsified"] * 10
     assert "pv: 17 more annotations not shown; " in shown
@@ -84,14 +82,14 @@ def failing(*code: Code) -> tuple[Report, Result]:
     results = []
     for result in verdict.results:
         if result.trial is not None and result.trial.counterexample is not None:
-            found = replace(result.trial.counterexample, code=code)
-            result = replace(result, trial=replace(result.trial, counterexample=found))
+            example = replace(result.trial.counterexample, code=code)
+            result = replace(result, trial=replace(result.trial, counterexample=example))
         results.append(result)
     report = replace(PLAIN, findings=(), contracts=(replace(verdict, results=tuple(results)),))
     return report, next(result for result in results if result.falsifier.id == "F-REFUTED")
 
 
-def test_what_is_gone_is_shown_where_it_was() -> None:
+def test_removed_clause_is_annotated_at_its_former_line() -> None:
     place = Location(Path("c.yaml"), 21, 3)
     gone = Change(kind=ChangeKind.WEAKER, contract="c", text="removed", location=place, removed=True)
     assert details.change_location(gone, View(compared=COMPARED)) == Location(Path("c.yaml"), 19, 1)
@@ -103,16 +101,16 @@ def test_the_code_is_saved_and_every_format_names_it(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text(render(report, "json"))
     read = saved.load(path)
-    trial = next(each.trial for each in read.contracts[0].results if each.falsifier.id == "F-REFUTED")
+    trial = next(result.trial for result in read.contracts[0].results if result.falsifier.id == "F-REFUTED")
     assert trial.counterexample.code == (RAISED, SPAN)
     assert "::error file=tiny.py,line=4," in render(read, "github")
     assert '<property name="code" value="tiny.py:4" />' in render(read, "junit")
-    found = json.loads(render(read, "sarif"))["runs"][0]["results"][0]
-    assert found["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "tiny.py"
-    assert found["relatedLocations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "c.yaml"
-    replay = found["properties"]["replay"]
+    failure = json.loads(render(read, "sarif"))["runs"][0]["results"][0]
+    assert failure["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "tiny.py"
+    assert failure["relatedLocations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "c.yaml"
+    replay = failure["properties"]["replay"]
     assert replay.startswith("pv validate --only F-REFUTED --replay ")
-    assert replay in found["message"]["text"]
+    assert replay in failure["message"]["text"]
     comment = render(read, "markdown")
     assert "`tiny.py:4`, claim at c.yaml:6:3" in comment
     assert f"- **replay**: `{replay}`" in comment

@@ -50,11 +50,13 @@ def test_a_strict_parser_accepts_the_page(report: Report) -> None:
 def test_foreign_text_adds_no_element_and_the_page_loads_nothing_and_runs_only_its_own_script() -> None:
     root = page(HOSTILE)
     assert [element.tag for element in root.iter()] == [element.tag for element in page(PLAIN).iter()]
-    assert not [each for each in root.iter() if each.get("src") or each.tag in ("link", "iframe", "img", "object")]
-    assert {str(each.get("href"))[0] for each in root.iter("a")} == {"#"}
-    assert not [name for each in root.iter() for name in each.attrib if name.startswith("on") or name == "style"]
+    assert not [
+        element for element in root.iter() if element.get("src") or element.tag in ("link", "iframe", "img", "object")
+    ]
+    assert {str(element.get("href"))[0] for element in root.iter("a")} == {"#"}
+    assert not [name for element in root.iter() for name in element.attrib if name.startswith("on") or name == "style"]
     (script,) = root.iter("script")
-    (policy,) = (str(each.get("content")) for each in root.iter("meta") if each.get("http-equiv"))
+    (policy,) = (str(element.get("content")) for element in root.iter("meta") if element.get("http-equiv"))
     digest = base64.b64encode(hashlib.sha256(str(script.text).encode()).digest()).decode()
     assert policy.startswith("default-src 'none'; ")
     assert policy.endswith(f"script-src 'sha256-{digest}'")
@@ -65,24 +67,24 @@ def test_landmarks_headings_and_names_are_there_for_screen_readers() -> None:
     for landmark in ("header", "search", "main", "footer"):
         assert len(list(root.iter(landmark))) == 1
     assert root.get("lang") == "en"
-    ids = [each.get("id") for each in root.iter() if each.get("id")]
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
-    assert {each.get("aria-labelledby") for each in root.iter("section")} <= set(ids)
-    assert {str(each.get("href"))[1:] for each in root.iter("a")} <= set(ids)
-    assert [each.get("for") for each in root.iter("label")] == ["search"]
+    assert {element.get("aria-labelledby") for element in root.iter("section")} <= set(ids)
+    assert {str(element.get("href"))[1:] for element in root.iter("a")} <= set(ids)
+    assert [element.get("for") for element in root.iter("label")] == ["search"]
     assert all(any(True for _ in table.iter("caption")) for table in root.iter("table"))
     assert all(head.get("scope") in ("row", "col") for head in root.iter("th"))
-    drawings = [each for each in root.iter() if str(each.tag).endswith("svg")]
-    assert drawings and all(each.get("role") == "img" and each.get("aria-label") for each in drawings)
+    drawings = [element for element in root.iter() if str(element.tag).endswith("svg")]
+    assert drawings and all(drawing.get("role") == "img" and drawing.get("aria-label") for drawing in drawings)
 
 
 def test_weakenings_that_fail_the_comparison_are_counted_beside_the_verdicts() -> None:
     weaker = Change(kind=ChangeKind.WEAKER, contract="c", text="t")
     for fail_on, extra in ((FailOn.WEAKER, ["1 ✗ weaker"]), (FailOn.NEVER, [])):
         root = page(PLAIN, compared=Compared(changes=(weaker,), fail_on=fail_on))
-        (tiles,) = [each for each in root.iter("ul") if each.get("class") == "tiles"]
-        assert ["".join(each.itertext()) for each in tiles][3:] == extra
-        (title,) = ["".join(each.itertext()) for each in root.iter("title")]
+        (tiles,) = [element for element in root.iter("ul") if element.get("class") == "tiles"]
+        assert ["".join(tile.itertext()) for tile in tiles][3:] == extra
+        (title,) = ["".join(element.itertext()) for element in root.iter("title")]
         assert title.endswith(", 1 weaker") == bool(extra)
 
 
@@ -94,14 +96,14 @@ def test_a_text_comes_out_as_it_went_in(text: str) -> None:
 
 
 def test_failures_are_articles_worst_first_and_every_result_has_its_outcome_in_words_and_its_evidence() -> None:
-    found = fragment(section(PLAIN.contracts[0], PLAIN, 0))
-    assert [words(each) for article in found.iter("article") for each in article.iter("h3")] == [
+    body = fragment(section(PLAIN.contracts[0], PLAIN, 0))
+    assert [words(element) for article in body.iter("article") for element in article.iter("h3")] == [
         "✗ falsified F-REFUTED on cpu",
         "! error F-BROKEN on cpu",
         "○ vacuous F-BARREN on cpu",
     ]
-    assert "with number = 1 values = tensor([nan], float32)" in words(next(found.iter("article")))
-    table = list(found.iter("table"))[-1]
+    assert "with number = 1 values = tensor([nan], float32)" in words(next(body.iter("article")))
+    table = list(body.iter("table"))[-1]
     rows = [[words(cell) for cell in row] for row in table.iter("tr")]
     assert rows[1][:3] == ["✓ held", "F-HELD", "cpu"]
     assert rows[1][3:5] == ["100 valid examples (3 rejected), seed 7, 0.25 s", "measured now"]
@@ -110,19 +112,19 @@ def test_failures_are_articles_worst_first_and_every_result_has_its_outcome_in_w
 
 
 def rows(verdict: ContractVerdict) -> list[list[str]]:
-    found = fragment(kill_matrix(verdict))
-    return [[words(cell) for cell in row] for row in found.iter("tr")]
+    table = fragment(kill_matrix(verdict))
+    return [[words(cell) for cell in row] for row in table.iter("tr")]
 
 
-def test_every_cell_says_what_happened() -> None:
+def test_kill_matrix_has_the_status_of_every_pair() -> None:
     claims = (falsifier("F", kills=("m", "n")), falsifier("G"), falsifier("H", kills=("n",)))
-    found = evidence(
+    known = evidence(
         *(trial(id_=id_) for id_ in "FGH"),
         judged(id_="F"),
         judged(TrialStatus.HELD, id_="F", mutant="n"),
         judged(TrialStatus.ERROR, id_="G"),
     )
-    assert rows(decide(contract(*claims), found, Selection())) == [
+    assert rows(decide(contract(*claims), known, Selection())) == [
         ["falsifier", "m", "n"],
         ["F", "✓ killed", "✗ survived"],
         ["G", "– not judged", "not named"],
@@ -140,12 +142,12 @@ TRACE = RunTrace(
 
 
 def test_the_curve_is_scaled_to_its_box_and_said_in_words() -> None:
-    found = fragment(charts.run(TRACE))
-    curve, strip = (each for each in found.iter() if str(each.tag).endswith("svg"))
-    (line,) = (each for each in curve if str(each.tag).endswith("polyline"))
+    figure = fragment(charts.run(TRACE))
+    curve, strip = (element for element in figure.iter() if str(element.tag).endswith("svg"))
+    (line,) = (element for element in curve if str(element.tag).endswith("polyline"))
     assert line.get("points") == "20.0,20.0 220.0,160.0 620.0,113.3"
     said = "Loss 4 at step 1, 2 at step 4, lowest 1."
     assert curve.get("role") == "img" and said in str(curve.get("aria-label"))
-    (caption,) = found.iter("figcaption")
+    (caption,) = figure.iter("figcaption")
     assert words(caption) == f"Reference run real-text on cpu, 61.27 s. {said}"
     assert strip.get("aria-label") == "Reference run real-text on cpu: order of 10 events"

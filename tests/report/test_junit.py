@@ -73,7 +73,7 @@ def test_a_result_fails_only_where_it_counts(outcome: Outcome, required: bool) -
     result = replace(held, outcome=outcome, required=required)
     suites = JUnitXml.fromstring(render(report(replace(PASSING, results=(result,))), "junit").encode())
     ((case, _),) = suites
-    fails = any(isinstance(each, Failure | Error) for each in case.result)
-    skipped = any(isinstance(each, Skipped) for each in case.result)
+    fails = any(isinstance(part, Failure | Error) for part in case.result)
+    skipped = any(isinstance(part, Skipped) for part in case.result)
     assert fails == (outcome is Outcome.FALSIFIED or (required and outcome in (Outcome.ERROR, Outcome.VACUOUS)))
     assert skipped == (not fails and outcome not in (Outcome.HELD, Outcome.PROVED))

@@ -35,8 +35,8 @@ def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_thousands_of_falsifiers_take_linear_time(form: str) -> None:
-    few, lots = many(300), many(3_000)
-    assert _seconds(lots, form) < 10 * 5 * max(_seconds(few, form), 0.02)
+    few, lots = (_seconds(many(number), form) for number in (150, 1_500))
+    assert lots < 10 * 5 * max(few, 0.01)
 
 
 def _seconds(report: Report, form: str) -> float:
@@ -45,10 +45,10 @@ def _seconds(report: Report, form: str) -> float:
     return time.process_time() - started
 
 
-@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
-def test_json_follows_its_published_schema(report: Report) -> None:
+def test_json_follows_its_published_schema() -> None:
     Draft202012Validator.check_schema(schema("report"))
-    Draft202012Validator(schema("report")).validate(json.loads(render(report, "json")))
+    for report in REPORTS.values():
+        Draft202012Validator(schema("report")).validate(json.loads(render(report, "json")))
 
 
 def test_json_holds_messages_exactly() -> None:
@@ -62,7 +62,7 @@ def test_json_holds_messages_exactly() -> None:
 CONTRACTS = pv.load([Path(__file__).parents[2] / "contracts"]).contracts
 
 
-def test_programs_get_every_claim_with_what_it_is_tried_by() -> None:
+def test_json_list_has_every_claim_with_its_test() -> None:
     listed = {each["id"]: each for each in json.loads(listing.render(CONTRACTS, "json"))}
     assert listed.keys() == {contract.id for contract in CONTRACTS}
     (harness,) = (each for each in listed["distill-smoke"]["harnesses"] if each["id"] == "H-LIMIT-COUNT-001")

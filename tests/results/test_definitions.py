@@ -58,7 +58,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("new", "text"), CHANGES, ids=[text[:50] for _, text in CHANGES])
-def test_a_changed_definition_is_said_with_its_texts(new: Contract, text: str) -> None:
+def test_changed_definition_is_reported_with_both_texts(new: Contract, text: str) -> None:
     assert said(BASE, new) == [("", text)]
 
 
@@ -83,7 +83,7 @@ def test_texts_that_the_code_gets_are_compared_with_their_layout() -> None:
     assert len(said(*(replace(BASE, runs=(run,)) for run in spaced))) == 1
 
 
-def test_a_claim_of_another_subject_or_with_other_keys_is_said_of_the_claim() -> None:
+def test_changed_subject_and_keys_are_reported_with_the_claim() -> None:
     elsewhere = replace(BASE, falsifiers=(falsifier(subject=Target("worse"), options={"depth": 2}),))
     assert said(BASE, elsewhere) == [("F", "subject changed: 'worse', was none"), ("F", "depth changed: '2', was none")]
 

@@ -41,7 +41,7 @@ def test_any_other_end_of_a_required_falsifier_fails(one: Trial, outcome: Outcom
 
 
 @pytest.mark.parametrize("status", [TrialStatus.SKIPPED, TrialStatus.CANCELLED])
-def test_what_was_not_tried_is_undecided(status: TrialStatus) -> None:
+def test_untried_claim_is_undecided(status: TrialStatus) -> None:
     assert said(decided(trial(status, detail="why"))) == (*UNDECIDED, "why")
 
 
@@ -62,7 +62,7 @@ def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Sta
 
 
 @pytest.mark.parametrize("others", [("m", "n"), ("n", "m")])
-def test_a_declared_mutant_that_survived_decides_whatever_was_stopped(others: tuple[str, str]) -> None:
+def test_surviving_mutant_decides_before_cancelled_ones(others: tuple[str, str]) -> None:
     tried = judged(TrialStatus.HELD), judged(TrialStatus.CANCELLED, mutant="n", detail="stopped")
     verdict = decided(trial(), *tried, claims=(falsifier(kills=others),))
     assert said(verdict) == (*VACUOUS, f"{OUTLIVED} (its code was never reached)")
@@ -94,10 +94,10 @@ def test_interruption_is_the_reason_for_trials_that_lack(trials: tuple[Trial, ..
 
 
 @pytest.mark.parametrize("severity", Severity)
-def test_a_finding_fails_what_would_have_passed_unless_it_is_a_notice(severity: Severity) -> None:
-    found = Finding(code="PV131", severity=severity, location=HERE, message="m")
+def test_finding_fails_a_passing_contract_unless_it_is_a_notice(severity: Severity) -> None:
+    finding = Finding(code="PV131", severity=severity, location=HERE, message="m")
     status = Status.PASS if severity is Severity.NOTICE else Status.FAIL
-    assert decide(contract(falsifier()), evidence(*HELD), Selection(), (found,)).status is status
+    assert decide(contract(falsifier()), evidence(*HELD), Selection(), (finding,)).status is status
 
 
 @pytest.mark.parametrize("killed", [None, 0, 1])
@@ -142,7 +142,7 @@ def test_device_not_required_counts_only_by_a_fresh_refutation(status: TrialStat
 def test_a_named_device_runs_or_is_undecided_and_its_record_is_not_asked() -> None:
     refuted = (recorded(TrialStatus.REFUTED),)
     assert said(decided(trial(device="cuda"), claims=(CUDA,), recorded=refuted, devices=("cuda",))) == SURVIVED
-    found = evidence(recorded=(recorded(),), absent={"cuda": "torch sees no CUDA device"})
-    verdict = decide(contract(CUDA), found, Selection(devices=("cuda",)))
+    known = evidence(recorded=(recorded(),), absent={"cuda": "torch sees no CUDA device"})
+    verdict = decide(contract(CUDA), known, Selection(devices=("cuda",)))
     assert said(verdict) == (*UNDECIDED, "torch sees no CUDA device")
     assert verdict.claimed == frozenset()

@@ -32,8 +32,8 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def contract() -> Contract:
-    (found,) = load([BAD / "good.yaml"]).contracts
-    return found
+    (good,) = load([BAD / "good.yaml"]).contracts
+    return good
 
 
 HEAD = {"hardware": "OLD", "torch": "2.0.0", "python": "3.0.0", "when": "2020-01-01", "commit": "old"}
@@ -43,15 +43,15 @@ def test_results_that_were_not_measured_now_say_where_and_when_they_were(project
     (claim,) = contract.falsifiers
     claims = tuple(replace(claim, id=f"F-{name}") for name in ("ONE", "TWO"))
     both = replace(contract, falsifiers=claims)
-    prints = {each.id: store.fingerprint(project, both, each, Target("tiny")) for each in both.claims}
-    trials = {each.id: trial(id_=each.id, device="cuda") for each in both.claims}
+    prints = {claim.id: store.fingerprint(project, both, claim, Target("tiny")) for claim in both.claims}
+    trials = {claim.id: trial(id_=claim.id, device="cuda") for claim in both.claims}
     path = store.write(project, both, "cuda", H200, trials, prints)
     path.write_text(json.dumps({**json.loads(path.read_text()), **HEAD}))
     for _ in range(2):  # what is kept once more is still that of its own time
         store.write(project, both, "cuda", H200, {"F-ONE": trials["F-ONE"]}, prints)
         content = json.loads(path.read_text())
         assert Draft202012Validator(schema("evidence")).is_valid(content)
-        assert [{**HEAD, **each} == each for each in content["results"]] == [False, True]
+        assert [{**HEAD, **result} == result for result in content["results"]] == [False, True]
         found, _ = store.read(project, both, "cuda", lambda: prints)
         one, two = found["F-ONE", "cuda"], found["F-TWO", "cuda"]
         assert (one.hardware, one.when > "2020-01-01", one.commit) == (H200, True, content["commit"])
@@ -88,8 +88,8 @@ def test_a_record_that_names_a_report_of_pv_is_not_stale_because_of_it() -> None
     now = store.Fingerprint("clause", {})
     then = {"clause": "clause", "files": {"pv/report/text.py": "old", "pv/engines/property.py": "old"}}
     assert store.changed_files(project, then, now) == ["pv/engines/property.py"]
-    found = store.digests_of(project, ["pv/report/text.py", "pv/errors.py", "pyproject.toml"])
-    assert list(found) == ["pyproject.toml"]
+    digests = store.digests_of(project, ["pv/report/text.py", "pv/errors.py", "pyproject.toml"])
+    assert list(digests) == ["pyproject.toml"]
 
 
 CHANGES: dict[str, Callable[[Path], object]] = {
@@ -111,11 +111,11 @@ def test_each_change_but_reports_and_evidence_has_a_digest_of_its_own(tmp_path: 
     (tree / "results.json").write_text("{}")
     (tree / "evidence/c.cuda.json").write_text("2\n")
     assert edits(find_project(tree)) == ""
-    found = []
+    digests = []
     for change in CHANGES.values():
         change(tree)
-        found.append(edits(find_project(tree)))
+        digests.append(edits(find_project(tree)))
         git("reset", "-q", "--hard", cwd=tree)
         git("clean", "-qfd", cwd=tree)
     assert edits(find_project(tree)) == ""
-    assert all(found) and len(set(found)) == len(CHANGES)
+    assert all(digests) and len(set(digests)) == len(CHANGES)

@@ -1,7 +1,6 @@
 """Which of several falsifiers and mutants count, what a contract lacks to pass, and the exit code."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -15,20 +14,18 @@ from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import BOTH, HELD, HERE, contract, decided, evidence, falsifier, judged, trial, two
 
+WORST = {
+    (TrialStatus.HELD, TrialStatus.HELD): Status.PASS,
+    (TrialStatus.HELD, TrialStatus.SKIPPED): Status.UNDECIDED,
+    (TrialStatus.HELD, TrialStatus.REFUTED): Status.FAIL,
+    (TrialStatus.SKIPPED, TrialStatus.REFUTED): Status.FAIL,
+    (TrialStatus.SKIPPED, TrialStatus.NO_EXAMPLES): Status.FAIL,
+}
 
-@pytest.mark.parametrize(
-    ("first", "second", "status"),
-    [
-        (TrialStatus.HELD, TrialStatus.HELD, Status.PASS),
-        (TrialStatus.HELD, TrialStatus.SKIPPED, Status.UNDECIDED),
-        (TrialStatus.HELD, TrialStatus.REFUTED, Status.FAIL),
-        (TrialStatus.SKIPPED, TrialStatus.REFUTED, Status.FAIL),
-        (TrialStatus.SKIPPED, TrialStatus.NO_EXAMPLES, Status.FAIL),
-    ],
-)
-def test_the_worst_required_cell_decides(first: TrialStatus, second: TrialStatus, status: Status) -> None:
-    for ends in ((first, second), (second, first)):
-        assert two(*ends).status is status
+
+@pytest.mark.parametrize(("first", "second"), WORST)
+def test_the_worst_required_result_decides(first: TrialStatus, second: TrialStatus) -> None:
+    assert two(first, second).status is two(second, first).status is WORST[first, second]
 
 
 @pytest.mark.parametrize(
@@ -59,8 +56,8 @@ def test_a_mutant_outside_the_gate_may_survive() -> None:
 @pytest.mark.parametrize("gate", [Gate(), Gate(mutants=frozenset()), Gate(mutants=frozenset({"m"}))])
 def test_a_list_of_mutants_does_not_waive_the_automatic_ones(gate: Gate) -> None:
     survived = trial(TrialStatus.HELD, mutant="a")
-    found = replace(evidence(trial(), survived), automatic={"F": 1})
-    verdict = decide(contract(falsifier(kills=()), gate=gate), found, Selection())
+    known = replace(evidence(trial(), survived), automatic={"F": 1})
+    verdict = decide(contract(falsifier(kills=()), gate=gate), known, Selection())
     assert [result.outcome for result in verdict.results] == [Outcome.VACUOUS]
     assert verdict.status is Status.FAIL
 
@@ -83,22 +80,23 @@ def test_the_gate_on_the_score_is_left_out_only_with_a_claim(names: str | None) 
     assert verdict.status is (Status.PASS if names == "F" else Status.UNDECIDED)
 
 
+SCORE = MutationScore(total=10, judged=10, killed=10, sampled=10)
+
+
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("score", "reason"),
     [
         (None, "none is recorded"),
-        ({"killed": 5}, "the recorded one is 50 %"),
-        ({"changed": ("a.py",)}, "the recorded one is stale"),
-        ({"sampled": 3}, "the recorded one is of a sample"),
+        (replace(SCORE, killed=5), "the recorded one is 50 %"),
+        (replace(SCORE, changed=("a.py",)), "the recorded one is stale"),
+        (replace(SCORE, sampled=3), "the recorded one is of a sample"),
     ],
 )
-def test_a_score_below_the_gate_is_a_reason(fields: dict[str, Any] | None, said: str) -> None:
-    full = {"total": 10, "judged": 10, "killed": 10, "sampled": 10}
-    score = None if fields is None else MutationScore(**{**full, **fields})
+def test_a_score_below_the_gate_is_a_reason(score: MutationScore | None, reason: str) -> None:
     known = replace(evidence(*HELD), score=score)
     verdict = decide(contract(falsifier(), gate=Gate(mutation_score=0.9)), known, Selection())
     assert verdict.status is not Status.PASS
-    assert gates.unmet(verdict) == (f"the gate requires a mutation score of 90 %, {said}",)
+    assert gates.unmet(verdict) == (f"the gate requires a mutation score of 90 %, {reason}",)
 
 
 def test_a_required_device_without_a_claim_and_an_absent_contract_are_reasons() -> None:
@@ -114,8 +112,10 @@ SEVERITIES = {3: Severity.REFUSAL, 1: Severity.ERROR, 0: Severity.NOTICE}
 
 def report(*statuses: Status, findings: tuple[int, ...] = ()) -> Report:
     verdicts = tuple(ContractVerdict(contract=contract(), status=status, results=()) for status in statuses)
-    found = tuple(Finding(code="PV001", severity=SEVERITIES[code], location=HERE, message="m") for code in findings)
-    return replace(PLAIN, contracts=verdicts, findings=found)
+    all_findings = tuple(
+        Finding(code="PV001", severity=SEVERITIES[code], location=HERE, message="m") for code in findings
+    )
+    return replace(PLAIN, contracts=verdicts, findings=all_findings)
 
 
 CODE_OF = {Status.PASS: 0, Status.UNDECIDED: 2, Status.FAIL: 1}
@@ -127,8 +127,8 @@ ORDER = [3, 1, 2, 0]
 @pytest.mark.parametrize("finding", [None, *SEVERITIES])
 def test_the_exit_code_is_the_worst_of_all(first: Status, second: Status, finding: int | None) -> None:
     codes = [CODE_OF[first], CODE_OF[second], *([finding] if finding else [])]
-    found = () if finding is None else (finding,)
-    assert report(first, second, findings=found).exit_code == min(codes, key=ORDER.index)
+    severities = () if finding is None else (finding,)
+    assert report(first, second, findings=severities).exit_code == min(codes, key=ORDER.index)
 
 
 @pytest.mark.parametrize(("findings", "code"), [((), 2), ((0,), 2), ((1,), 1), ((3,), 3), ((0, 1, 3), 3)])

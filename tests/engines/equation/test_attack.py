@@ -132,9 +132,11 @@ TOP = {
     ],
 )
 def test_a_size_without_array_is_part_of_the_counterexample_and_of_its_replay(tried, name, code, size) -> None:
-    found = tried(TOP, name, code)
-    assert (found["status"], found["arguments"][size], found["exact"]) == ("refuted", 3, True)
-    repeated = tried(TOP, name, code, replay=json.dumps(found["arguments"]))
-    assert [repeated[key] for key in ("status", "error", "call")] == [found[key] for key in ("status", "error", "call")]
-    other = json.dumps({**found["arguments"], size: 2})
+    record = tried(TOP, name, code)
+    assert (record["status"], record["arguments"][size], record["exact"]) == ("refuted", 3, True)
+    repeated = tried(TOP, name, code, replay=json.dumps(record["arguments"]))
+    assert [repeated[key] for key in ("status", "error", "call")] == [
+        record[key] for key in ("status", "error", "call")
+    ]
+    other = json.dumps({**record["arguments"], size: 2})
     assert tried(TOP, name, code, replay=other)["status"] == "held"

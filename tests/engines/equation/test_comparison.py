@@ -52,7 +52,7 @@ def test_only_the_arrays_of_the_code_are_on_the_device(tried) -> None:
     given = []
 
     def size(x, y, masks, tau, many):
-        given.append([each.device.type for each in (x, y, *masks)] + [type(tau), type(many)])
+        given.append([array.device.type for array in (x, y, *masks)] + [type(tau), type(many)])
         return tau * x.shape[0], torch.full((x.shape[0],), float(x.shape[1]))
 
     record = tried(equations, "size", {"size": size}, device="meta", examples=30)
@@ -194,7 +194,7 @@ def test_result_that_is_no_real_number_is_named(tried, code, status, says) -> No
 
 
 @pytest.mark.parametrize(("code", "told"), [(lambda x: 2 * x + 0 * numpy.max(x), True), (lambda x: x + None, False)])
-def test_code_for_numpy_that_gets_a_tensor_is_told_so(tried, code, told) -> None:
+def test_failure_of_numpy_code_names_the_tensor_arguments(tried, code, told) -> None:
     record = tried(doubled(), "e", {"f": code})
     assert record["status"] == "raised"
     assert record["error"].count("the arguments are torch tensors") == told

@@ -101,7 +101,7 @@ def messages(folder: Path, **contracts: tuple[str, str]) -> list[str]:
         files[f"contracts/{id_}.yaml"] = (
             HEAD.replace("id: c", f"id: {id_}") + text + CLAIM.format(id=id_, equation=equation)
         )
-    return [f"{each.code} {each.message}; {each.hint}" for each in linted(folder, files)]
+    return [f"{finding.code} {finding.message}; {finding.hint}" for finding in linted(folder, files)]
 
 
 def test_equation_that_calls_one_of_another_contract_is_compared_with_code(empty: Path) -> None:
@@ -129,12 +129,12 @@ def test_change_of_a_used_equation_changes_the_fingerprint(tmp_path: Path) -> No
 )
 def test_use_that_does_not_fit_is_a_lint_error(tmp_path: Path, old: str, new: str, says: str) -> None:
     user = ("twice" if new == "twice:" else "fourfold", USER.replace(old, new))
-    assert any(each.startswith(says) for each in messages(tmp_path, base=OF_BASE, user=user))
+    assert any(message.startswith(says) for message in messages(tmp_path, base=OF_BASE, user=user))
 
 
 def test_circle_is_a_lint_error_of_each_contract_in_it(tmp_path: Path) -> None:
     use = "use: [user.fourfold]\n"
-    found = messages(tmp_path, base=("twice", BASE + use), user=OF_USER, outside=("fourfold", use))
+    problems = messages(tmp_path, base=("twice", BASE + use), user=OF_USER, outside=("fourfold", use))
     circles = ("base -> user -> base", "user -> base -> user")
-    expected = [f"PV187 circular 'use': {each}; move the equation to one of them" for each in circles]
-    assert [each for each in found if "circular" in each] == expected
+    expected = [f"PV187 circular 'use': {circle}; move the equation to one of them" for circle in circles]
+    assert [text for text in problems if "circular" in text] == expected

@@ -20,7 +20,7 @@ def started(without_torch: Path, project: Project):
     return start
 
 
-def test_claims_about_numbers_are_judged_and_others_say_what_needs_pytorch(started) -> None:
+def test_claims_about_numbers_are_judged_and_tensor_claims_name_the_missing_pytorch(started) -> None:
     done = started("pv", "validate")
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stdout + done.stderr

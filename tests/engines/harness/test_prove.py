@@ -29,10 +29,10 @@ def expected(one: str, other: str) -> set[str]:
 
 @pytest.mark.parametrize(("one", "other"), list(product([status.value for status in TrialStatus], repeat=2)))
 def test_broken_then_disagreement_then_a_counterexample_then_no_answer(one: str, other: str) -> None:
-    found = combine({"a": {"status": one, "detail": "A"}, "b": {"status": other, "detail": "B"}})
-    assert found["status"] in expected(one, other)
-    if found["status"] not in REFUTED:
-        assert "A; B" in found["detail"]
+    record = combine({"a": {"status": one, "detail": "A"}, "b": {"status": other, "detail": "B"}})
+    assert record["status"] in expected(one, other)
+    if record["status"] not in REFUTED:
+        assert "A; B" in record["detail"]
 
 
 SPACE = box({"a": "0..9", "b": "bool", "c": "list of int 0..3, at most 2"}, "a > 0 or\n b")
@@ -51,7 +51,7 @@ def test_a_counterexample_is_read_from_text(text: str, point: dict[str, object])
 
 
 @pytest.mark.parametrize("text", ["NotDeterministic", "when calling harness(", "when calling harness(f(1), True, [])"])
-def test_what_is_no_point_is_not_taken_for_one(text: str) -> None:
+def test_text_without_a_point_gives_no_counterexample(text: str) -> None:
     assert parse_counterexample(text, SPACE) is None
 
 
@@ -72,9 +72,9 @@ def test_all_have_to_be_confirmed(monkeypatch: pytest.MonkeyPatch, messages: Any
     assert symbolic.prove(nothing, SPACE, 60.0, nothing)["status"] == status
 
 
-def test_without_crosshair_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_crosshair_is_skipped_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     nothing: Any = None
-    found = symbolic.prove(nothing, SPACE, 60.0, nothing)
-    assert found["status"] == "skipped"
-    assert found["detail"] == "CrossHair is not installed; install the extra `symbolic` of pv-contracts"
+    record = symbolic.prove(nothing, SPACE, 60.0, nothing)
+    assert record["status"] == "skipped"
+    assert record["detail"] == "CrossHair is not installed; install the extra `symbolic` of pv-contracts"

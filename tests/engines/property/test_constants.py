@@ -19,7 +19,7 @@ from hypothesis import given, seed, settings, strategies as st
 drawn = set()
 
 @seed(1)
-@settings(max_examples=3000, database=None)
+@settings(max_examples=1000, database=None)
 @given(st.integers())
 def collect(number):
     drawn.add(number)
@@ -33,5 +33,5 @@ print(sorted(drawn & {{123454321, 234565432, 345676543}}))
 def test_constants_of_the_subject_alone_are_drawn(tmp_path: Path, prepare: str) -> None:
     for name, number in {"subject": 123454321, "loaded_before": 234565432, "loaded_beside": 345676543}.items():
         (tmp_path / f"{name}.py").write_text(f"def limit():\n    return {number}\n")
-    found = python("-c", DRAWING.format(folder=str(tmp_path / ""), prepare=prepare), cwd=tmp_path)
-    assert found.stdout == "[123454321]\n", found.stderr
+    ended = python("-c", DRAWING.format(folder=str(tmp_path / ""), prepare=prepare), cwd=tmp_path)
+    assert ended.stdout == "[123454321]\n", ended.stderr

@@ -29,7 +29,7 @@ NOT_JSON = {
 
 
 @pytest.mark.parametrize("says", NOT_JSON)
-def test_result_that_is_not_json_names_the_value_and_what_to_return(tmp_path: Path, says: str) -> None:
+def test_result_that_is_not_json_is_refused_with_a_conversion(tmp_path: Path, says: str) -> None:
     result = NOT_JSON[says]
     with pytest.raises(TypeError, match=re.escape(says)):
         reference_run.execute(lambda *_, **__: result, "s", Record(tmp_path / "run", "cpu", {}))

@@ -38,9 +38,9 @@ def test_a_worse_exit_code_stays() -> None:
 
 
 def test_a_waiver_makes_its_weakening_a_note_until_its_last_day() -> None:
-    found = against(waiver(removed="G"))
-    assert (found.failing, found.exit_code(report(WITHOUT))) == ((), 0)
-    (change,) = found.changes
+    compared = against(waiver(removed="G"))
+    assert (compared.failing, compared.exit_code(report(WITHOUT))) == ((), 0)
+    (change,) = compared.changes
     assert change.kind is ChangeKind.WAIVED
     assert change.text == "removed: r; waived until 2026-11-26 by ann: moved to a suite"
     assert {each.text for each in against(waiver("2026-11-25", removed="G")).failing} == {
@@ -51,12 +51,12 @@ def test_a_waiver_makes_its_weakening_a_note_until_its_last_day() -> None:
     assert len(against(waiver(weaker="G")).failing) == 1
 
 
-def test_what_was_only_measured_less_or_reworded_does_not_fail() -> None:
+def test_fewer_examples_and_other_words_do_not_fail() -> None:
     base = report(BASE)
     fewer = decide(BASE, evidence(*(replace(t, valid=50) for t in HELD), judged(mutant="n")), Selection())
-    found = compare(base, replace(base, contracts=(fewer,)), fail_on=FailOn.WEAKER, today=DAY)
-    assert ChangeKind.LESS in {change.kind for change in found.changes}
-    assert found.failing == ()
+    compared = compare(base, replace(base, contracts=(fewer,)), fail_on=FailOn.WEAKER, today=DAY)
+    assert ChangeKind.LESS in {change.kind for change in compared.changes}
+    assert compared.failing == ()
     reworded = replace(BASE, falsifiers=tuple(replace(claim, rule="said anew") for claim in BASE.falsifiers))
     assert {change.kind for change in against(reworded).changes} == {ChangeKind.REWORDED}
 

@@ -23,8 +23,8 @@ def said(old: Contract, new: Contract) -> list[tuple[str, str]]:
 
 
 def verdict(given: Contract, **fields: Any) -> ContractVerdict:
-    found = decide(given, evidence(*HELD, judged(mutant="n")), Selection())
-    return replace(found, **fields)
+    judgement = decide(given, evidence(*HELD, judged(mutant="n")), Selection())
+    return replace(judgement, **fields)
 
 
 def with_claim(**fields: Any) -> Contract:
@@ -78,8 +78,8 @@ def test_a_moved_test_and_a_larger_box_are_not_weaker_and_other_words_are_only_s
     moved = with_claim(test=Binding("other.py", "falsify_double"), rule="q")
     larger = replace(moved, harnesses=(replace(BOX, bounds={"n": "-1..9"}),))
     assert said(BASE, larger) == []
-    found = [(claim, text) for claim, text, _ in reworded(BASE, verdict(larger))]
-    assert found == [("F", "rule changed: 'q', was 'r'")]
+    changes = [(claim, text) for claim, text, _ in reworded(BASE, verdict(larger))]
+    assert changes == [("F", "rule changed: 'q', was 'r'")]
 
 
 def edited(**fields: str) -> Contract:
@@ -99,8 +99,8 @@ def test_a_renamed_function_is_named_while_its_mutants_are_killed() -> None:
     moved = replace(BASE, mutants=tuple(replace(m, change=replace(m.change, function=OTHER)) for m in BASE.mutants))
 
     def renamed(before: Contract, after: Contract, *trials: Trial) -> set[str]:
-        found = weaker(verdict(before), decide(after, evidence(*trials), Selection()))
-        return {" ".join(map(str, each.renamed)) for each in found}
+        changes = weaker(verdict(before), decide(after, evidence(*trials), Selection()))
+        return {" ".join(map(str, text.renamed)) for text in changes}
 
     killed = (*HELD, judged(mutant="n"))
     assert renamed(old, new, *killed) == {"tiny:f"} and renamed(BASE, moved, *killed) == {"tiny:double"}
