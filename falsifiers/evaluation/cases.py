@@ -130,20 +130,19 @@ def sums_of(
     temperature: with one, the sums that a run reports of its teacher are there too.
     """
 
-    def log_p(model: nn.Module, tau: float = 1.0) -> Tensor:
-        with torch.no_grad():
-            logits: Tensor = model(rows_BT)[:, :-1].double()
-        return (logits / tau).log_softmax(-1).flatten(0, 1)
-
-    labels, s = rows_BT[:, 1:].flatten(), log_p(student)
+    with torch.no_grad():
+        models = [student] if teacher is None else [student, teacher]
+        logits = [model(rows_BT)[:, :-1].double().flatten(0, 1) for model in models]
+    labels, log_p = rows_BT[:, 1:].flatten(), [x.log_softmax(-1) for x in logits]
+    first = [x.argmax(-1) for x in logits]  # the first of equal ones; log-probabilities round some to equal ones
     places = range(len(labels))
-    sums = {"hard_loss": -s[places, labels].sum(), "token_accuracy": (s.argmax(-1) == labels).sum()}
+    sums = {"hard_loss": -log_p[0][places, labels].sum(), "token_accuracy": (first[0] == labels).sum()}
     if teacher is not None:
-        t = log_p(teacher)
+        s, t = log_p
         sums |= {"teacher_loss": -t[places, labels].sum(), "kl_at_1": (t.exp() * (t - s)).sum()}
-        sums |= {"agreement": (t.argmax(-1) == s.argmax(-1)).sum()}
+        sums |= {"agreement": (first[0] == first[1]).sum()}
         if temperature is not None:
-            soft_t, soft_s = log_p(teacher, temperature), log_p(student, temperature)
+            soft_s, soft_t = ((x / temperature).log_softmax(-1) for x in logits)
             kl = (soft_t.exp() * (soft_t - soft_s)).sum()
             sums |= {"kl_at_T": kl, "soft_loss": temperature**2 * kl, "teacher_entropy": -(t.exp() * t).sum()}
     return {name: float(total) for name, total in sums.items()}
