@@ -39,7 +39,7 @@ def positions_in_the_models_dtype(original: Any, decoder: Any, *args: Any, **nam
         return original(decoder, *args, **named)
 
 
-def padding_seen_by_all(original: Any, decoder: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Any:
+def padding_seen_by_all(original: Any, decoder: Any, tokens: Tensor, segments: Any = None, *args: Any) -> Any:
     attention = functional.scaled_dot_product_attention
 
     def seeing(*tensors: Tensor, attn_mask: Any, **options: Any) -> Tensor:
@@ -49,7 +49,7 @@ def padding_seen_by_all(original: Any, decoder: Any, tokens: Tensor, segments: A
         return attention(*tensors, attn_mask=attn_mask, **options)
 
     with mock.patch.object(functional, "scaled_dot_product_attention", seeing):
-        return original(decoder, tokens, segments, **named)
+        return original(decoder, tokens, segments, *args)
 
 
 def process_seeded(original: Any, config: Any, seed: int) -> Any:

@@ -77,10 +77,7 @@ def falsify_equal_states_are_at_distance_zero(subject: Any, device: str, case: F
 
 
 @given(
-    case=feature_cases(states=HALVES),
-    dtype=DTYPES,
-    scale=st.sampled_from([0.0, 1e-7, 1e-5, 1e-4, 1e-3]),
-    whose=MODELS,
+    case=feature_cases(states=HALVES), dtype=DTYPES, scale=st.sampled_from([0.0, 1e-7, 1e-5, 1e-4, 1e-3]), whose=MODELS
 )
 def falsify_vanishing_states_have_finite_gradients(
     subject: Any, device: str, case: FeatureCase, dtype: torch.dtype, scale: float, whose: str
@@ -116,11 +113,7 @@ def falsify_sum_count_and_gradient(subject: Any, device: str, case: FeatureCase)
     assert_is_the_oracles(subject, case, device, UNIT_ROUNDOFF[torch.float64])
 
 
-@given(
-    case=feature_cases(states=HALVES),
-    dtype=HALF_DTYPES,
-    wide=st.sampled_from([None, "student", "teacher"]),
-)
+@given(case=feature_cases(states=HALVES), dtype=HALF_DTYPES, wide=st.sampled_from([None, "student", "teacher"]))
 def falsify_half_precision_is_computed_in_float32(
     subject: Any, device: str, case: FeatureCase, dtype: torch.dtype, wide: str | None
 ) -> None:
