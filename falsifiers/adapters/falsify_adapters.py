@@ -19,9 +19,7 @@ from torch import Tensor, nn
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
-from reference_trainer import Distillation, Lines, MetricSum, Settings
-from reference_trainer.distillation.protocols import Batch
-from reference_trainer.errors import CheckpointError, DriftError
+from reference_trainer import Batch, CheckpointError, Distillation, DriftError, Lines, MetricSum, Settings
 from reference_trainer.huggingface.adapters import frozen_weights
 from reference_trainer.pipeline.own import checkpoint_module
 from reference_trainer.storage.whole_weights import read_weights, tensors_digest

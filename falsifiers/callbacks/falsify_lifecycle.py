@@ -19,13 +19,8 @@ from falsifiers.callbacks.lifecycle import ANSWERS, HOOKS, SILENT, Call, Recorde
 from falsifiers.callbacks.real_run import Raising, parts, recording_callbacks, run
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_refused
-from reference_trainer.callbacks.base import Callback
-from reference_trainer.callbacks.context import Context
-from reference_trainer.callbacks.observers import Observer
-from reference_trainer.config.settings import Settings
-from reference_trainer.errors import CallbackError, CallbackNote
-from reference_trainer.pipeline.distill import distill
-from reference_trainer.plan.schedule import Action
+from reference_trainer import Action, Callback, CallbackError, Context, Observer, Settings, distill
+from reference_trainer.errors import CallbackNote
 
 SKIPPING = scripts(st.sampled_from([None, "SKIP"]), fewest=1)
 SEVERAL = st.builds(

@@ -13,10 +13,8 @@ from falsifiers.callbacks.lifecycle import Call, Script, lifecycle
 from falsifiers.callbacks.real_run import checkpoint, module_student, parts, recording_callbacks, run
 from falsifiers.support.documents import nats
 from falsifiers.support.steps import embedding
-from reference_trainer.callbacks.base import Context
-from reference_trainer.distillation.protocols import Batch
+from reference_trainer import Batch, Context, UpdateOptions
 from reference_trainer.distillation.tables import FixtureTeacher
-from reference_trainer.training.arguments import UpdateOptions
 from reference_trainer.training.loop import new_optimizer
 
 SAME = 1e-9

@@ -14,11 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from falsifiers.callbacks.lifecycle import HOOKS, Script
-from reference_trainer.callbacks.base import Callback
-from reference_trainer.distillation.protocols import Batch
+from reference_trainer import Batch, Callback, RunServices, Schedule
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
-from reference_trainer.plan.schedule import Schedule
-from reference_trainer.training.arguments import RunServices
 from reference_trainer.training.state import restored
 from reference_trainer.training.state import saved as saved_text
 

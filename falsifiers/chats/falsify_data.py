@@ -18,9 +18,7 @@ from falsifiers.chats.tokenizer import END, Messages, Tokenizer, conversations, 
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
-from reference_trainer.data.batches import Document, pack_documents, pad_documents
-from reference_trainer.data.documents import rows_of_documents
-from reference_trainer.errors import DataError, SettingError
+from reference_trainer import DataError, Document, SettingError, pack_documents, pad_documents, rows_of_documents
 
 
 @given(

@@ -17,9 +17,7 @@ from falsifiers.support.assertions import assert_equal
 from falsifiers.support.divergence_oracles import DIVERGENCES
 from falsifiers.support.fake_cuda import fake_cuda, moved
 from falsifiers.support.ranks import run_ranks
-from reference_trainer.data.text import Sequences
-from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch
+from reference_trainer import Batch, Sequences, Weights
 from reference_trainer.distillation.top_k import TopK, keep_top_k
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 

@@ -13,9 +13,7 @@ from falsifiers.distill_smoke.cases import invoked, place, planned, read_trace, 
 from falsifiers.support import run_lines
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.run_lines import ATTACHED, EPOCH, FIRST_STEP, METRICS_LINE, STEP, matcher
-from reference_trainer.callbacks.base import Callback, Context
-from reference_trainer.callbacks.lines import Lines
-from reference_trainer.config.settings import Settings
+from reference_trainer import Callback, Context, Lines, Settings
 
 Plan = tuple[int, int]
 """Epochs, and the steps of each."""

@@ -24,9 +24,7 @@ from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.histories import assert_same_history
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import SMALL, found, refused, run, small, written_model
-from reference_trainer import Callback, Lines, Schedule, SettingError, Settings
-from reference_trainer.distillation.protocols import Batch
-from reference_trainer.distillation.step import MetricSum
+from reference_trainer import Batch, Callback, Lines, MetricSum, Schedule, SettingError, Settings
 
 NOTHING = """data documents data_share separator share_vocabulary teacher teacher_cache init_from parts arguments
 student data_cache lora lora_options chat_template template_options eval_data teacher_device_map teacher_outputs

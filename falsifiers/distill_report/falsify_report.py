@@ -24,13 +24,8 @@ from falsifiers.support.cases import KdCase
 from falsifiers.support.comparison import ANYWHERE
 from falsifiers.support.run_lines import matcher
 from falsifiers.support.strategies import kd_cases
-from reference_trainer import Action
-from reference_trainer.distillation.losses import kd_logit_gradient
-from reference_trainer.distillation.step import MetricSum
-from reference_trainer.errors import SmokeError
+from reference_trainer import Action, Check, MetricSum, SmokeError, TrainResult, kd_logit_gradient
 from reference_trainer.pipeline.distill import DistillResult
-from reference_trainer.pipeline.smoke import Check
-from reference_trainer.training.loop import TrainResult
 
 SUMMARY = matcher(run_lines.SMOKE_SUMMARY)
 USUAL: dict[str, Any] = {"initial_loss": 2.0, "final_loss": 1.0, "best_loss": 0.5, "finite": True}

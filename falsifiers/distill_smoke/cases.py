@@ -20,9 +20,7 @@ from click.testing import CliRunner, Result
 
 from falsifiers.support.run_lines import SMOKE_SUMMARY, matcher
 from falsifiers.support.small_runs import SMALL
-from reference_trainer.callbacks.base import Callback
-from reference_trainer.callbacks.lines import Lines
-from reference_trainer.config.settings import Settings
+from reference_trainer import Callback, Lines, Settings
 
 TINY = {**SMALL, "teacher_steps": 2, "length": 16, "epochs": 3, "log_every": 0}
 TEXT = bytes(97 + k * k % 26 for k in range(170))

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from falsifiers.support import oracles, texts
 from falsifiers.support.strategies import LOGITS, tensors
-from reference_trainer import MetricSum, Settings
+from reference_trainer import MetricSum, Settings, Weights
 from reference_trainer.data import text as data
-from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.pipeline.parts import Parts

@@ -22,8 +22,7 @@ from falsifiers.support.ranks import run_ranks
 from falsifiers.support.scratch import flip, reconfigure, scratch
 from falsifiers.support.small_runs import run, small
 from falsifiers.teacher_outputs.falsify_outputs import written
-from reference_trainer import MetricSum
-from reference_trainer.errors import TrainerError
+from reference_trainer import MetricSum, TrainerError
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.storage.checkpoint_manifest import Manifest

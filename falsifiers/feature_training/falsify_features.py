@@ -19,11 +19,9 @@ from falsifiers.support.oracles import assert_close, assert_refused
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import small
 from falsifiers.support.windows import V, assert_gradients, gradients_of
-from reference_trainer import Lines
+from reference_trainer import Annealed, Lines, Schedule
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
-from reference_trainer.plan.annealing import Annealed
-from reference_trainer.plan.schedule import Schedule
 
 
 def _result(
@@ -232,7 +230,7 @@ REFUSED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
 def falsify_settings_that_do_not_fit_are_refused(subject: Any) -> None:
     def loss(changes: dict[str, Any]) -> Any:
         arguments = {**FITTING, **changes}
-        tensors = (arguments.pop(name) for name in ("student", "teacher", "scored_BT"))
+        tensors = [arguments.pop(name) for name in ("student", "teacher", "scored_BT")]
         return subject.feature_loss(*tensors, **arguments)
 
     for case, changes, words in REFUSED:

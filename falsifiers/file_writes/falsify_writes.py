@@ -21,8 +21,7 @@ from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.interruptions import LINES_AT_MOST, in_child, kill
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
-from reference_trainer import Callback, OutputError
-from reference_trainer.errors import StopRequestedError
+from reference_trainer import Callback, OutputError, StopRequestedError
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoints import DISK
 
