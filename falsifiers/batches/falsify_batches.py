@@ -57,17 +57,19 @@ SIZES = st.lists(st.integers(0, 6), max_size=9)
 def falsify_first_row_with_room(subject: Any, sizes: list[int], room: int) -> None:
     capacity = max(sizes, default=0) + room
     rows = subject.first_fit(sizes, capacity)
-    of = f"sizes {sizes} in rows of {capacity} are placed as {rows}"
-    assert sorted(index for row in rows for index in row) == list(range(len(sizes))), f"{of}: not each index once"
-    assert all(row == sorted(row) and row for row in rows), f"{of}: a row is empty or not in the order of the sizes"
-    assert [row[0] for row in rows] == sorted(row[0] for row in rows), f"{of}: the rows are not in order"
+    case = f"sizes {sizes} in rows of {capacity} are placed as {rows}"
+    assert sorted(index for row in rows for index in row) == list(range(len(sizes))), (
+        f"{case}: an index is not there once"
+    )
+    assert all(row == sorted(row) and row for row in rows), f"{case}: a row is empty or not in the order of the sizes"
+    assert [row[0] for row in rows] == sorted(row[0] for row in rows), f"{case}: the rows are not in order"
     loads = [sum(sizes[index] for index in row) for row in rows]
-    assert all(load <= capacity for load in loads), f"{of}: the rows hold {loads}"
+    assert all(load <= capacity for load in loads), f"{case}: the rows hold {loads}"
     for number, row in enumerate(rows):
         for index in row:
             before = [sum(sizes[other] for other in earlier if other < index) for earlier in rows[:number]]
             roomy = [load + sizes[index] <= capacity for load in before]
-            assert not any(roomy), f"{of}: index {index} fits into the earlier row {roomy.index(True)}"
+            assert not any(roomy), f"{case}: index {index} fits into the earlier row {roomy.index(True)}"
 
 
 @given(sizes=SIZES, room=st.integers(0, 8), surplus=st.integers(1, 3), at=st.integers(0, 9))

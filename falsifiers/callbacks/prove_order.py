@@ -31,7 +31,7 @@ def prove_callbacks_are_called_in_order(subject: Any, callbacks: int, steps: int
         position = following(schedule, position, Action.CONTINUE)
     planned = lifecycle(Script(epochs, per_epoch, steps, ((),) * callbacks)).calls
     # Events within a step are no positions of a schedule.
-    expected = [(each.event, each.taken, each.callback) for each in planned if each.event not in TAKING]
+    expected = [(call.event, call.taken, call.callback) for call in planned if call.event not in TAKING]
     assert calls == expected, (
         f"{callbacks} callbacks, {steps} steps, {per_epoch} an epoch: {calls}; expected {expected}"
     )
@@ -43,5 +43,5 @@ def _recording(number: int, calls: list[tuple[str, int, int]]) -> Callback:
     def hook(event: str) -> Any:
         return lambda self, context: calls.append((event, context.step, number))
 
-    made: Callback = type("Recorder", (Callback,), {event: hook(event) for event in HOOKS})()
-    return made
+    callback: Callback = type("Recorder", (Callback,), {event: hook(event) for event in HOOKS})()
+    return callback

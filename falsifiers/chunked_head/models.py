@@ -169,12 +169,12 @@ def _kl(log_a: Tensor, log_b: Tensor) -> Tensor:
     return DIVERGENCES["forward_kl"].textbook(log_a, log_b, 0.0).sum()
 
 
-def assert_gradients(what: str, module: nn.Module, expected: Oracle, allowed: float) -> None:
+def assert_gradients(case: str, module: nn.Module, expected: Oracle, allowed: float) -> None:
     """Assert that each parameter's gradient is near the oracle's: the norm of the difference, relative."""
     for name, parameter in module.named_parameters():
         wanted, seen = expected.gradients[name], parameter.grad
-        assert seen is not None, f"{what}: {name} has no gradient"
+        assert seen is not None, f"{case}: {name} has no gradient"
         seen = getattr(seen, "full_tensor", lambda seen=seen: seen)().double()
         away = float((seen - wanted).norm())
         scale = max(float(wanted.norm()), 1e-3)
-        assert away <= allowed * scale, f"{what}: the gradient of {name} is off by {away / scale:.1e} of its norm"
+        assert away <= allowed * scale, f"{case}: the gradient of {name} is off by {away / scale:.1e} of its norm"

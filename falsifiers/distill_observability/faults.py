@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 
-def default_callback_missing(original: Any, *models: Any, callbacks: Sequence[Any] = (), **others: Any) -> Any:
-    kept = [callback for callback in callbacks if type(callback).__name__ != "ProgressCallback"]
-    return original(*models, callbacks=kept, **others)
+def default_callback_missing(original: Any, *models: Any, callbacks: Sequence[Any] = (), **options: Any) -> Any:
+    rest = [callback for callback in callbacks if type(callback).__name__ != "ProgressCallback"]
+    return original(*models, callbacks=rest, **options)
 
 
 def silent_run(original: Any, self: Any, context: Any) -> None:

@@ -38,13 +38,13 @@ ENDED = {"steps_completed": st.integers(0, 10**6), "elapsed_s": st.floats(0, 1e6
 ENDED["stopped"] = st.booleans()
 
 
-def _assert_number(what: str, text: str, exact: float | Fraction) -> None:
+def _assert_number(name: str, text: str, exact: float | Fraction) -> None:
     """Assert that text is the number, rounded to its decimals; relative errors of 1e-12 before that are allowed."""
     is_close = text == str(exact)  # the only form of a number that is not finite
     if math.isfinite(exact):
         half = Fraction(1, 2 * 10 ** len(text.partition(".")[2]))
         is_close = abs(Fraction(text) - Fraction(exact)) <= half + abs(Fraction(exact)) / 10**12
-    assert is_close, f"{what} is printed as {text}; expected {float(exact)}"
+    assert is_close, f"{name} is printed as {text}; expected {float(exact)}"
 
 
 @given(fields=st.fixed_dictionaries(RAN), project_to_steps=COUNTS | st.just(50000), planned_steps=COUNTS)

@@ -158,8 +158,8 @@ def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: flo
     shape = {"vocab_size": 256, "layers": SMALL["layers"], "width": SMALL["width"], "heads": 1}
     assert_equal("config.json", config, {"model_type": "reference_trainer.decoder", **shape})
     assert_equal("the manifest", {name: manifest.get(name) for name in expected}, expected)
-    others = {"versions", "result", "held_back", "optimizer", "evaluation"}  # the last is that of `evaluation`
-    assert_equal("other entries of the manifest", set(manifest) - set(expected), others)
+    further = {"versions", "result", "held_back", "optimizer", "evaluation"}  # the last is that of `evaluation`
+    assert_equal("other entries of the manifest", set(manifest) - set(expected), further)
     assert all(map(manifest["versions"].get, ("reference_trainer", "torch", "python"))), f"{manifest['versions']}"
     names = {parameter: f"student.{name}" for name, parameter in result.student.named_parameters()}
     groups = [
@@ -237,9 +237,9 @@ def falsify_run_uses_one_thread_unless_asked(subject: Any, asked: int | None, va
     assert_equal(case, (used, recorded, after), ({expected}, expected, before))
 
 
-def _assert_nothing_changed(what: str, directory: Path, before: dict[str, str]) -> None:
+def _assert_nothing_changed(run_name: str, directory: Path, before: dict[str, str]) -> None:
     changed = sorted(set(found(directory).items()) ^ set(before.items()))
-    assert not changed, f"{what} created, changed or removed {changed}"
+    assert not changed, f"{run_name} created, changed or removed {changed}"
 
 
 @given(

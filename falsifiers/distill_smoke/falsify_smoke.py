@@ -143,13 +143,13 @@ def _losses_without_smoke(subject: Any, where: cases.Place, device: str, name: s
     return losses
 
 
-def _assert_losses(what: str, device: str, seen: list[float], expected: list[float]) -> None:
+def _assert_losses(case: str, device: str, seen: list[float], expected: list[float]) -> None:
     """Assert that two runs have the same losses; on a GPU within 1 %, as it adds gradients in no fixed order."""
     allowed = 0.0 if device == "cpu" else 0.01
     same = len(seen) == len(expected) and all(
         math.isclose(x, y, rel_tol=allowed, abs_tol=0.0) for x, y in zip(seen, expected, strict=True)
     )
-    assert same, f"{what} the losses are {seen}; those of the other run are {expected}; allowed is {allowed:.0%}"
+    assert same, f"{case} the losses are {seen}; those of the other run are {expected}; allowed is {allowed:.0%}"
 
 
 def falsify_unset_limit_gives_a_full_run(subject: Any, device: str) -> None:

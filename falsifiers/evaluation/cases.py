@@ -65,18 +65,18 @@ def evaluated(subject: Any, teacher: Any, student: nn.Module, *sequences: Any, t
     return subject.evaluate(teacher, ModuleStudent(student, VOCABULARY), sequences_of(*sequences), weights, **options)
 
 
-def assert_sums(what: str, seen: Mapping[str, MetricSum], expected: Mapping[str, float], count: int) -> None:
+def assert_sums(case: str, seen: Mapping[str, MetricSum], expected: Mapping[str, float], count: int) -> None:
     """Assert that metrics have these sums over `count` tokens.
 
     Rounding: 70 tokens, logits up to 20 over a temperature of at least 1/4, and 64 operations are 1e-10 nats.
     """
-    assert seen.keys() == expected.keys(), f"{what}: the metrics are {sorted(seen)}; expected {sorted(expected)}"
+    assert seen.keys() == expected.keys(), f"{case}: the metrics are {sorted(seen)}; expected {sorted(expected)}"
     for name, total in expected.items():
         metric = seen[name]
-        assert metric.count == count, f"{what}: {name} counts {metric.count} tokens; expected {count}"
+        assert metric.count == count, f"{case}: {name} counts {metric.count} tokens; expected {count}"
         kinds = [type(metric.sum).__name__, type(metric.count).__name__]
-        assert kinds == ["float", "int"], f"{what}: sum and count of {name} are of the types {kinds}"
-        oracles.assert_close(f"{what}: {name}", metric.sum, total, 1e-10 + 1e-12 * abs(total), "the oracle's sum")
+        assert kinds == ["float", "int"], f"{case}: sum and count of {name} are of the types {kinds}"
+        oracles.assert_close(f"{case}: {name}", metric.sum, total, 1e-10 + 1e-12 * abs(total), "the oracle's sum")
 
 
 TOKENS = 40
