@@ -1,4 +1,4 @@
-"""Attacks on students of which an adapter is trained. The subject has `Adapted`, as `huggingface.adapters` does.
+"""Attacks on students with a trained adapter. The subject has `Adapted`, as `huggingface.adapters` does.
 
 The adapter is written out here, so that neither transformers nor peft is needed: a table of low rank beside a frozen
 one.
@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+import reference_trainer
+from falsifiers.resume.runs import STEPS, V, own, settings
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
-from reference_trainer import Batch, CheckpointError, Distillation, DriftError, Lines, MetricSum, Settings
+from reference_trainer import CheckpointError, DriftError, Lines, Settings
 from reference_trainer.huggingface.adapters import frozen_weights
 from reference_trainer.pipeline.own import checkpoint_module
 from reference_trainer.storage.whole_weights import read_weights, tensors_digest
 
-V, STEPS = 11, 4
 LAST = f"checkpoints/student-step{STEPS}"
 
 
@@ -44,36 +45,25 @@ class LowRank(nn.Module):
         return SimpleNamespace(logits=self.base(input_ids) + self.up(self.down(input_ids)))
 
 
-class Drawn:
-    batches = STEPS
-
-    def batch(self, epoch: int, position: int) -> Batch:
-        tokens = torch.randint(0, V, (2, 6), generator=torch.Generator().manual_seed(position))
-        return Batch(tokens=tokens, labels=tokens)
-
-
 def _distillation(subject: Any, rank: int, base: int) -> Any:
     """Return the class of a distillation whose student and teacher are adapters of bases with these seeds."""
 
-    def student(run: Any) -> Any:
-        module = subject.Adapted(LowRank(rank, base))
-        run.digests["base_sha256"] = tensors_digest(frozen_weights(module))
-        return module
+    class LowRankDistillation(own(reference_trainer)):  # made for a package
+        def make_student(self) -> nn.Module:
+            module: nn.Module = subject.Adapted(LowRank(rank, base))
+            self.digests["base_sha256"] = tensors_digest(frozen_weights(module))
+            return module
 
-    parts = {
-        "vocab_size": V,
-        "make_batches": lambda run: Drawn(),
-        "make_student": student,
-        "make_teacher": lambda run: subject.Adapted(LowRank(rank, base + 1)),
-        "evaluate": lambda run: {"own": MetricSum(0.0, 1)},
-        "save": lambda run, directory, manifest: None,
-    }
-    return type("LowRankDistillation", (Distillation,), parts)
+        def make_teacher(self) -> nn.Module:
+            module: nn.Module = subject.Adapted(LowRank(rank, base + 1))
+            return module
+
+    return LowRankDistillation
 
 
-def _trained(subject: Any, out: Path, rank: int, base: int = 0, **options: Any) -> nn.Module:
-    settings = Settings(out=out, epochs=1, device="cpu", warmup=0, lr=0.1, save_every=2, hang_after=0.0, **options)
-    with _distillation(subject, rank, base)(settings, lines=Lines(io.StringIO())) as run:
+def _trained(subject: Any, directory: Path, out: str, rank: int, base: int = 0, **options: Any) -> nn.Module:
+    chosen = settings(directory, out, save_every=2, hang_after=0.0, **options)
+    with _distillation(subject, rank, base)(chosen, lines=Lines(io.StringIO())) as run:
         run.prepare()
         student: nn.Module = run.conclude(run.run()).student
         return student
@@ -89,18 +79,18 @@ def _changed(first: nn.Module, second: nn.Module) -> list[str]:
 def falsify_only_the_adapter_is_trained_and_saved(subject: Any, rank: int, cut: int) -> None:
     adapter = ["model.down.weight", "model.up.weight"]
     with scratch() as directory:
-        whole, checkpoint = _trained(subject, directory / "whole", rank), directory / "whole" / LAST
+        whole, checkpoint = _trained(subject, directory, "whole", rank), directory / "whole" / LAST
         assert_equal("trained tensors", _changed(whole, subject.Adapted(LowRank(rank, 0))), adapter)
         states = [f"optimizer.student.{name}.{kind}" for name in adapter for kind in ("exp_avg", "exp_avg_sq", "step")]
         saved = sorted(load_file(checkpoint / "rank-00000.safetensors"))
         assert_equal("tensors of a checkpoint", saved, sorted([*(f"student.{name}" for name in adapter), *states]))
-        _trained(subject, directory / "cut", rank, max_steps=cut)
-        resume = partial(_trained, subject, directory / "cut", rank, resume=Path("latest"), force=True)
+        _trained(subject, directory, "cut", rank, max_steps=cut)
+        resume = partial(_trained, subject, directory, "cut", rank, resume=Path("latest"), force=True)
         another = partial(resume, base=5)
         assert_refused("a run with the adapter of another base", another, "base_sha256", kind=DriftError)
         # The student of a checkpoint, as exports and evaluations make it.
-        weights, (own, other) = read_weights(checkpoint), (_distillation(subject, rank, b)(Settings()) for b in (0, 5))
-        assert_equal("tensors of the export that differ", _changed(whole, checkpoint_module(weights, own)), [])
+        weights, (same, other) = read_weights(checkpoint), (_distillation(subject, rank, b)(Settings()) for b in (0, 5))
+        assert_equal("tensors of the export that differ", _changed(whole, checkpoint_module(weights, same)), [])
         export = partial(checkpoint_module, weights, other)
         assert_refused("an export with the adapter of another base", export, "base_sha256", kind=CheckpointError)
         assert_equal(f"cut at step {cut}, tensors that end otherwise", _changed(whole, resume()), [])

@@ -7,7 +7,7 @@ from typing import Any
 
 from falsifiers.callbacks.lifecycle import HOOKS, TAKING, Script, lifecycle
 from reference_trainer.callbacks.base import Callback
-from reference_trainer.plan.schedule import START, Action, Schedule, following
+from reference_trainer.plan.schedule import START, Action, Position, Schedule, following
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ def prove_callbacks_are_called_in_order(subject: Any, callbacks: int, steps: int
     calls: list[tuple[str, int, int]] = []
     registered = [_recording(number, calls) for number in range(callbacks)]
     epochs = -(-steps // per_epoch)
-    schedule, position = Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=steps), START
+    schedule = Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=steps)
+    position: Position | None = START
     while position is not None:
         subject.call_hooks(registered, position.event, _Context(position.step))
         position = following(schedule, position, Action.CONTINUE)

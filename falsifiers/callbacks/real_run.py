@@ -71,13 +71,8 @@ def parts(device: str = "cpu") -> dict[str, Any]:
     teacher, student = tables(-start, start)
     tokens = torch.tensor([[0, 1]], device=device)
     batch = Batch(tokens=tokens, labels=tokens)
-    return {
-        "teacher": teacher,
-        "student": student,
-        "batch_at": lambda epoch, k: batch,
-        "optimizer": None,
-        "learning_rate": lambda step: 0.5,
-    }
+    functions = {"batch_at": lambda epoch, k: batch, "learning_rate": lambda step: 0.5}
+    return {"teacher": teacher, "student": student, "optimizer": None, **functions}
 
 
 class Raising:
@@ -104,16 +99,10 @@ def checkpoint(step: int) -> Path:
 
 
 def schedule_of(script: Script) -> Schedule:
-    log, evaluate, save = script.every
+    intervals = dict(zip(("log_every", "eval_every", "save_every"), script.every, strict=True))
+    micro = {"accumulation": script.accumulation, "micro_batches": script.micro_batches}
     return Schedule(
-        epochs=script.epochs,
-        steps_per_epoch=script.steps_per_epoch,
-        limit=script.limit,
-        accumulation=script.accumulation,
-        micro_batches=script.micro_batches,
-        log_every=log,
-        eval_every=evaluate,
-        save_every=save,
+        epochs=script.epochs, steps_per_epoch=script.steps_per_epoch, limit=script.limit, **micro, **intervals
     )
 
 

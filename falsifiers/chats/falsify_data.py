@@ -201,16 +201,12 @@ def falsify_documents_are_attended_alone(subject: Any, rows: list[list[int]], se
     states = [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3)]
     attend = torch.nn.functional.scaled_dot_product_attention
     seen = subject.by_document(lambda *qkv: attend(*qkv, is_causal=True).transpose(1, 2), *states, positions)
-    expected = torch.tensor(
-        [
-            [
-                [_attended(*(state[b, head].tolist() for state in states), at - n, at) for head in range(HEADS)]
-                for at, n in enumerate(row)
-            ]
-            for b, row in enumerate(positions.tolist())
-        ],
-        dtype=torch.float64,
-    )
-    assert_equal("the shape", list(seen.shape), list(expected.shape))
-    worst = float((seen - expected).abs().max())
+
+    def heads(b: int, at: int, position: int) -> list[list[float]]:
+        """Return the attention of a token to its document, for each head."""
+        return [_attended(*(state[b, h].tolist() for state in states), at - position, at) for h in range(HEADS)]
+
+    expected = [[heads(b, *place) for place in enumerate(row)] for b, row in enumerate(positions.tolist())]
+    assert_equal("the shape", list(seen.shape), [len(rows), length, HEADS, WIDTH])
+    worst = float((seen - torch.tensor(expected, dtype=torch.float64)).abs().max())
     assert worst <= 1e-12, f"with documents of {rows} the attention is off by {worst:.3g}: {seen.tolist()}"

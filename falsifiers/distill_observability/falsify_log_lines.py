@@ -23,19 +23,9 @@ LOSSES = st.none() | st.floats(0, 1e6) | st.sampled_from([math.inf, math.nan])
 
 def context(plan: Plan, step: int, loss: float | None, elapsed: float = 0.0, **values: Any) -> Context:
     epochs, per_epoch = plan
-    return Context(
-        step=step,
-        epoch=-(-step // per_epoch),
-        loss=loss,
-        learning_rate=0.1,
-        best_loss=loss,
-        elapsed_s=elapsed,
-        tokens=step,
-        epochs=epochs,
-        steps_per_epoch=per_epoch,
-        total_steps=epochs * per_epoch,
-        **values,
-    )
+    whole = {"epochs": epochs, "steps_per_epoch": per_epoch, "total_steps": epochs * per_epoch}
+    now = {"step": step, "epoch": -(-step // per_epoch), "loss": loss, "best_loss": loss, "elapsed_s": elapsed}
+    return Context(learning_rate=0.1, tokens=step, **whole, **now, **values)
 
 
 METRICS = {"none": {}, "nothing scored": {"temperature": 2.0}, "scored": {"temperature": 2.0, "loss": 0.25}}

@@ -38,6 +38,6 @@ def logged_one_step_late(original: Any, step: int, every: int) -> Any:
     return original(step - 1, every)
 
 
-def absent_metric_is_zero(original: Any, metrics: Any) -> str:
+def absent_metric_is_zero(original: Any, metrics: Any) -> Any:
     names = ("loss", "hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "teacher_perplexity")
     return original({**dict.fromkeys(names, 0.0), **metrics})

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from falsifiers.resume.runs import Cut, assert_same_end
+from falsifiers.resume.runs import Cut, Model, Noisy, V, assert_same_end, own
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.histories import assert_same_history
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import SMALL, found, refused, run, small, written_model
-from reference_trainer import Batch, Callback, Lines, MetricSum, Schedule, SettingError, Settings
+from reference_trainer import Callback, Lines, MetricSum, Schedule, SettingError, Settings
 
 NOTHING = """data documents data_share separator share_vocabulary teacher teacher_cache init_from parts arguments
 student data_cache lora lora_options chat_template template_options eval_data teacher_device_map teacher_outputs
@@ -114,48 +114,25 @@ def falsify_rates_follow_the_settings(
         assert math.isclose(seen, expected, rel_tol=1e-12), f"{chosen}: step {step} of 10 has {seen}, not {expected}"
 
 
-V = 11
-"""Tokens of the models that are no decoders."""
+class Saving:
+    """An evaluation and an export of the user; other parts are those of `resume.runs.own`."""
+
+    def evaluate(self) -> dict[str, MetricSum]:
+        return {"own": MetricSum(3.0, 2)}
+
+    def save(self, directory: Path, manifest: dict[str, Any]) -> None:
+        torch.save(self.student.state_dict(), directory / "own.pt")
+        (directory / "manifest.json").write_text(json.dumps(manifest))
 
 
-class Ones:
-    """Three batches of ones and twos; `asked` are the numbers of those that were asked for."""
-
-    batches = 3
-
-    def __init__(self) -> None:
-        self.asked = set[tuple[int, int]]()
-
-    def batch(self, epoch: int, position: int) -> Batch:
-        self.asked.add((epoch, position))
-        tokens = torch.ones(2, 4, dtype=torch.int64) + torch.arange(4) % 2
-        return Batch(tokens=tokens, labels=tokens)
-
-
-def user_model(seed: int) -> nn.Module:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Embedding(V, 8), nn.Linear(8, V))
-
-
-def _save(distillation: Any, directory: Path, manifest: dict[str, Any]) -> None:
-    torch.save(distillation.student.state_dict(), directory / "own.pt")
-    (directory / "manifest.json").write_text(json.dumps(manifest))
-
-
-PARTS: dict[str, Callable[..., Any]] = {
-    "make_batches": lambda run: Ones(),
-    "make_student": lambda run: user_model(1),
-    "make_teacher": lambda run: user_model(2),
-    "evaluate": lambda run: {"own": MetricSum(3.0, 2)},
-    "save": _save,
-}
-"""Methods that a user's distillation may override."""
+MODELS = ["make_batches", "make_student", "make_teacher"]
 
 
 def overriding(subject: Any, *names: str, **methods: Any) -> Any:
     """Return a distillation that overrides these parts, and `methods`."""
+    parts = {**vars(own(subject)), **vars(Saving)}
     size = {"vocab_size": V} if "make_student" in names else {}
-    return type("Own", (subject.Distillation,), {name: PARTS[name] for name in names} | size | methods)
+    return type("Own", (subject.Distillation,), {name: parts[name] for name in names} | size | methods)
 
 
 def prepared(kind: Any, settings: Settings) -> tuple[str, str]:
@@ -170,7 +147,6 @@ def prepared(kind: Any, settings: Settings) -> tuple[str, str]:
     return stream.getvalue(), message
 
 
-MODELS = ["make_batches", "make_student", "make_teacher"]
 MISSING: dict[str, tuple[list[str], dict[str, Any], str]] = {
     "batches alone": (["make_batches"], {}, "make_teacher"),
     "batches alone, in a smoke run": (["make_batches"], {"smoke": 1}, "make_teacher"),
@@ -217,18 +193,20 @@ def falsify_own_parts_are_used(subject: Any, epochs: int, smoke: bool) -> None:
     with scratch() as directory:
         noting, before, out = Noting(), time.time(), directory / "out"
         settings = Settings(out=out, epochs=epochs, device="cpu", warmup=0, lr=0.1, smoke=1 if smoke else None)
-        with overriding(subject, *PARTS)(settings, callbacks=[noting], lines=Lines(io.StringIO())) as distillation:
+        with overriding(subject, *MODELS, "evaluate", "save")(
+            settings, callbacks=[noting], lines=Lines(io.StringIO())
+        ) as distillation:
             distillation.prepare()
             result = distillation.conclude(distillation.run())
         case = f"{epochs} epochs, smoke {smoke}"
         ((name, attempt),) = noting.begun
         assert name == "out" and before - 1 <= attempt / 1000 <= time.time() + 1, f"run {name!r}, attempt {attempt}"
-        steps = 1 if smoke else 3 * epochs
+        steps = 1 if smoke else Noisy.batches * epochs
         assert_equal(f"{case}: steps", result.train.steps_completed, steps)
-        batches = {(1 + k // 3, 1 + k % 3) for k in range(steps)}
-        assert_equal(f"{case}: batches that are asked for", distillation.batches.asked, batches)
+        batches = {(1 + k // Noisy.batches, 1 + k % Noisy.batches) for k in range(steps)}
+        assert_equal(f"{case}: batches that are asked for", set(distillation.batches.asked), batches)
         assert_equal(f"{case}: saved steps", noting.saved, [] if smoke else [steps])
-        untrained, trained = user_model(1).state_dict(), result.student.state_dict()
+        untrained, trained = Model(5, seed=1).state_dict(), result.student.state_dict()
         same = [name for name in untrained if torch.equal(untrained[name], trained[name])]
         assert_equal(f"{case}: untrained tensors", same, [])
         assert out.exists() is not smoke, f"{case}: the files are {sorted(found(directory))}"
@@ -254,14 +232,14 @@ def falsify_text_beyond_the_teachers_tokens_is_refused(subject: Any, largest: in
 
 
 NOTED: dict[str, tuple[dict[str, Any], Callable[[], nn.Module], str]] = {
-    "nothing": ({}, lambda: user_model(1), ""),
-    "eval mode": ({}, lambda: user_model(1).eval(), "student: trains in eval mode, without dropout; return"),
+    "nothing": ({}, lambda: Model(5, seed=1), ""),
+    "eval mode": ({}, lambda: Model(5, seed=1).eval(), "student: trains in eval mode, without dropout; return"),
     "single in a float64 run": (
         {"dtype": "float64"},
-        lambda: user_model(1),
+        lambda: Model(5, seed=1),
         "student: has parameters of torch.float32; return model.double()",
     ),
-    "a setting without effect": ({"beta": 0.2}, lambda: user_model(1), "settings: beta has no effect without"),
+    "a setting without effect": ({"beta": 0.2}, lambda: Model(5, seed=1), "settings: beta has no effect without"),
 }
 """Settings, a student, and how the line about them begins; empty if there is none."""
 
@@ -270,7 +248,7 @@ def falsify_odd_students_are_named(subject: Any) -> None:
     for kind, (changes, make, words) in NOTED.items():
         with scratch() as directory:
             settings = small(directory, out=directory / "out", smoke=1, **changes)
-            distillation = overriding(subject, *PARTS, make_student=lambda run, make=make: make())
+            distillation = overriding(subject, *MODELS, "evaluate", "save", make_student=lambda run, make=make: make())
             lines = prepared(distillation, settings)[0].splitlines()
         noted = [line for line in lines if line.startswith(("student: ", "settings: "))]
         assert len(noted) == bool(words) and all(words in line for line in noted), f"{kind}: the lines are {noted}"
