@@ -28,9 +28,9 @@ from falsifiers.support import decoder_oracle as oracle
 from falsifiers.support.acting import acting
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.run_lines import ATTACHED, matcher
+from falsifiers.support.run_record import RunRecord
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import SMALL, found, refused, run, small
-from pv.engines.run.reference_run import RunRecord
 
 
 def falsify_student_learns(run: RunRecord) -> None:

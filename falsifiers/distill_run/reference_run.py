@@ -24,7 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import reference_trainer
 from falsifiers.support import decoder_oracle as oracle
-from pv.engines.run.reference_run import RunRecord
+from falsifiers.support.run_record import RunRecord
 from reference_trainer.data.text import packaged_text
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import heads_for

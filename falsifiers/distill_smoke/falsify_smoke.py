@@ -16,7 +16,7 @@ from falsifiers.support.acting import acting
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.run_lines import SMOKE_OUTPUT, SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
-from pv.engines.run.reference_run import RunRecord
+from falsifiers.support.run_record import RunRecord
 from reference_trainer import Action
 from reference_trainer.storage.checkpoint_files import saved_steps
 
