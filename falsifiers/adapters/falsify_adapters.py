@@ -85,6 +85,7 @@ def falsify_only_the_adapter_is_trained_and_saved(subject: Any, rank: int, cut: 
         saved = sorted(load_file(checkpoint / "rank-00000.safetensors"))
         assert_equal("tensors of a checkpoint", saved, sorted([*(f"student.{name}" for name in adapter), *states]))
         _trained(subject, directory, "cut", rank, max_steps=cut)
+        # The same seeds, so the resumed run must end with the bits of the uninterrupted one.
         resume = partial(_trained, subject, directory, "cut", rank, resume=Path("latest"), force=True)
         another = partial(resume, base=5)
         assert_refused("a run with the adapter of another base", another, "base_sha256", kind=DriftError)

@@ -65,6 +65,7 @@ def falsify_first_row_with_room(subject: Any, sizes: list[int], room: int) -> No
     assert [row[0] for row in rows] == sorted(row[0] for row in rows), f"{case}: the rows are not in order"
     loads = [sum(sizes[index] for index in row) for row in rows]
     assert all(load <= capacity for load in loads), f"{case}: the rows hold {loads}"
+    # When an index is placed, a row holds the indices before it; no earlier row may have had room.
     for number, row in enumerate(rows):
         for index in row:
             before = [sum(sizes[other] for other in earlier if other < index) for earlier in rows[:number]]

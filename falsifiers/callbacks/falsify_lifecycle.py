@@ -126,6 +126,7 @@ def falsify_exception_in_a_step(
     arguments = parts() | {"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)}
     arguments[name] = Raising(arguments.get(name, lambda *arguments: {}), method, step, cause)
     error = _exception_of(subject, script, recorder.act, arguments)
+    # The run stops before the hook that would be called next if the part returned.
     planned = oracle.lifecycle(script).calls
     place = next(n for n, call in enumerate(planned) if (call.event, call.step) == (event, step))
     # The update of the step is not taken before its evaluation and its checkpoint.

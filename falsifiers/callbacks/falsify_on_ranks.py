@@ -100,6 +100,7 @@ def _assert_loss_of_all_ranks(ranks: list[list[Event]], log: int) -> None:
         step = event["step"]
         assert len(set(batches[step])) == len(batches[step]), f"step {step}: ranks have the same losses {batches[step]}"
         logged = [loss for number in range(step - log + 1, step + 1) for loss in batches[number]]
+        # Every micro-batch scores as many tokens, so means need no weights. Losses are float32.
         for name, seen, losses in (
             ("loss", event["loss"], batches[step]),
             ("metric", event["metrics"]["loss"], logged),

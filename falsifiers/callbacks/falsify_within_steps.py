@@ -138,6 +138,7 @@ def falsify_values_of_every_hook(subject: Any, drawn: Any, tick: float) -> None:
     for (context, table, gradient), call in zip(run.events, lifecycle(run.script).calls, strict=True):
         if context.hook == "on_pre_optimizer_step":
             norm = _norm(run.window(context.step), table)
+            # As torch.nn.utils.clip_grad_norm_ scales, with its 1e-6 in the divisor.
             clipped = norm if run.clip is None else norm * min(1.0, run.clip / (norm + 1e-6))
             seen = 0.0 if gradient is None else float(gradient.norm())
             assert _is_close(seen, clipped), f"{call} sees a gradient of norm {seen}; expected {clipped}"

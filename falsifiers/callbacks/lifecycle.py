@@ -107,6 +107,7 @@ def lifecycle(script: Script) -> Lifecycle:
         call("on_step_end", epoch, step)
         return set(answered[begun:])
 
+    # Nested loops over epochs and steps, in place of the transitions between positions that the trainer has.
     step = epoch = 0
     call("on_train_begin", 0, 0)
     while "STOP" not in answered and epoch < script.epochs and step < script.total:

@@ -154,6 +154,7 @@ def falsify_killed_save_is_whole_or_absent(subject: Any) -> None:
     def save(step: int) -> None:
         subject.save_checkpoint(directory, manifest(step), tensors(step), keep=1)
 
+    # The number of operations is not known: the first save that is not killed is the last to try.
     moment, ended = 0, ""
     while ended != "done":
         moment += 1
@@ -206,6 +207,7 @@ def falsify_last_and_best_stay(subject: Any, gaps: list[int], keep: int, best: i
         for k, step in enumerate(steps):
             chosen = steps[best] if best <= k else None
             subject.save_checkpoint(directory, manifest(step, best=chosen), tensors(step), keep=keep)
+            # Kept are the steps that fewer than `keep` others follow, and the best.
             saved = [s for s in (*saved, step) if keep == 0 or s == chosen or sum(t > s for t in (*saved, step)) < keep]
             assert_whole(directory, [saved], f"after step {step} of {steps}, keep {keep}, best {chosen}")
             _assert_latest_and_best(directory, step, chosen)

@@ -174,6 +174,7 @@ def falsify_document_in_a_row_follows_equations(
             alone = case.tokens[b, at][None].numpy()
             expected = oracle.logits(weights, case.heads, alone)
             allowed = oracle.allowed(weights, case.heads, alone, dtype)
+            # Another document would change logits by far more than rounding, also where the derived bound is loose.
             if dtype is torch.float64:
                 allowed = min(allowed, 1e-12 * float(np.abs(expected).max()))
             where = np.flatnonzero(at.numpy()).tolist()

@@ -105,6 +105,7 @@ def falsify_rates_follow_the_settings(
     chosen: dict[str, Any] = {"schedule": shape, "lr": 0.5, "lr_end": 0.25, "lr_decay": decay, "warmup": warmup}
     distillation = subject.Distillation(Settings(**chosen))
     distillation.schedule = Schedule(epochs=2, steps_per_epoch=5, limit=limit)
+    # A run of 10 steps decays from `begin` on; `wsd` stays at the peak until its decay, by default a fifth of the run.
     begin = max(warmup, 10 - (decay or 2)) if shape == "wsd" else warmup
     for step in range(1, 11):
         way = max(0, step - begin) / (10 - begin)

@@ -114,6 +114,7 @@ def distilled(
     subject: Any, where: Place, *, callbacks: Sequence[Callback] = (), traced: bool = True, **settings: Any
 ) -> Ran:
     """Run `subject.distill` in a place, with a trace beside it. Keep the exception that it raises."""
+    # A trace of its own for each run in the place.
     stream, trace = io.StringIO(), where.root / f"trace-{len(list(where.root.iterdir()))}.jsonl"
     result, error = None, None
     try:

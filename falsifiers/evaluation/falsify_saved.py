@@ -79,7 +79,7 @@ def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any
 
 
 def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
-    text = bytes(range(TOKENS)) * 17_000  # more is held back than a run evaluates
+    text = bytes(range(TOKENS)) * 17_000  # a tenth of it is held back: more is held back than a run evaluates
     with scratch() as directory:
         settings = chosen(directory, text, length=257, batch_size=64)
         (seen,) = subject.evaluate_saved([model(directory, 1)], settings).models
@@ -240,6 +240,7 @@ def falsify_damaged_entry_is_produced_again(subject: Any) -> None:
         cache = cache.rename(directory / "moved")
         moved = subject.produce_once(cache, "kind", IDENTITY, produce)
         assert_equal("a moved entry, and productions", (moved.parent, len(productions)), (cache, 2 + len(DAMAGE)))
+        # What a process that was killed has left is removed by the next production.
         (moved / "value").unlink()
         subject.produce_once(cache, "kind", IDENTITY, produce)
         assert_equal("partial entries", list(cache.glob(".*partial*")), [])

@@ -1,4 +1,4 @@
-"""Faults of the evaluation, as wrong versions of `evaluate` and of what it is given."""
+"""Faults of the evaluation, as wrong versions of `evaluate` and of its arguments."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext

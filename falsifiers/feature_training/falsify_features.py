@@ -54,6 +54,7 @@ def falsify_any_split_gives_the_gradient_with_features(
     feature, nats = window.feature_sum(), window.case.nats()["loss"]
     for name, value in {"feature": feature, "loss": nats + window.feature_weight * feature}.items():
         assert_equal(f"dtype of {name}", sums[name].dtype, torch.float64)
+        # Rounding of the loss, and of a few hundred float64 terms of the distance.
         allowed = window.case.allowed_nats() + 1e-12 * (1 + abs(value))
         assert_close(name, float(sums[name]), value, allowed, "the sum over all micro-batches")
     expected, allowed_gradients = window.gradients()

@@ -270,6 +270,7 @@ def falsify_failed_write_ends_the_run(subject: Any, saves: int, save_every: int)
             failed.set()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    # The step of the failed save goes on only when its writer has failed, so that the run can notice it.
     def wait() -> None:
         assert failed.wait(60), f"step {failing} is not written"
         for thread in _writers():
