@@ -10,7 +10,7 @@ def base_saved(original: Any, self: Any, *args: Any, **options: Any) -> Any:
 
 
 def base_trained(original: Any, parameters: Any, rate: float, **rest: Any) -> Any:
-    return original([each.requires_grad_() for each in parameters], rate, **rest)
+    return original([parameter.requires_grad_() for parameter in parameters], rate, **rest)
 
 
 def names_not_compared(original: Any, self: Any, state_dict: Any, *args: Any, **options: Any) -> Any:

@@ -12,41 +12,39 @@ from hypothesis import strategies as st
 from falsifiers.callbacks.lifecycle import HOOKS, Script, lifecycle
 from falsifiers.rank_runs.launched import assert_no_error, launched
 from falsifiers.resume.runs import Noisy, own, settings
+from falsifiers.support.assertions import assert_equal
 from falsifiers.support.scratch import scratch
 from reference_trainer import Callback, MetricSum, Observer
 
 RANKS, MACHINE = 4, 2
-FIELDS = ("hook", "step", "epoch", "micro_batch", "rank", "local_rank", "world_size", "is_world_process_zero")
-FIELDS += ("is_local_process_zero", "metrics", "validation_metrics", "batch_metrics", "loss", "best_loss", "tokens")
-FIELDS += ("sequences", "learning_rate", "gradient_norm", "checkpoint_path", "memory", "total_steps", "run", "attempt")
-OF_A_RANK = ("rank", "local_rank", "is_world_process_zero", "is_local_process_zero", "batch_metrics", "memory")
+PLACE = ("rank", "local_rank", "is_world_process_zero", "is_local_process_zero", "world_size", "run")
+OF_A_RANK = (*PLACE[:4], "batch_metrics", "memory")
+COMMON = "hook step epoch micro_batch metrics validation_metrics loss best_loss tokens sequences learning_rate".split()
+COMMON += ["gradient_norm", "checkpoint_path", "total_steps", "attempt", *PLACE[4:]]
 RATES = ("steps_per_s", "tokens_per_s", "flops_per_s")
 TOKENS = 8
 """Scored by a micro-batch of a rank: two rows of five tokens, the last of which predicts nothing."""
+KINDS = (Callback, Observer)
+Event = dict[str, Any]
 
 
 def recorder(kind: type[Callback], path: Path) -> Callback:
     """Return a callback or an observer that writes the context of every event to a file, at the end of the run."""
-    seen: list[dict[str, Any]] = []
+    events: list[Event] = []
 
-    def hook(event: str) -> Any:
-        def record(self: Any, context: Any) -> None:
-            each = {name: getattr(context, name) for name in FIELDS}
-            each["metrics"] = {name: value for name, value in context.metrics.items() if name not in RATES}
-            seen.append({name: dict(value) if name.endswith("metrics") else value for name, value in each.items()})
-            if event == "on_train_end":
-                path.write_text(json.dumps(seen))
+    def record(self: Any, context: Any) -> None:
+        event = {name: getattr(context, name) for name in (*OF_A_RANK, *COMMON)}
+        event |= {name: dict(value) for name, value in event.items() if name.endswith("metrics")}
+        event["metrics"] = {name: value for name, value in event["metrics"].items() if name not in RATES}
+        events.append(event)
+        if context.hook == "on_train_end":
+            path.write_text(json.dumps(events))
 
-        return record
-
-    return type("Recorder", (kind,), {event: hook(event) for event in HOOKS})()
+    return type("Recorder", (kind,), dict.fromkeys(HOOKS, record))()
 
 
-KINDS = (Callback, Observer)
-
-
-def _seen(subject: Any, accumulate: int, every: tuple[int, int, int]) -> list[list[list[Any]]]:
-    """Return the contexts of each rank of a run of two epochs, for a callback and an observer."""
+def _recorded(subject: Any, accumulate: int, every: tuple[int, int, int]) -> list[list[list[Event]]]:
+    """Return the events of each rank of a run of two epochs, for a callback and an observer."""
 
     class Evaluated(own(subject)):  # the subject is any module
         def evaluate(self) -> dict[str, Any]:
@@ -58,12 +56,10 @@ def _seen(subject: Any, accumulate: int, every: tuple[int, int, int]) -> list[li
             os.environ["LOCAL_RANK"] = str(rank % MACHINE)  # this process is a fork
             return [recorder(kind, directory / f"{kind.__name__}-{rank}") for kind in KINDS]
 
-        log, evaluate, save = every
-        chosen = {"log_every": log, "eval_every": evaluate, "save_every": save, "best_metric": "eval/score"}
-        given = settings(directory, "out", strategy="ddp", accumulate=accumulate, **chosen)
-        assert_no_error(f"{RANKS} ranks", launched(Evaluated, given, RANKS, callbacks))
-        files = [[directory / f"{kind.__name__}-{rank}" for rank in range(RANKS)] for kind in KINDS]
-        return [[json.loads(file.read_text()) for file in each] for each in files]
+        intervals = dict(zip(("log_every", "eval_every", "save_every"), every, strict=True))
+        options = {"strategy": "ddp", "accumulate": accumulate, "best_metric": "eval/score", **intervals}
+        assert_no_error(f"{RANKS} ranks", launched(Evaluated, settings(directory, "out", **options), RANKS, callbacks))
+        return [[json.loads((directory / f"{k.__name__}-{r}").read_text()) for r in range(RANKS)] for k in KINDS]
 
 
 @given(accumulate=st.sampled_from([3, 2, 4]), log=st.integers(1, 2), save=st.sampled_from([2, 1]))
@@ -71,53 +67,43 @@ def falsify_every_hook_is_called_on_every_rank(subject: Any, accumulate: int, lo
     every = (log, 2 * save, save)  # an evaluated step is saved anyway
     steps, left = divmod(Noisy.batches, accumulate)
     script = Script(2, steps + bool(left), None, ((),), accumulate, left or accumulate, every)
-    expected = [(call.event, call.epoch, call.step, call.micro_batch) for call in lifecycle(script).calls]
-    for kind, ranks in zip(KINDS, _seen(subject, accumulate, every), strict=True):
-        for rank, seen in enumerate(ranks):
-            _assert_calls(f"{kind.__name__} on rank {rank}", rank, seen, expected, ranks[0])
-        assert {each["hook"] for each in ranks[0]} == set(HOOKS), "the run does not call every hook"
+    calls = [(call.event, call.epoch, call.step, call.micro_batch) for call in lifecycle(script).calls]
+    for kind, ranks in zip(KINDS, _recorded(subject, accumulate, every), strict=True):
+        for rank, events in enumerate(ranks):
+            where = f"{kind.__name__} on rank {rank}"
+            seen = [tuple(event[name] for name in ("hook", "epoch", "step", "micro_batch")) for event in events]
+            assert_equal(f"{where}: calls", seen, calls)
+            for event, of_rank_0 in zip(events, ranks[0], strict=True):
+                _assert_values(f"{where}, {event['hook']} of step {event['step']}", rank, event, of_rank_0)
+        assert_equal("hooks", {event["hook"] for event in ranks[0]}, set(HOOKS))
         _assert_loss_of_all_ranks(ranks, log)
 
 
-def _assert_calls(where: str, rank: int, seen: list[Any], expected: list[Any], first: list[Any]) -> None:
-    calls = [(each["hook"], each["epoch"], each["step"], each["micro_batch"]) for each in seen]
-    assert calls == expected, f"{where}: the calls are {calls}; expected {expected}"
-    for each, of_first in zip(seen, first, strict=True):
-        at = f"{where}, {each['hook']} of step {each['step']}"
-        _assert_place(at, rank, each)
-        _assert_values(at, each)
-        common, theirs = ({name: x for name, x in some.items() if name not in OF_A_RANK} for some in (each, of_first))
-        assert common == theirs, f"{at}: {common}; rank 0 has {theirs}"
-
-
-def _assert_place(where: str, rank: int, seen: dict[str, Any]) -> None:
-    expected = {"world_size": RANKS, "rank": rank, "local_rank": rank % MACHINE}
-    expected |= {"is_world_process_zero": rank == 0, "is_local_process_zero": rank % MACHINE == 0, "run": "out"}
-    got = {name: seen[name] for name in expected}
-    assert got == expected, f"{where}: {got}; expected {expected}"
-
-
-def _assert_values(where: str, seen: dict[str, Any]) -> None:
-    """Assert those values that ranks have from each other; `falsify_within_steps` has where each is present."""
-    scores, tokens = seen["validation_metrics"], seen["batch_metrics"].get("tokens", TOKENS)
-    path = seen["checkpoint_path"]
+def _assert_values(where: str, rank: int, event: Event, of_rank_0: Event) -> None:
+    """Assert the place, and values that ranks have from each other; `falsify_within_steps` has where these are."""
+    expected = [rank, rank % MACHINE, rank == 0, rank % MACHINE == 0, RANKS, "out"]
+    assert_equal(f"{where}: {PLACE}", [event[name] for name in PLACE], expected)
+    scores, tokens, path = event["validation_metrics"], event["batch_metrics"].get("tokens", TOKENS), "checkpoint_path"
     assert scores in ({}, {"eval/score": 1.5}) and tokens == TOKENS, f"{where}: {scores}, {tokens} tokens"
-    assert path is None or path.endswith(f"checkpoints/student-step{seen['step']}"), f"{where}: {path}"
-    assert seen["memory"], f"{where}: no memory is in use"
+    assert str(event[path]).endswith(("None", f"checkpoints/student-step{event['step']}")), f"{where}: {event[path]}"
+    assert event["memory"], f"{where}: no memory is in use"
+    common, first = ({name: values[name] for name in COMMON} for values in (event, of_rank_0))
+    assert_equal(f"{where}: values of the run", common, first)
 
 
-def _assert_loss_of_all_ranks(ranks: list[list[dict[str, Any]]], log: int) -> None:
+def _assert_loss_of_all_ranks(ranks: list[list[Event]], log: int) -> None:
     """Assert that the loss of a step is the mean over the micro-batches of all ranks, which have other data."""
     batches: dict[int, list[float]] = {}
-    for seen in ranks:
-        for each in (each for each in seen if each["hook"] == "on_after_backward"):
-            batches.setdefault(each["step"], []).append(each["batch_metrics"]["loss"])
-    for each in (each for each in ranks[-1] if each["hook"] == "on_log"):
-        losses = batches[each["step"]]
-        assert len(set(losses)) == len(losses), f"step {each['step']}: ranks have the same losses {losses}"
-        mean = math.fsum(losses) / len(losses)
-        assert math.isclose(each["loss"], mean, rel_tol=1e-5), f"step {each['step']}: {each['loss']}; expected {mean}"
-        steps = range(each["step"] - log + 1, each["step"] + 1)
-        tokens = sum(len(batches[step]) for step in steps)
-        mean = math.fsum(loss for step in steps for loss in batches[step]) / tokens
-        assert math.isclose(each["metrics"]["loss"], mean, rel_tol=1e-5), f"metrics of step {each['step']}: {each}"
+    for event in (event for events in ranks for event in events if event["hook"] == "on_after_backward"):
+        batches.setdefault(event["step"], []).append(event["batch_metrics"]["loss"])
+    for event in (event for event in ranks[-1] if event["hook"] == "on_log"):
+        step = event["step"]
+        assert len(set(batches[step])) == len(batches[step]), f"step {step}: ranks have the same losses {batches[step]}"
+        logged = [loss for number in range(step - log + 1, step + 1) for loss in batches[number]]
+        # Every micro-batch scores as many tokens, so means need no weights. Losses are float32.
+        for name, seen, losses in (
+            ("loss", event["loss"], batches[step]),
+            ("metric", event["metrics"]["loss"], logged),
+        ):
+            mean = math.fsum(losses) / len(losses)
+            assert math.isclose(seen, mean, rel_tol=1e-5), f"{name} of step {step}: {seen}; expected {mean}"

@@ -2,29 +2,25 @@
 
 import importlib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 
-def train_end_missing(original: Any, callbacks: Sequence[Any], context: Any, cause: BaseException | None) -> None:
-    if cause is not None:
-        original(callbacks, context, cause)
+def _train_end_if(is_due: Callable[[BaseException | None], bool]) -> Callable[..., None]:
+    """Return a fault that calls on_train_end only after some causes; None is a normal end."""
+
+    def fault(original: Any, callbacks: Sequence[Any], context: Any, cause: BaseException | None) -> None:
+        if is_due(cause):
+            original(callbacks, context, cause)
+
+    return fault
 
 
-def train_end_missing_on_exception(
-    original: Any, callbacks: Sequence[Any], context: Any, cause: BaseException | None
-) -> None:
-    if cause is None:
-        original(callbacks, context, cause)
-
-
-def train_end_for_exceptions_only(
-    original: Any, callbacks: Sequence[Any], context: Any, cause: BaseException | None
-) -> None:
-    if cause is None or isinstance(cause, Exception):
-        original(callbacks, context, cause)
+train_end_missing = _train_end_if(lambda cause: cause is not None)
+train_end_missing_on_exception = _train_end_if(lambda cause: cause is None)
+train_end_for_exceptions_only = _train_end_if(lambda cause: cause is None or isinstance(cause, Exception))
 
 
 def train_end_after_hooks_only(original: Any, self: Any, context: Any, cause: BaseException | None) -> None:
@@ -70,9 +66,8 @@ def unknown_field_is_none(original: Any, self: Any) -> Any:
                     raise
                 return None
 
-    own = original(self)
-    values = {name: getattr(own, name) for name in type(self).__dataclass_fields__}
-    return Lenient(**values)
+    context = original(self)
+    return Lenient(**{name: getattr(context, name) for name in type(self).__dataclass_fields__})
 
 
 def context_shared(self: Any) -> Any:
@@ -90,21 +85,17 @@ def metrics_of_this_rank(self: Any, sums_K: Any) -> Any:
 
 
 def defaults_used(original: Any, spec: Any) -> Any:
-    from reference_trainer.errors import SettingError
-
     try:
         return original(replace(spec, arguments={}))
-    except SettingError:
+    except ValueError:  # a required argument
         return original(spec)
 
 
 def secret_quoted(original: Any, spec: Any) -> Any:
-    from reference_trainer.errors import SettingError
-
     try:
         return original(spec)
-    except SettingError as error:
-        raise SettingError(f"{error}, with {dict(spec.arguments)}") from None
+    except ValueError as error:
+        raise type(error)(f"{error}, with {dict(spec.arguments)}") from None
 
 
 def import_path_executed(original: Any, path: Path | None) -> Any:

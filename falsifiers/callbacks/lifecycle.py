@@ -70,8 +70,8 @@ class Script:
         return (self.steps_per_epoch - 1) * self.accumulation + self.left
 
     def strongest(self, nth: int) -> str:
-        given = [answers[nth] for answers in self.answers if nth < len(answers)]
-        return next((name for name in ("STOP", "SKIP") if name in given), "CONTINUE")
+        answers = [row[nth] for row in self.answers if nth < len(row)]
+        return next((name for name in ("STOP", "SKIP") if name in answers), "CONTINUE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,7 @@ def lifecycle(script: Script) -> Lifecycle:
         call("on_step_end", epoch, step)
         return set(answered[begun:])
 
+    # Nested loops over epochs and steps, in place of the transitions between positions that the trainer has.
     step = epoch = 0
     call("on_train_begin", 0, 0)
     while "STOP" not in answered and epoch < script.epochs and step < script.total:
@@ -132,26 +133,26 @@ def scripts(draw: st.DrawFn, answers: st.SearchStrategy[str | None], *, fewest: 
     epochs, steps_per_epoch = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     limit = draw(st.none() | st.integers(1, 14))
     rows = st.lists(answers, max_size=24).map(tuple)
-    given = tuple(draw(st.lists(rows, min_size=fewest, max_size=most)))
+    drawn = tuple(draw(st.lists(rows, min_size=fewest, max_size=most)))
     accumulation = draw(st.integers(1, 3))
     left, every = draw(st.integers(1, accumulation)), draw(st.tuples(*[st.integers(0, 3)] * 3))
-    return Script(epochs, steps_per_epoch, limit, given, accumulation, left, every)
+    return Script(epochs, steps_per_epoch, limit, drawn, accumulation, left, every)
 
 
 def scripts_with_one(answer: str) -> st.SearchStrategy[Script]:
     """Draw a script in which one callback, or every one, gives this answer to one event; all other answers are None."""
     silent = scripts(st.none(), fewest=1)
-    given = st.integers(0, 2).map(lambda callback: [answer if c == callback else None for c in range(3)])
-    return st.builds(answering_once, silent, st.integers(0, 60), given | st.just([answer] * 3))
+    of_one = st.integers(0, 2).map(lambda callback: [answer if c == callback else None for c in range(3)])
+    return st.builds(answering_once, silent, st.integers(0, 60), of_one | st.just([answer] * 3))
 
 
-def answering_once(script: Script, nth: int, given: Sequence[str | None]) -> Script:
-    """Return the script in which callback c answers given[c] to one event, chosen by `nth`, and None to all others."""
+def answering_once(script: Script, nth: int, once: Sequence[str | None]) -> Script:
+    """Return the script in which callback c answers once[c] to one event, chosen by `nth`, and None to all others."""
     count = len(script.answers)
     calls = lifecycle(replace(script, answers=((),) * count)).calls[::count]
     answering = [place for place, call in enumerate(calls) if call.event not in SILENT]
     before = (None,) * answering[nth % len(answering)]
-    return replace(script, answers=tuple((*before, given[callback % len(given)]) for callback in range(count)))
+    return replace(script, answers=tuple((*before, once[callback % len(once)]) for callback in range(count)))
 
 
 class Recorder:

@@ -25,8 +25,8 @@ class Watching(Observer):
 class Refusing(Callback):
     """A callback whose constructor quotes what it refuses."""
 
-    def __init__(self, **given: Any) -> None:
-        raise ValueError(f"cannot use {given}")
+    def __init__(self, **arguments: Any) -> None:
+        raise ValueError(f"cannot use {arguments}")
 
 
 class Misspelt(Callback):

@@ -7,7 +7,7 @@ from typing import Any
 
 from falsifiers.callbacks.lifecycle import HOOKS, TAKING, Script, lifecycle
 from reference_trainer.callbacks.base import Callback
-from reference_trainer.plan.schedule import START, Action, Schedule, following
+from reference_trainer.plan.schedule import START, Action, Position, Schedule, following
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,14 @@ def prove_callbacks_are_called_in_order(subject: Any, callbacks: int, steps: int
     calls: list[tuple[str, int, int]] = []
     registered = [_recording(number, calls) for number in range(callbacks)]
     epochs = -(-steps // per_epoch)
-    schedule, position = Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=steps), START
+    schedule = Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=steps)
+    position: Position | None = START
     while position is not None:
         subject.call_hooks(registered, position.event, _Context(position.step))
         position = following(schedule, position, Action.CONTINUE)
     planned = lifecycle(Script(epochs, per_epoch, steps, ((),) * callbacks)).calls
     # Events within a step are no positions of a schedule.
-    expected = [(each.event, each.taken, each.callback) for each in planned if each.event not in TAKING]
+    expected = [(call.event, call.taken, call.callback) for call in planned if call.event not in TAKING]
     assert calls == expected, (
         f"{callbacks} callbacks, {steps} steps, {per_epoch} an epoch: {calls}; expected {expected}"
     )
@@ -43,5 +44,5 @@ def _recording(number: int, calls: list[tuple[str, int, int]]) -> Callback:
     def hook(event: str) -> Any:
         return lambda self, context: calls.append((event, context.step, number))
 
-    made: Callback = type("Recorder", (Callback,), {event: hook(event) for event in HOOKS})()
-    return made
+    callback: Callback = type("Recorder", (Callback,), {event: hook(event) for event in HOOKS})()
+    return callback

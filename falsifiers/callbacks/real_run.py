@@ -14,11 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from falsifiers.callbacks.lifecycle import HOOKS, Script
-from reference_trainer.callbacks.base import Callback
-from reference_trainer.distillation.protocols import Batch
+from reference_trainer import Batch, Callback, RunServices, Schedule
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
-from reference_trainer.plan.schedule import Schedule
-from reference_trainer.training.arguments import RunServices
 from reference_trainer.training.state import restored
 from reference_trainer.training.state import saved as saved_text
 
@@ -41,10 +38,10 @@ def recording_callbacks(count: int, act: Callable[[int, str, Any], Any]) -> list
         return lambda self, context: act(self.number, event, context)
 
     kind = type("Recorder", (Callback,), {**HELPERS, **{event: hook(event) for event in HOOKS}})
-    made = [kind() for _ in range(count)]
-    for number, callback in enumerate(made):
+    callbacks = [kind() for _ in range(count)]
+    for number, callback in enumerate(callbacks):
         callback.number = number
-    return made
+    return callbacks
 
 
 def after_steps(read: Callable[[Any], Any]) -> tuple[list[Callback], list[Any]]:
@@ -74,13 +71,8 @@ def parts(device: str = "cpu") -> dict[str, Any]:
     teacher, student = tables(-start, start)
     tokens = torch.tensor([[0, 1]], device=device)
     batch = Batch(tokens=tokens, labels=tokens)
-    return {
-        "teacher": teacher,
-        "student": student,
-        "batch_at": lambda epoch, k: batch,
-        "optimizer": None,
-        "learning_rate": lambda step: 0.5,
-    }
+    functions = {"batch_at": lambda epoch, k: batch, "learning_rate": lambda step: 0.5}
+    return {"teacher": teacher, "student": student, "optimizer": None, **functions}
 
 
 class Raising:
@@ -107,41 +99,35 @@ def checkpoint(step: int) -> Path:
 
 
 def schedule_of(script: Script) -> Schedule:
-    log, evaluate, save = script.every
+    intervals = dict(zip(("log_every", "eval_every", "save_every"), script.every, strict=True))
+    micro = {"accumulation": script.accumulation, "micro_batches": script.micro_batches}
     return Schedule(
-        epochs=script.epochs,
-        steps_per_epoch=script.steps_per_epoch,
-        limit=script.limit,
-        accumulation=script.accumulation,
-        micro_batches=script.micro_batches,
-        log_every=log,
-        eval_every=evaluate,
-        save_every=save,
+        epochs=script.epochs, steps_per_epoch=script.steps_per_epoch, limit=script.limit, **micro, **intervals
     )
 
 
-def run(subject: Any, script: Script, callbacks: Iterable[Any], given: dict[str, Any]) -> Any:
+def run(subject: Any, script: Script, callbacks: Iterable[Any], arguments: dict[str, Any]) -> Any:
     """Train these parts, with an evaluation and checkpoints that write nothing, and return the result.
 
-    given: arguments of `train`, and `evaluate`, `save` and `clock` of its services. With `save`, which gets the state
+    arguments: those of `train`, and `evaluate`, `save` and `clock` of its services. With `save`, which gets the state
     as a checkpoint has it, each evaluated step is saved too.
     """
 
     def save(saved: Any) -> Path:
-        if "save" in given:
-            given["save"](restored(saved_text(saved.state)))
+        if "save" in arguments:
+            arguments["save"](restored(saved_text(saved.state)))
         return checkpoint(saved.state.position.step)
 
-    positional = [given[name] for name in ("teacher", "student", "batch_at", "optimizer")]
+    positional = [arguments[name] for name in ("teacher", "student", "batch_at", "optimizer")]
     return subject.train(
         *positional,
         schedule=schedule_of(script),
         objective=subject.Objective(**SETTINGS),
         callbacks=callbacks,
         services=RunServices(
-            evaluate=given.get("evaluate", lambda: {"hard_loss": 2.0}),
-            save=lambda saved: save(saved) if saved.due or "save" in given else None,
-            clock=given.get("clock", time.monotonic),
+            evaluate=arguments.get("evaluate", lambda: {"hard_loss": 2.0}),
+            save=lambda saved: save(saved) if saved.due or "save" in arguments else None,
+            clock=arguments.get("clock", time.monotonic),
         ),
-        **{name: value for name, value in given.items() if name in NAMED},
+        **{name: value for name, value in arguments.items() if name in NAMED},
     )

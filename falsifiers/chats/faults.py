@@ -12,7 +12,7 @@ def all_in_memory(original: Any, directory: Any, documents: Any) -> None:
 def given_forgotten(original: Any, directory: Any, documents: Any) -> None:
     from reference_trainer.data.batches import Document
 
-    original(directory, (Document(each.tokens) for each in documents))
+    original(directory, (Document(document.tokens) for document in documents))
 
 
 def documents_joined(original: Any, attend: Any, query: Any, key: Any, value: Any, positions: Any) -> Any:
@@ -26,7 +26,7 @@ def rewritten_turns_joined(original: Any, messages: Any, writer: Any, **options:
 def all_predicted(original: Any, messages: Any, writer: Any, **options: Any) -> Any:
     from reference_trainer.data.batches import Document
 
-    return [Document(each.tokens, given=each.given & False) for each in original(messages, writer, **options)]
+    return [Document(d.tokens, given=d.given & False) for d in original(messages, writer, **options)]
 
 
 def fields_unchecked(original: Any, writer: Any, turns: Any, begin: Any, tools: Any) -> None:

@@ -6,7 +6,9 @@ from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 
-END, START = 1, 2
+from falsifiers.support.scratch import scratch
+
+END = 1
 ROLES = {"system": "S", "user": "U", "assistant": "A", "tool": "T"}
 SPECIAL = {mark: number for number, mark in enumerate([".", "^", *ROLES.values(), " ", "<", ">"], 1)}
 TEXT = 10
@@ -14,6 +16,7 @@ TEXT = 10
 SIZE = 1000
 
 Span = tuple[str, bool]
+Messages = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,12 @@ class Tokenizer:
         tokens = [*self.begins, *letters(text)]
         if not return_assistant_tokens_mask:
             return tokens
-        mask = [int(own) for piece, own in pieces for _ in piece]
+        mask = [int(is_answer) for piece, is_answer in pieces for _ in piece]
         return {"input_ids": tokens, "assistant_masks": [0] * len(self.begins) + mask}
 
     def spans(self, messages: Sequence[Mapping[str, Any]], tools: Any = None, *, calm: bool = False) -> Iterator[Span]:
         """Yield the pieces of a conversation after its beginning, each with whether an answer has it."""
-        question = max((n for n, each in enumerate(messages) if each["role"] == "user"), default=-1)
+        question = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=-1)
         if self.reads_tools and tools:
             yield "T" + "".join(tool["name"] for tool in tools), False
         if self.system and messages[0]["role"] != "system":
@@ -100,32 +103,35 @@ class Tokenizer:
         for number, message in enumerate(messages):
             if message["role"] == self.skips:
                 continue
-            own = message["role"] == "assistant"
+            is_answer = message["role"] == "assistant"
             yield ROLES[message["role"]], False
-            if own and self.thinks and number > question and not calm:
+            if is_answer and self.thinks and number > question and not calm:
                 yield f"<{message.get('reasoning_content', '')}>", True
             is_kept = message["role"] != self.strips or number == len(messages) - 1
             content = message.get("content", "") if is_kept else ""
-            yield content.strip() if self.trims else content, own
-            yield "".join(str(message.get(key, "")) for key in self.reads), own
-            yield "." if self.ends else "", own
+            yield content.strip() if self.trims else content, is_answer
+            yield "".join(str(message.get(key, "")) for key in self.reads), is_answer
+            yield "." if self.ends else "", is_answer
 
 
 def letters(text: str) -> list[int]:
-    return [SPECIAL.get(each, TEXT + (ord(each) - ord("a")) % SIZE) for each in text]
+    return [SPECIAL.get(letter, TEXT + (ord(letter) - ord("a")) % SIZE) for letter in text]
+
+
+def read_rows(subject: Any, lines: Sequence[str], tokenizer: Tokenizer, length: int = 999, **options: Any) -> Any:
+    """Return the chats of a file with these lines, once they are stored; the subject writes and reads them."""
+    with scratch() as folder:
+        path = folder / "chats.jsonl"
+        path.write_text("\n".join(lines) + "\n")
+        subject.write_chats(path, subject.ChatWriter(tokenizer, **options), length, folder)
+        return subject.read_chats(folder)
 
 
 words = st.text("abc", max_size=4)
-tokenizers = st.sampled_from([Tokenizer(), Tokenizer(begins=(START,))])
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> list[dict[str, str]]:
+def conversations(draw: st.DrawFn) -> Messages:
     """Draw a conversation that ends with an answer; answers may follow each other."""
     roles = draw(st.lists(st.sampled_from(["system", "user", "user", "assistant"]), min_size=1, max_size=5))
     return [{"role": role, "content": draw(words)} for role in [*roles, "assistant"]]
-
-
-def answered(messages: Sequence[Mapping[str, str]]) -> list[tuple[int, bool]]:
-    """Return the tokens of a conversation after its beginning, each with whether an assistant writes it."""
-    return [(token, own) for piece, own in Tokenizer().spans(messages) for token in letters(piece)]

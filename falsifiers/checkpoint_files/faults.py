@@ -23,7 +23,7 @@ def written_in_place(
     disk = disk or DISK
     path = directory / f"{manifest.run_id}-step{manifest.step}"
     path.mkdir(parents=True, exist_ok=True)
-    content = save({name: each.detach().clone().contiguous() for name, each in tensors.items()})
+    content = save({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()})
     entry = FileEntry(size=len(content), sha256=hashlib.sha256(content).hexdigest())
     files = {"rank-00000.safetensors": entry, **others(path)}
     described = json.dumps(sealed(manifest.model_copy(update={"files": files})).model_dump()).encode()
@@ -48,12 +48,12 @@ def _linked_and_rotated(directory: Path, manifest: Any, keep: int) -> None:
         shutil.rmtree(removed)
 
 
-def never_synced(original: Any, *given: Any, disk: Any = None, **rest: Any) -> Any:
+def never_synced(original: Any, *args: Any, disk: Any = None, **rest: Any) -> Any:
     from reference_trainer.storage.checkpoints import Disk
 
     inner = disk or Disk()
     quiet = type("Quiet", (Disk,), {"write": lambda _, *a: inner.write(*a), "rename": lambda _, *a: inner.rename(*a)})
-    return original(*given, disk=quiet(), **rest)
+    return original(*args, disk=quiet(), **rest)
 
 
 def failed_save_ignored(original: Any, directory: Path, manifest: Any, tensors: Any, **rest: Any) -> Any:
@@ -91,7 +91,7 @@ def link_trusted(original: Any, directory: Path, run_id: str, wanted: str) -> An
 def manifest_not_required(original: Any, directory: Path, run_id: str) -> Any:
     from reference_trainer.storage.retention import steps_of
 
-    return steps_of(run_id, [each.name for each in directory.iterdir() if each.is_dir()]) if directory.exists() else []
+    return steps_of(run_id, [path.name for path in directory.iterdir() if path.is_dir()]) if directory.exists() else []
 
 
 def read_without_digests(original: Any, path: Path, *, rank: int = 0) -> Any:
@@ -118,4 +118,4 @@ def file_of_rank_0_for_all(original: Any, path: Path, *, rank: int = 0) -> Any:
 
 
 def never_read(original: Any, directory: Path) -> Any:
-    return [replace(each, fault=None if each.saved_at else each.fault) for each in original(directory)]
+    return [replace(entry, fault=None if entry.saved_at else entry.fault) for entry in original(directory)]

@@ -21,8 +21,8 @@ RANK = "rank-00000.safetensors"
 
 def manifest(step: int, best: int | None = None, run: str = RUN) -> Manifest:
     """Return a manifest without files; a best has a score of 0.5."""
-    found = None if best is None else Best(step=best, score=0.5)
-    return Manifest(run_id=run, step=step, best=found, conditions={"seed": step}, state={"loss": 0.5})
+    of_best = None if best is None else Best(step=best, score=0.5)
+    return Manifest(run_id=run, step=step, best=of_best, conditions={"seed": step}, state={"loss": 0.5})
 
 
 def tensors(step: int) -> dict[str, Tensor]:
@@ -67,7 +67,7 @@ def _bits(tensor: Tensor) -> bytes:
 
 def names(directory: Path) -> list[str]:
     """Return the names in a directory, sorted; none if it does not exist."""
-    return sorted(each.name for each in directory.iterdir()) if directory.exists() else []
+    return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
 
 
 def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -11,42 +11,38 @@ from torch import Tensor, nn
 from falsifiers.support.cases import IGNORED
 
 
-def last_chunk_only(original: Any, student: Any, teacher: Any, labels: Tensor, *others: Any, **settings: Any) -> Any:
-    rows, (of_hidden, _, of_bias) = original(student, teacher, labels, *others, **settings)
+def last_chunk_only(original: Any, student: Any, teacher: Any, labels: Tensor, *args: Any, **settings: Any) -> Any:
+    rows, (of_hidden, _, of_bias) = original(student, teacher, labels, *args, **settings)
     places = (labels.flatten() != IGNORED).nonzero()[:-1, 0]
     last = labels.flatten().index_fill(0, places, IGNORED).view_as(labels)
-    _, (_, of_weight, _) = original(student, teacher, last, *others, **settings)
+    _, (_, of_weight, _) = original(student, teacher, last, *args, **settings)
     return rows, (of_hidden, of_weight, of_bias)
 
 
-def divided_by_chunk(original: Any, student: Any, teacher: Any, labels: Tensor, *others: Any, **settings: Any) -> Any:
-    rows, gradients = original(student, teacher, labels, *others, **settings)
+def divided_by_chunk(original: Any, student: Any, teacher: Any, labels: Tensor, *args: Any, **settings: Any) -> Any:
+    rows, gradients = original(student, teacher, labels, *args, **settings)
     count = max(int((labels != IGNORED).sum()), 1)
-    return rows, tuple(None if each is None else each / count for each in gradients)
+    return rows, tuple(None if gradient is None else gradient / count for gradient in gradients)
 
 
-def other_labels(original: Any, student: Any, teacher: Any, labels: Tensor, *others: Any, **settings: Any) -> Any:
+def other_labels(original: Any, student: Any, teacher: Any, labels: Tensor, *args: Any, **settings: Any) -> Any:
     places, flat = (labels.flatten() != IGNORED).nonzero()[:, 0], labels.flatten().clone()
     flat[places] = flat[places].roll(1)
-    return original(student, teacher, flat.view_as(labels), *others, **settings)
+    return original(student, teacher, flat.view_as(labels), *args, **settings)
 
 
 def rows_shifted(original: Any, *arguments: Any, **settings: Any) -> Any:
-    rows, (hidden, *others) = original(*arguments, **settings)
-    return rows, (None if hidden is None else hidden.roll(1, 0), *others)
+    rows, (hidden, *weights) = original(*arguments, **settings)
+    return rows, (None if hidden is None else hidden.roll(1, 0), *weights)
 
 
 def embedding_use_lost(original: Any, hidden: Tensor, weight: Tensor, bias: Any, consume: Any) -> Tensor:
     def consumed(head: Any) -> Any:
         gradients = consume(head)
-        own = gradients[1]
-        if own is not None and weight.is_leaf:
-            before = torch.zeros_like(own) if weight.grad is None else weight.grad.clone()
-
-            def overwrite(each: Any) -> None:
-                each.grad.copy_(before + own)
-
-            weight.register_post_accumulate_grad_hook(overwrite)
+        of_head = gradients[1]
+        if of_head is not None and weight.is_leaf:
+            before = torch.zeros_like(of_head) if weight.grad is None else weight.grad.clone()
+            weight.register_post_accumulate_grad_hook(lambda leaf: leaf.grad.copy_(before + of_head))
         return gradients
 
     return original(hidden, weight, bias, consumed)
@@ -70,9 +66,9 @@ def no_head(original: Any, teacher: Any, batch: Any, *, hidden_states: bool = Fa
     """Let the teacher form its logits."""
 
 
-def evaluated_at_once(original: Any, teacher: Any, student: Any, *others: Any) -> Any:
-    plain = [SimpleNamespace(vocab_size=each.vocab_size, logits=each.logits) for each in (teacher, student)]
-    return original(*plain, *others)
+def evaluated_at_once(original: Any, teacher: Any, student: Any, *args: Any) -> Any:
+    plain = [SimpleNamespace(vocab_size=model.vocab_size, logits=model.logits) for model in (teacher, student)]
+    return original(*plain, *args)
 
 
 def compared_with_own_logits(original: Any, layer: Any, batch: Any, logits: Any) -> str:

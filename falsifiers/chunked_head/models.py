@@ -5,7 +5,7 @@ Shape letters: B batch, T position, V vocabulary, W width.
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from falsifiers.support.cases import IGNORED
 from falsifiers.support.divergence_oracles import DIVERGENCES
+from reference_trainer import Batch, Weights
 from reference_trainer.distillation import heads, output_layers
-from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch
 
 V, W = 11, 4
 
@@ -83,17 +82,28 @@ def chunks_of(rows: int, itemsize: int = 8) -> Iterator[None]:
 def batches_of(seed: int, sizes: Sequence[tuple[int, int]], scored: float = 0.6) -> list[Batch]:
     """Return batches of these shapes [B, T]; about a share `scored` of the labels is not ignored."""
     draw = torch.Generator().manual_seed(seed)
-    made = []
-    for size in sizes:
+
+    def batch(size: tuple[int, int]) -> Batch:
         tokens = torch.randint(V, size, generator=draw)
-        labels = tokens.where(torch.rand(size, generator=draw) < scored, IGNORED)
-        made.append(Batch(tokens=tokens, labels=labels))
-    return made
+        return Batch(tokens=tokens, labels=tokens.where(torch.rand(size, generator=draw) < scored, IGNORED))
+
+    return [batch(size) for size in sizes]
 
 
-def repeated(batch: Batch, times: int) -> Batch:
-    """Return the sequences of a batch several times in turn."""
-    return Batch(tokens=batch.tokens.repeat(times, 1), labels=batch.labels.repeat(times, 1))
+def window(
+    subject: Any,
+    student: nn.Module,
+    teacher: nn.Module,
+    batches: Sequence[Batch],
+    weights: Weights,
+    rows: int | None = 4,
+    note: Callable[[str], object] = lambda line: None,
+    **options: Any,
+) -> Any:
+    """Return the result of a window of these modules in chunks of `rows`, or of the size that the caller has set."""
+    with nullcontext() if rows is None else chunks_of(rows):
+        frozen, learner = subject.ModuleTeacher(teacher, V, note=note), subject.ModuleStudent(student, V, note=note)
+        return subject.kd_window(frozen, learner, batches, weights, **options)
 
 
 WEIGHTS = st.builds(
@@ -125,13 +135,13 @@ def oracle(
     sums, count = dict[str, Any](), 0
     for batch in batches:
         scored = batch.labels[:, 1:] != IGNORED
-        s, t = (_resized(each(batch.tokens)[:, :-1][scored], vocabulary) for each in (student, teacher))
+        s, t = (_resized(model(batch.tokens)[:, :-1][scored], vocabulary) for model in (student, teacher))
         count += int(scored.sum())
-        for name, each in _sums(s, t.detach(), batch.labels[:, 1:][scored], weights).items():
-            sums[name] = sums.get(name, 0.0) + each
+        for name, term in _sums(s, t.detach(), batch.labels[:, 1:][scored], weights).items():
+            sums[name] = sums.get(name, 0.0) + term
     (sums["loss"] / max(count, 1)).backward()
     gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in student.named_parameters()}
-    return Oracle({name: float(each.detach()) for name, each in sums.items()}, gradients)
+    return Oracle({name: float(total.detach()) for name, total in sums.items()}, gradients)
 
 
 def _resized(logits_NV: Tensor, vocabulary: int) -> Tensor:
@@ -159,12 +169,12 @@ def _kl(log_a: Tensor, log_b: Tensor) -> Tensor:
     return DIVERGENCES["forward_kl"].textbook(log_a, log_b, 0.0).sum()
 
 
-def assert_gradients(what: str, module: nn.Module, expected: Oracle, allowed: float) -> None:
+def assert_gradients(case: str, module: nn.Module, expected: Oracle, allowed: float) -> None:
     """Assert that each parameter's gradient is near the oracle's: the norm of the difference, relative."""
     for name, parameter in module.named_parameters():
         wanted, seen = expected.gradients[name], parameter.grad
-        assert seen is not None, f"{what}: {name} has no gradient"
+        assert seen is not None, f"{case}: {name} has no gradient"
         seen = getattr(seen, "full_tensor", lambda seen=seen: seen)().double()
         away = float((seen - wanted).norm())
         scale = max(float(wanted.norm()), 1e-3)
-        assert away <= allowed * scale, f"{what}: the gradient of {name} is off by {away / scale:.1e} of its norm"
+        assert away <= allowed * scale, f"{case}: the gradient of {name} is off by {away / scale:.1e} of its norm"

@@ -8,37 +8,38 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def gate_and_up_swapped(original: Any, decoder: Any, *given: Any, **named: Any) -> Any:
-    halves = [each for name, each in decoder.named_parameters() if name.endswith("gate_up.weight")]
-    for each in halves:
-        each.data = each.data.roll(len(each) // 2, 0)
+def gate_and_up_swapped(original: Any, decoder: Any, *args: Any, **named: Any) -> Any:
+    weights = [weight for name, weight in decoder.named_parameters() if name.endswith("gate_up.weight")]
+
+    def swap() -> None:
+        for weight in weights:
+            weight.data = weight.data.roll(len(weight) // 2, 0)
+
+    swap()
     try:
-        return original(decoder, *given, **named)
+        return original(decoder, *args, **named)
     finally:
-        for each in halves:
-            each.data = each.data.roll(len(each) // 2, 0)
+        swap()
 
 
-def positions_in_half_precision(original: Any, *given: Any, **named: Any) -> Any:
+def positions_in_half_precision(original: Any, *args: Any, **named: Any) -> Any:
     cosine, sine = Tensor.cos, Tensor.sin
     rounded = {"cos": lambda x: cosine(x).bfloat16().to(x.dtype), "sin": lambda x: sine(x).bfloat16().to(x.dtype)}
     with mock.patch.multiple(Tensor, **rounded):
-        return original(*given, **named)
+        return original(*args, **named)
 
 
-def positions_in_the_models_dtype(original: Any, decoder: Any, *given: Any, **named: Any) -> Any:
+def positions_in_the_models_dtype(original: Any, decoder: Any, *args: Any, **named: Any) -> Any:
     arange = torch.arange
 
     def narrow(*numbers: int, **options: Any) -> Tensor:
         return arange(*numbers, **{**options, "dtype": decoder.embedding.weight.dtype})
 
     with mock.patch.object(torch, "arange", narrow):
-        return original(decoder, *given, **named)
+        return original(decoder, *args, **named)
 
 
-def padding_seen_by_all(
-    original: Any, decoder: Any, tokens: Any, segments: Any = None, *given: Any, **named: Any
-) -> Any:
+def padding_seen_by_all(original: Any, decoder: Any, tokens: Tensor, segments: Any = None, *args: Any) -> Any:
     attention = functional.scaled_dot_product_attention
 
     def seeing(*tensors: Tensor, attn_mask: Any, **options: Any) -> Tensor:
@@ -48,7 +49,7 @@ def padding_seen_by_all(
         return attention(*tensors, attn_mask=attn_mask, **options)
 
     with mock.patch.object(functional, "scaled_dot_product_attention", seeing):
-        return original(decoder, tokens, segments, *given, **named)
+        return original(decoder, tokens, segments, *args)
 
 
 def process_seeded(original: Any, config: Any, seed: int) -> Any:
@@ -56,8 +57,8 @@ def process_seeded(original: Any, config: Any, seed: int) -> Any:
     return original(config, seed)
 
 
-def states_before(original: Any, decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
-    output = original(decoder, tokens, *given, **named)
+def states_before(original: Any, decoder: Any, tokens: Any, *args: Any, **named: Any) -> Any:
+    output = original(decoder, tokens, *args, **named)
     states = getattr(output, "hidden_states", None)
     if states is None:
         return output

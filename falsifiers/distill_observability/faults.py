@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 
-def default_callback_missing(original: Any, *models: Any, callbacks: Sequence[Any] = (), **others: Any) -> Any:
-    kept = [callback for callback in callbacks if type(callback).__name__ != "ProgressCallback"]
-    return original(*models, callbacks=kept, **others)
+def default_callback_missing(original: Any, *models: Any, callbacks: Sequence[Any] = (), **options: Any) -> Any:
+    rest = [callback for callback in callbacks if type(callback).__name__ != "ProgressCallback"]
+    return original(*models, callbacks=rest, **options)
 
 
 def silent_run(original: Any, self: Any, context: Any) -> None:
@@ -38,6 +38,6 @@ def logged_one_step_late(original: Any, step: int, every: int) -> Any:
     return original(step - 1, every)
 
 
-def absent_metric_is_zero(original: Any, metrics: Any) -> str:
+def absent_metric_is_zero(original: Any, metrics: Any) -> Any:
     names = ("loss", "hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "teacher_perplexity")
     return original({**dict.fromkeys(names, 0.0), **metrics})

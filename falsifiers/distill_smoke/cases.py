@@ -20,11 +20,9 @@ from click.testing import CliRunner, Result
 
 from falsifiers.support.run_lines import SMOKE_SUMMARY, matcher
 from falsifiers.support.small_runs import SMALL
-from reference_trainer.callbacks.lines import Lines
-from reference_trainer.config.settings import Settings
+from reference_trainer import Callback, Lines, Settings
 
 TINY = {**SMALL, "teacher_steps": 2, "length": 16, "epochs": 3, "log_every": 0}
-VARIABLES = ("REFERENCE_TRAINER_", "APR_DISTILL_")
 TEXT = bytes(97 + k * k % 26 for k in range(170))
 SEQUENCES = 10
 """Of TEXT: 153 bytes to learn from, a byte of context, and 15 more in each sequence of length 16."""
@@ -55,12 +53,13 @@ class Place:
 
     def flags(self, **changes: Any) -> list[str]:
         """Return the same as flags; a setting that is None is left out."""
-        given = {name: value for name, value in self.settings(**changes).items() if value is not None}
-        return [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+        settings = {name: value for name, value in self.settings(**changes).items() if value is not None}
+        return [text for name, value in settings.items() for text in (f"--{name.replace('_', '-')}", str(value))]
 
     def environment(self, **variables: str) -> dict[str, str | None]:
         """Return the directories of a run, `variables`, and None for every other variable of the trainer."""
-        unset = dict.fromkeys(name for name in os.environ if name.startswith(VARIABLES))
+        trainers = ("REFERENCE_TRAINER_", "APR_DISTILL_")
+        unset = dict.fromkeys(name for name in os.environ if name.startswith(trainers))
         places = {"HOME": self.home, "XDG_CACHE_HOME": self.home / "xdg", "TMPDIR": self.temporary}
         drivers = {"CUDA_CACHE_DISABLE": "1"}  # else the driver writes compiled kernels to the home directory
         return {**unset, **{name: str(path) for name, path in places.items()}, **drivers, **variables}
@@ -70,12 +69,11 @@ class Place:
 def place(root: Path | None = None) -> Iterator[Place]:
     """Create a place in `root`, or in a temporary directory."""
     with tempfile.TemporaryDirectory(dir=root) as temporary:
-        found = Place(Path(temporary))
-        found.tree.mkdir()
-        for directory in (found.work, found.home, found.temporary):
+        created = Place(Path(temporary))
+        for directory in (created.tree, created.work, created.home, created.temporary):
             directory.mkdir()
-        found.text.write_bytes(TEXT)
-        yield found
+        created.text.write_bytes(TEXT)
+        yield created
 
 
 def _described(path: Path) -> str:
@@ -102,7 +100,7 @@ class Ran:
 
     @property
     def losses(self) -> list[float]:
-        return [event["loss"] for event in self.events if event["event"] == "on_step_end"]
+        return [event["loss"] for event in steps_of(self.events)]
 
     def starting_with(self, text: str) -> list[str]:
         return [line for line in self.lines if line.startswith(text)]
@@ -113,15 +111,15 @@ class Ran:
 
 
 def distilled(
-    subject: Any, where: Place, *, callbacks: Sequence[Any] = (), traced: bool = True, **settings: Any
+    subject: Any, where: Place, *, callbacks: Sequence[Callback] = (), traced: bool = True, **settings: Any
 ) -> Ran:
     """Run `subject.distill` in a place, with a trace beside it. Keep the exception that it raises."""
+    # A trace of its own for each run in the place.
     stream, trace = io.StringIO(), where.root / f"trace-{len(list(where.root.iterdir()))}.jsonl"
-    result: Any = None
-    error: BaseException | None = None
+    result, error = None, None
     try:
-        made = Settings(**where.settings(trace=trace if traced else None, **settings))
-        result = subject.distill(made, callbacks=callbacks, lines=Lines(stream))
+        chosen = Settings(**where.settings(trace=trace if traced else None, **settings))
+        result = subject.distill(chosen, callbacks=callbacks, lines=Lines(stream))
     except (Exception, KeyboardInterrupt) as caught:
         error = caught
     return Ran(result, error, stream.getvalue().splitlines(), read_trace(trace))
@@ -137,6 +135,11 @@ def finished(subject: Any, where: Place, **settings: Any) -> Ran:
 def read_trace(path: Path) -> list[dict[str, Any]]:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return [json.loads(line) for line in text.splitlines()]
+
+
+def steps_of(events: Sequence[Any]) -> list[Any]:
+    """Return the events of a trace that end a step."""
+    return [event for event in events if event["event"] == "on_step_end"]
 
 
 def invoked(subject: Any, where: Place, *arguments: str, run: Any = None, **variables: str) -> Result:

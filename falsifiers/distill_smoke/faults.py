@@ -1,6 +1,5 @@
 """Wrong versions of public functions of the trainer, for mutants."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -27,38 +26,30 @@ def projection_lost(original: Any, *arguments: Any) -> Any:
 
 
 def summary_of_every_run(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
+    from reference_trainer.callbacks.lines import Lines
     from reference_trainer.pipeline.smoke import summary
 
-    lines = lines or _standard_output()
+    lines = lines or Lines()
     result = original(settings, lines=lines, **rest)
     for line in summary(result.train, settings.project_to_steps, 1) if settings.smoke is None else ():
         lines.write(line)
     return result
 
 
-def _standard_output() -> Any:
+def lines_only_when_cut_off(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
     from reference_trainer.callbacks.lines import Lines
 
-    return Lines()
+    lines = lines or Lines()
+    write, steps = lines.write, list[str]()
 
-
-def _printing(original: Any, settings: Any, lines: Any, change: Callable[[str], str], **rest: Any) -> Any:
-    """Run `original` with `change` applied to each line; a line that becomes empty is not written."""
-    lines = lines or _standard_output()
-    write = lines.write
-    lines.write = lambda line: write(change(line)) if change(line) else None
-    return original(settings, lines=lines, **rest)
-
-
-def lines_only_when_cut_off(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
-    steps = list[str]()
-
-    def change(line: str) -> str:
+    def write_if_cut_off(line: str) -> None:
         summary, projection = (matcher(form).fullmatch(line) for form in (SMOKE_SUMMARY, SMOKE_PROJECTION))
         steps.extend([summary["steps"]] if summary else [])
-        return "" if (summary or projection) and steps[0] != str(settings.smoke) else line
+        if not (summary or projection) or steps[0] == str(settings.smoke):
+            write(line)
 
-    return _printing(original, settings, lines, change, **rest)
+    lines.write = write_if_cut_off
+    return original(settings, lines=lines, **rest)
 
 
 def exported_before_it_is_skipped(original: Any, settings: Any, **rest: Any) -> Any:

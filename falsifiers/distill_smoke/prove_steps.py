@@ -11,10 +11,8 @@ from reference_trainer.errors import SettingError
 
 def prove_early_break_is_exact(subject: Any, limit: int, per_epoch: int, epochs: int) -> None:
     """A run takes min(N, epochs * per_epoch) steps; every epoch has a step and is closed before the next begins."""
-    schedule, total = (
-        subject.Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=limit),
-        min(limit, epochs * per_epoch),
-    )
+    schedule = subject.Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=limit)
+    total = min(limit, epochs * per_epoch)
     assert schedule.total_steps == total, f"{schedule.total_steps} steps are planned; expected {total}"
     sizes, closed, event, position = list[int](), 0, subject.Event, subject.START
     while position.event is not event.TRAIN_END:

@@ -1,6 +1,6 @@
 """Small saved models, a student and a teacher that are tables of logits, and their evaluation by hand."""
 
-import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.support import oracles, texts
-from falsifiers.support.cases import KdCase
 from falsifiers.support.strategies import LOGITS, tensors
-from reference_trainer import Settings
+from reference_trainer import MetricSum, Settings, Weights
 from reference_trainer.data import text as data
-from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
+from reference_trainer.pipeline.parts import Parts
 from reference_trainer.storage.checkpoint_manifest import Manifest
 from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.export import save_decoder
@@ -45,11 +44,10 @@ class Student(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, VOCABULARY, _weight=table.clone().to(device))
         self.parts = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)))
-        self.fails_at, self.calls, self.rows = fails_at, 0, 0
+        self.fails_at, self.calls = fails_at, 0
 
     def forward(self, tokens: Tensor) -> Tensor:
         self.calls += 1
-        self.rows += len(tokens)
         if self.calls == self.fails_at:
             raise RuntimeError("the student fails on purpose")
         logits: Tensor = self.parts(self.embedding(tokens))
@@ -61,120 +59,102 @@ def sequences_of(text: Tensor, length: int, batch_size: int, device: str = "cpu"
     return texts.sequences_of(data, text.to(torch.uint8), length, batch_size, device)
 
 
-def learner(module: nn.Module) -> Any:
-    """Return the trainer's student of a module."""
-    return ModuleStudent(module, VOCABULARY)
+def evaluated(subject: Any, teacher: Any, student: nn.Module, *sequences: Any, tau: float = 2.0, **options: Any) -> Any:
+    """Return the metrics of the subject's `evaluate` at a temperature."""
+    weights = Weights(temperature=tau, ce_weight=0.5, kd_weight=0.0)
+    return subject.evaluate(teacher, ModuleStudent(student, VOCABULARY), sequences_of(*sequences), weights, **options)
 
 
-def weights_at(temperature: float = 2.0) -> Any:
-    """Return the trainer's objective at a temperature."""
-    return Weights(temperature=temperature, ce_weight=0.5, kd_weight=0.0)
+def assert_sums(case: str, seen: Mapping[str, MetricSum], expected: Mapping[str, float], count: int) -> None:
+    """Assert that metrics have these sums over `count` tokens.
 
-
-def cases_of(
-    student: Tensor, teacher: Tensor, text: Tensor, length: int, temperature: float = 1.0
-) -> dict[str, KdCase]:
-    """Return the expected case of each metric, with every sequence in one batch; its loss is the metric's sum."""
-    count = (len(text) - 1) // (length - 1)
-    rows = torch.stack([text[k * (length - 1) :][:length] for k in range(count)])
-    tokens = rows[:, :-1]
-    return {
-        name: KdCase(student[tokens], teacher[tokens], rows[:, 1:], *settings)
-        for name, settings in {
-            "hard_loss": (1.0, 1.0, 0.0),
-            "kl_at_1": (1.0, 0.0, 1.0),
-            "soft_loss": (temperature, 0.0, 1.0),
-            "kl_at_T": (temperature, 0.0, temperature**-2),
-        }.items()
-    } | {"teacher_loss": KdCase(teacher[tokens], teacher[tokens], rows[:, 1:], 1.0, 1.0, 0.0)}
-
-
-def entropy_and_shares(student: Tensor, teacher: Tensor, text: Tensor, length: int) -> dict[str, float]:
-    """Return the teacher's entropy in nats, and the tokens whose first most probable successor is right, summed.
-
-    Right is that of the teacher, or the token that follows.
+    Rounding: 70 tokens, logits up to 20 over a temperature of at least 1/4, and 64 operations are 1e-10 nats.
     """
-    count = (len(text) - 1) // (length - 1) * (length - 1)
-    follow = text[1 : count + 1].tolist()
-    pairs = [(student[token].tolist(), teacher[token].tolist()) for token in text[:count].tolist()]
-    logs = [(oracles.log_softmax(taught)) for _, taught in pairs]
-    return {
-        "teacher_entropy": -math.fsum(math.exp(x) * x for log_p in logs for x in log_p if x > -math.inf),
-        "token_accuracy": float(sum(one.index(max(one)) == y for (one, _), y in zip(pairs, follow, strict=True))),
-        "agreement": float(sum(one.index(max(one)) == two.index(max(two)) for one, two in pairs)),
-    }
-
-
-def assert_is_the_oracles(what: str, seen: Any, case: KdCase) -> None:
-    """Assert that a metric has the sum and the count of its case, within the rounding of the sum."""
-    expected = case.labels.numel()
-    assert seen.count == expected, f"{what} counts {seen.count} tokens; expected {expected}"
-    kinds = [type(seen.sum).__name__, type(seen.count).__name__]
-    assert kinds == ["float", "int"], f"{what}: sum and count are of the types {kinds}; expected float and int"
-    oracles.assert_close(f"{what} in nats", seen.sum, case.oracle_nats(), case.allowed_nats(), "the oracle's sum")
+    assert seen.keys() == expected.keys(), f"{case}: the metrics are {sorted(seen)}; expected {sorted(expected)}"
+    for name, total in expected.items():
+        metric = seen[name]
+        assert metric.count == count, f"{case}: {name} counts {metric.count} tokens; expected {count}"
+        kinds = [type(metric.sum).__name__, type(metric.count).__name__]
+        assert kinds == ["float", "int"], f"{case}: sum and count of {name} are of the types {kinds}"
+        oracles.assert_close(f"{case}: {name}", metric.sum, total, 1e-10 + 1e-12 * abs(total), "the oracle's sum")
 
 
 TOKENS = 40
 BYTES = st.binary(min_size=41, max_size=90).map(lambda text: bytes(byte % TOKENS for byte in text))
-ROUNDING = 1e-5
-"""Nats a byte, of logits in float32."""
 
 
 def decoder(seed: int, tokens: int = TOKENS) -> Decoder:
     """Return a small model; with random weights of a size that makes its predictions differ from those of others."""
-    made = new_decoder(DecoderConfig(vocab_size=tokens, layers=1, width=16, heads=1), seed)
+    module = new_decoder(DecoderConfig(vocab_size=tokens, layers=1, width=16, heads=1), seed)
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in module.parameters():
             parameter.mul_(3.0)
-    return made
+    return module
 
 
 def model(directory: Path, seed: int, tokens: int = TOKENS, *, broken: bool = False) -> Path:
     """Return the directory of a saved model; broken: its logits are not finite, although its weights are."""
-    path, made = directory / f"model-{seed}", decoder(seed, tokens)
+    path, module = directory / f"model-{seed}", decoder(seed, tokens)
     path.mkdir()
     if broken:
         with torch.no_grad():
-            made.head.weight.sign_().mul_(3e38)  # products of finite weights that are not
-    save_decoder(made, path, {})
+            module.head.weight.sign_().mul_(3e38)  # products of finite weights that are not
+    save_decoder(module, path, {})
     return path
 
 
 def checkpoint(directory: Path, seed: int) -> Path:
     """Return the directory of a checkpoint of the same model."""
-    described = {"student": asdict(decoder(seed).config)}
-    content = Manifest(run_id="student", step=1, conditions={}, state=described)
-    tensors = snapshot({"student": decoder(seed)}, None).tensors
-    return save_checkpoint(directory, content, tensors)
+    state = {"student": asdict(decoder(seed).config)}
+    content = Manifest(run_id="student", step=1, conditions={}, state=state)
+    return save_checkpoint(directory, content, snapshot({"student": decoder(seed)}, None).tensors)
 
 
-def chosen(directory: Path, text: bytes, **others: Any) -> Settings:
+def chosen(directory: Path, text: bytes = bytes(range(TOKENS)) * 2, **changes: Any) -> Settings:
     """Return settings for an evaluation of this text."""
     (directory / "text").write_bytes(text)
-    return Settings(**{"data": directory / "text", "length": 3, "batch_size": 4, "device": "cpu", **others})
+    return Settings(**{"data": directory / "text", "length": 3, "batch_size": 4, "device": "cpu", **changes})
 
 
-def expected(part: bytes, length: int, student: Decoder, teacher: Decoder | None) -> dict[str, tuple[float, int]]:
-    """Return sum and count of each metric over the sequences of a text, which share a byte."""
-    starts = range(0, len(part) - length + 1, length - 1)
-    rows_BT = torch.tensor([list(part[start : start + length]) for start in starts])
-    sums = sums_of(student, teacher, rows_BT)
-    return {name: (total, len(starts) * (length - 1)) for name, total in sums.items()}
+def rows_of(text: Tensor, length: int) -> Tensor:
+    """Return the sequences [B, T] of a text, which share a token with their neighbours; less than one is left out."""
+    return text.unfold(0, length, length - 1) if len(text) >= length else text.new_zeros(0, length)
 
 
-def sums_of(student: nn.Module, teacher: nn.Module | None, rows_BT: Tensor) -> dict[str, float]:
-    """Return the sum of each metric over the tokens after the first of each row, of float64 log-probabilities."""
+def sums_of(
+    student: nn.Module, teacher: nn.Module | None, rows_BT: Tensor, temperature: float | None = None
+) -> dict[str, float]:
+    """Return the sum of each metric over the tokens after the first of each row, of float64 log-probabilities.
 
-    def log_p(model: nn.Module) -> Tensor:
-        with torch.no_grad():
-            logits: Tensor = model(rows_BT)[:, :-1].double()
-        return logits.log_softmax(-1).flatten(0, 1)
+    temperature: with one, the sums that a run reports of its teacher are there too.
+    """
 
-    labels, s = rows_BT[:, 1:].flatten(), log_p(student)
+    with torch.no_grad():
+        models = [student] if teacher is None else [student, teacher]
+        logits = [model(rows_BT)[:, :-1].double().flatten(0, 1) for model in models]
+    labels, log_p = rows_BT[:, 1:].flatten(), [x.log_softmax(-1) for x in logits]
+    first = [x.argmax(-1) for x in logits]  # the first of equal ones; log-probabilities round some to equal ones
     places = range(len(labels))
-    sums = {"hard_loss": -s[places, labels].sum(), "token_accuracy": (s.argmax(-1) == labels).sum()}
+    sums = {"hard_loss": -log_p[0][places, labels].sum(), "token_accuracy": (first[0] == labels).sum()}
     if teacher is not None:
-        t = log_p(teacher)
+        s, t = log_p
         sums |= {"teacher_loss": -t[places, labels].sum(), "kl_at_1": (t.exp() * (t - s)).sum()}
-        sums |= {"agreement": (t.argmax(-1) == s.argmax(-1)).sum()}
+        sums |= {"agreement": (first[0] == first[1]).sum()}
+        if temperature is not None:
+            soft_s, soft_t = ((x / temperature).log_softmax(-1) for x in logits)
+            kl = (soft_t.exp() * (soft_t - soft_s)).sum()
+            sums |= {"kl_at_T": kl, "soft_loss": temperature**2 * kl, "teacher_entropy": -(t.exp() * t).sum()}
     return {name: float(total) for name, total in sums.items()}
+
+
+class Tokenized(Parts):
+    """The packaged evaluation with digests of a tokenizer and a chat template, as Hugging Face models have them."""
+
+    def __init__(self, settings: Any, *, tokenizer: str, chat_template: str, **options: Any) -> None:
+        super().__init__(settings, **options)
+        self._tokenized = {"tokenizer_sha256": tokenizer, "chat_template_sha256": chat_template}
+
+    def make_held_back(self, *, whole: bool) -> None:
+        """Make the rows, and note the digests."""
+        super().make_held_back(whole=whole)
+        self.digests.update(self._tokenized)

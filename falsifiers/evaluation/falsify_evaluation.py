@@ -8,21 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from falsifiers.evaluation.cases import (
-    BATCH_SIZES,
-    TABLE,
-    TEXTS,
-    VOCABULARY,
-    Student,
-    Teacher,
-    assert_is_the_oracles,
-    cases_of,
-    entropy_and_shares,
-    learner,
-    sequences_of,
-    weights_at,
-)
-from falsifiers.support import oracles
+from falsifiers.evaluation import cases
+from falsifiers.evaluation.cases import BATCH_SIZES, TABLE, TEXTS, VOCABULARY, Student, Teacher, evaluated
+from falsifiers.support.assertions import assert_equal
 from falsifiers.support.fake_cuda import fake_cuda, moved
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.scratch import scratch
@@ -31,10 +19,16 @@ from falsifiers.support.strategies import TEMPERATURES
 from reference_trainer.distillation.providers import ModuleTeacher
 from reference_trainer.ranks.parallel import DataParallel
 
-NO_LOGITS = torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float64)
-METRICS = sorted(
-    ["agreement", "hard_loss", "kl_at_1", "kl_at_T", "soft_loss", "teacher_entropy", "teacher_loss", "token_accuracy"]
-)
+ZEROS = torch.zeros(VOCABULARY, VOCABULARY)
+NO_LOGITS = ZEROS.double()
+METRICS = ["agreement", "hard_loss", "kl_at_1", "kl_at_T", "soft_loss", "teacher_entropy", "teacher_loss"]
+METRICS += ["token_accuracy"]
+
+
+def _sums(student: Tensor, teacher: Tensor, text: Tensor, length: int, tau: float) -> tuple[dict[str, float], int]:
+    """Return the oracle's sums of two tables, and the number of tokens."""
+    rows, models = cases.rows_of(text, length), [torch.nn.Embedding.from_pretrained(x) for x in (student, teacher)]
+    return cases.sums_of(*models, rows, tau), rows[:, 1:].numel()
 
 
 @given(student=TABLE, teacher=TABLE, text=TEXTS, length=st.integers(2, 6), temperature=TEMPERATURES)
@@ -42,71 +36,65 @@ def falsify_evaluation_does_not_depend_on_batch_size(
     subject: Any, device: str, student: Tensor, teacher: Tensor, text: Tensor, length: int, temperature: float
 ) -> None:
     text = torch.cat((text, text[:1].expand(max(0, length - len(text)))))
-    for batch_size in BATCH_SIZES:
-        sequences = sequences_of(text, length, batch_size, device)
-        models = Teacher(teacher, device), learner(Student(student, device))
-        seen = subject.evaluate(*models, sequences, weights_at(temperature))
-        assert sorted(seen) == METRICS, f"metrics in batches of {batch_size} are {sorted(seen)}; expected {METRICS}"
-        for name, value in entropy_and_shares(student, teacher, text, length).items():
-            what, allowed = f"{name} in batches of {batch_size}", 1e-12 * len(text) * (name == "teacher_entropy")
-            oracles.assert_close(what, seen[name].sum, value, allowed, "the sum over all scored tokens")
-        for name, case in cases_of(student, teacher, text, length, temperature).items():
-            assert_is_the_oracles(f"{name} in batches of {batch_size}", seen[name], case)
+    expected = _sums(student, teacher, text, length, temperature)
+    assert_equal("the oracle's metrics", sorted(expected[0]), METRICS)
+    for size in BATCH_SIZES:
+        models = Teacher(teacher, device), Student(student, device)
+        seen = evaluated(subject, *models, text, length, size, device, tau=temperature)
+        cases.assert_sums(f"in batches of {size}", seen, *expected)
 
 
 @given(
-    text=TEXTS, flags=st.lists(st.booleans(), min_size=6, max_size=6), fails_at=st.integers(0, 3), whose=st.booleans()
+    text=TEXTS,
+    flags=st.lists(st.booleans(), min_size=6, max_size=6),
+    fails_at=st.integers(0, 3),
+    students=st.booleans(),
 )
 def falsify_evaluation_does_not_change_student(
-    subject: Any, device: str, text: Tensor, flags: list[bool], fails_at: int, whose: bool
+    subject: Any, device: str, text: Tensor, flags: list[bool], fails_at: int, students: bool
 ) -> None:
-    table = torch.zeros(VOCABULARY, VOCABULARY)
-    student = Student(table, device, fails_at if whose else 0)
-    teacher = Teacher(torch.full_like(table, torch.nan) if fails_at and not whose else table, device)
+    """fails_at: the forward of the student that raises, or, if not `students`, whether the teacher's logits are NaN."""
+    student = Student(ZEROS, device, fails_at if students else 0)
+    teacher = Teacher(torch.full_like(ZEROS, torch.nan) if fails_at and not students else ZEROS, device)
     for part, flag in zip(student.modules(), flags, strict=False):
         part.training = flag
-    before = [part.training for part in student.modules()]
-    failed, kept = "", list[Tensor]()
+    before, failed, saved = [part.training for part in student.modules()], "", list[Tensor]()
     try:
-        with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
-            subject.evaluate(teacher, learner(student), sequences_of(text, 2, 3, device), weights_at())
+        with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda tensor: tensor):
+            evaluated(subject, teacher, student, text, 2, 3, device)
     except (RuntimeError, ValueError) as error:
         failed = f" after {error}"
-    after = [part.training for part in student.modules()]
-    assert after == before, f"training flags were {before} and are {after}{failed}"
+    assert_equal(f"training flags{failed}", [part.training for part in student.modules()], before)
     assert student.embedding.weight.grad is None and student.embedding.weight.requires_grad, "the student was changed"
-    assert not kept, f"an evaluation kept {len(kept)} tensors for a backward pass"
+    assert not saved, f"an evaluation kept {len(saved)} tensors for a backward pass"
     assert torch.is_grad_enabled(), f"gradients are disabled in the process{failed}"
 
 
 @given(text=TEXTS, batch_size=st.sampled_from(BATCH_SIZES), teachers=st.sampled_from(["cpu", "cuda"]))
 def falsify_evaluation_mixes_no_devices(subject: Any, text: Tensor, batch_size: int, teachers: str) -> None:
-    table = torch.zeros(VOCABULARY, VOCABULARY)
     with fake_cuda():
-        teacher = ModuleTeacher(moved(Student(table), teachers), VOCABULARY)
-        student, sequences = moved(Student(table), "cuda"), sequences_of(text, 2, batch_size, "cuda")
-        seen = subject.evaluate(teacher, learner(student), sequences, weights_at())
-    assert sorted(seen) == METRICS, f"the student is on cuda, the teacher on {teachers}; the metrics are {sorted(seen)}"
+        teacher = ModuleTeacher(moved(Student(ZEROS), teachers), VOCABULARY)
+        seen = evaluated(subject, teacher, moved(Student(ZEROS), "cuda"), text, 2, batch_size, "cuda")
+    assert_equal(f"metrics of a student on cuda, the teacher on {teachers}", sorted(seen), METRICS)
 
 
 LIMIT = 2**16
-CASES = [(257, 257), (LIMIT + 1, 257), (LIMIT + 1, 256)]
+HELD_BACK = [(257, 257), (LIMIT + 1, 257), (LIMIT + 1, 256)]
 """Bytes held back, and lengths: a byte above the limit completes a sequence of 257, a byte below ends one of 256."""
 
 
-@given(case=st.sampled_from(CASES))
+@given(case=st.sampled_from(HELD_BACK))
 def falsify_evaluation_has_a_limit(subject: Any, device: str, case: tuple[int, int]) -> None:
-    held, length = case
-    text = bytes(97 + k * k % 26 for k in range(1000)) * (held // 100 + 1)
+    held_back, length = case
+    text = bytes(97 + k * k % 26 for k in range(1000)) * (held_back // 100 + 1)
     with scratch() as directory:
-        (directory / "long").write_bytes(text[: 10 * held])
+        (directory / "long").write_bytes(text[: 10 * held_back])
         places = {"data": directory / "long", "out": directory / "out", "device": device}
         result = run(subject, small(directory, length=length, batch_size=16, max_steps=1, **places))
-    expected = (min(LIMIT, held) - 1) // (length - 1) * (length - 1)
-    seen = {name: total.count for name, total in result.held_back.items()}
-    assert seen.keys() >= {"hard_loss", "kl_at_1"} and set(seen.values()) == {expected}, (
-        f"of {held} bytes held back, of which the first {LIMIT} count, {seen} were scored; expected {expected}"
-    )
+    expected = (min(LIMIT, held_back) - 1) // (length - 1) * (length - 1)
+    counts = {name: total.count for name, total in result.held_back.items()}
+    assert counts.keys() >= {"hard_loss", "kl_at_1"}, f"the metrics are {sorted(counts)}"
+    assert_equal(f"scored of {held_back} bytes, of which {LIMIT} count", set(counts.values()), {expected})
 
 
 @given(
@@ -120,22 +108,16 @@ def falsify_evaluation_has_a_limit(subject: Any, device: str, case: tuple[int, i
 def falsify_ranks_share_an_evaluation(
     subject: Any, tables: tuple[Tensor, Tensor], text: Tensor, length: int, size: int, ranks: int
 ) -> None:
-    sequences = sequences_of(text, length, size)
-
-    def evaluated(rank: int) -> tuple[Any, int]:
+    def work(rank: int) -> tuple[Any, int]:
         student = Student(tables[0])
         module = DistributedDataParallel(student)
-        models, parallel = (Teacher(tables[1]), learner(module)), DataParallel(module)
-        seen = subject.evaluate(*models, sequences, weights_at(), parallel=parallel)
-        return seen, student.calls
+        options = {"parallel": DataParallel(module)}
+        return evaluated(subject, Teacher(tables[1]), module, text, length, size, **options), student.calls
 
-    results = run_ranks(ranks, evaluated)
-    what = f"{len(sequences)} sequences in batches of {size} on {ranks} ranks"
+    results = run_ranks(ranks, work)
+    expected, count = _sums(*tables, text, length, 2.0)
+    case = f"{count // (length - 1)} sequences in batches of {size} on {ranks} ranks"
     forwards = [calls for _, calls in results]
-    assert len({*forwards}) == 1, f"{what}: the ranks make {forwards} forwards; expected equally many"
-    cases = cases_of(*tables, text, length, 2.0) if len(sequences) else {}
+    assert len({*forwards}) == 1, f"{case}: the ranks make {forwards} forwards; expected equally many"
     for rank, (metrics, _) in enumerate(results):
-        assert metrics or not cases, f"{what}: rank {rank} has no metrics"
-        assert cases or metrics == {}, f"{what}: rank {rank} reports {metrics}"
-        for name, case in cases.items():
-            assert_is_the_oracles(f"{what}: {name} of rank {rank}", metrics[name], case)
+        cases.assert_sums(f"{case}, rank {rank}", metrics, expected if count else {}, count)

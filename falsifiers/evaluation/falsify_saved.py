@@ -1,9 +1,11 @@
-"""Attacks on the numbers of saved models, and on what is said of unfit ones."""
+"""Attacks on the numbers of saved models, their identity and cache, and on the refusal of unfit models."""
 
+import itertools
 import json
 import math
+import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,17 +14,22 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.evaluation.cases import BYTES, ROUNDING, TOKENS, checkpoint, chosen, decoder, expected, model
-from falsifiers.support.oracles import assert_close, assert_refused
-from falsifiers.support.scratch import flip, scratch
+from falsifiers.evaluation import cases
+from falsifiers.evaluation.cases import BYTES, TOKENS, checkpoint, chosen, decoder, model
+from falsifiers.support.assertions import assert_equal, refusal
+from falsifiers.support.oracles import assert_close
+from falsifiers.support.ranks import run_ranks
+from falsifiers.support.scratch import flip, reconfigure, scratch
 from falsifiers.support.small_runs import run, small
-from reference_trainer import MetricSum
-from reference_trainer.errors import TrainerError
+from falsifiers.teacher_outputs.falsify_outputs import written
+from reference_trainer import MetricSum, TrainerError
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.storage.checkpoint_manifest import Manifest
 from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.export import save_decoder, weights_digest
+
+TEXT = bytes(range(TOKENS)) * 4
 
 
 @given(text=BYTES, length=st.integers(2, 5), batch_size=st.integers(1, 9), compared=st.booleans(), whole=st.booleans())
@@ -33,26 +40,24 @@ def falsify_numbers_are_those_of_the_logits(
     subject: Any, device: str, text: bytes, length: int, batch_size: int, compared: bool, whole: bool
 ) -> None:
     with scratch() as directory:
-        paths, others = [model(directory, 1), checkpoint(directory, 2)], {"device": device, "length": length}
-        if compared:
-            others["teacher"] = model(directory, 3)
-        settings = chosen(directory, text, batch_size=batch_size, **others)
-        seen = subject.evaluate_saved(paths, settings, whole=whole)
-        part = text if whole else text[len(text) * 9 // 10 :]
-        assert [each.path for each in seen.models] == paths, f"the models are {[each.path for each in seen.models]}"
-        for seed, each in enumerate(seen.models, start=1):
-            wanted = expected(part, length, decoder(seed), decoder(3) if compared else None)
-            assert each.sums.keys() == wanted.keys(), f"the metrics are {list(each.sums)}; expected {list(wanted)}"
-            for metric, (total, count) in wanted.items():
-                what = f"{metric} of {each.path.name} over {'the whole' if whole else 'a tenth'} of {len(text)} bytes"
-                assert each.sums[metric].count == count, f"{what} counts {each.sums[metric].count}; expected {count}"
-                assert_close(what, each.sums[metric].sum, total, ROUNDING * count, "the sum over scored bytes")
+        paths, teacher = [model(directory, 1), checkpoint(directory, 2)], model(directory, 3) if compared else None
+        settings = chosen(directory, text, batch_size=batch_size, device=device, length=length, teacher=teacher)
+        models = subject.evaluate_saved(paths, settings, whole=whole).models
+    rows = cases.rows_of(torch.tensor(list(text if whole else text[len(text) * 9 // 10 :])), length)
+    assert_equal("evaluated models", [entry.path for entry in models], paths)
+    for seed, entry in enumerate(models, start=1):
+        expected = cases.sums_of(decoder(seed), decoder(3) if compared else None, rows)
+        assert_equal("metrics", entry.sums.keys(), expected.keys())
+        for metric, total in expected.items():
+            case = f"{metric} of {entry.path.name} over {'the whole' if whole else 'a tenth'} of {len(text)} bytes"
+            assert_equal(f"tokens of {case}", entry.sums[metric].count, rows[:, 1:].numel())
+            # Logits in float32 are off by less than 1e-5 nats a byte.
+            allowed = 1e-5 * rows[:, 1:].numel()
+            assert_close(case, entry.sums[metric].sum, total, allowed, "the sum over scored bytes")
 
 
 OF_RUNS = [{"length": 9, "accept_depth": 2}, {"documents": "pack", "separator": "^"}, {"dtype": "bfloat16"}]
 """Settings by which runs evaluate."""
-LONG = bytes(range(TOKENS)) * 17_000
-"""A text of which more than a run evaluates is held back."""
 
 
 @given(of_run=st.sampled_from(OF_RUNS))
@@ -64,22 +69,21 @@ def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any
         save_decoder(ended.teacher, directory / "teacher", {})
         paths = [directory / "exported", directory / "out", directory / "out" / "checkpoints" / "student-latest"]
         export_checkpoint(directory / "out", "latest", paths[0])
-        given = {"data": settings.data, "device": "cpu", "teacher": directory / "teacher"}
-        seen = subject.evaluate_saved(paths, subject.as_run([directory / "missing", *paths], given))
+        options = {"data": settings.data, "device": "cpu", "teacher": directory / "teacher"}
+        seen = subject.evaluate_saved(paths, subject.as_run([directory / "missing", *paths], options))
         identity = json.loads((paths[1] / "manifest.json").read_text())["evaluation"]
-    assert seen.config.in_json() == identity, f"{of_run}: the run has {identity}; its model {seen.config.in_json()}"
-    for each in seen.models:
-        for metric, found in each.sums.items():
-            reported = ended.held_back[metric]
-            assert found == reported, f"{of_run}: {metric} of {each.path.name} is {found}; the run reports {reported}"
+    assert_equal(f"{of_run}: the identity of the evaluation", seen.config.in_json(), identity)
+    for entry in seen.models:
+        for metric, total in entry.sums.items():
+            assert_equal(f"{of_run}: {metric} of {entry.path.name}", total, ended.held_back[metric])
 
 
 def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
+    text = bytes(range(TOKENS)) * 17_000  # a tenth of it is held back: more is held back than a run evaluates
     with scratch() as directory:
-        settings = chosen(directory, LONG, length=257, batch_size=64)
+        settings = chosen(directory, text, length=257, batch_size=64)
         (seen,) = subject.evaluate_saved([model(directory, 1)], settings).models
-    counted = seen.sums["hard_loss"].count
-    assert counted == (2**16 - 1) // 256 * 256, f"of {len(LONG) // 10} held-back bytes, {counted} are evaluated"
+    assert_equal(f"evaluated of {len(text) // 10} bytes", seen.sums["hard_loss"].count, (2**16 - 1) // 256 * 256)
 
 
 @given(
@@ -89,89 +93,250 @@ def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
 )
 def falsify_report_has_every_number(subject: Any, losses: list[float], compared: bool, whole: bool) -> None:
     with scratch() as directory:
-        others = {"teacher": model(directory, 3)} if compared else {}
-        settings = chosen(directory, bytes(range(TOKENS)) * 2, **others)
+        settings = chosen(directory, teacher=model(directory, 3) if compared else None)
         seen = subject.evaluate_saved([model(directory, 1)], settings, whole=whole)
         models = [replace(seen.models[0], sums={"hard_loss": MetricSum(4 * loss, 4)}) for loss in losses]
         seen = replace(seen, models=models)
         report = json.loads(json.dumps(subject.report(seen), allow_nan=False))
+    teacher = {"path": str(directory / "model-3"), "sha256": weights_digest(decoder(3))} if compared else None
     text = {"name": str(directory / "text"), "sha256": seen.text.digest, "part": "whole" if whole else "held back"}
-    assert report["schema"] == "reference-trainer/evaluation/1", f"the schema is {report['schema']}"
-    assert report["text"] == text, f"the text is {report['text']}; expected {text}"
-    path, digest = directory / "model-3", weights_digest(decoder(3))
-    expected_teacher = {"path": str(path), "sha256": digest} if compared else None
-    assert report["teacher"] == expected_teacher, f"the teacher is {report['teacher']}; expected {expected_teacher}"
-    assert (report["length"], report["device"]) == (3, "cpu"), f"{report['length']} bytes on {report['device']}"
-    assert report["versions"]["torch"] == torch.__version__, f"the versions are {report['versions']}"
-    for loss, entry in zip(losses, report["models"], strict=True):
-        assert entry["path"] == str(directory / "model-1") and entry["sha256"] == seen.models[0].digest, f"{entry}"
-        assert entry["sums"] == {"hard_loss": {"sum": 4 * loss, "count": 4}}, f"the sums are {entry['sums']}"
-        wanted = {"hard_loss": loss, "student_perplexity": math.exp(min(loss, 20))}
-        assert entry["metrics"] == wanted, f"the metrics are {entry['metrics']}; expected {wanted}"
+    expected = {"schema": "reference-trainer/evaluation/1", "text": text, "teacher": teacher}
+    expected |= {"length": 3, "device": "cpu"}
+    assert_equal("the report", {name: report[name] for name in expected}, expected)
+    assert_equal("the version", report["versions"]["torch"], torch.__version__)
     head, *lines = subject.table(seen)[1:]
-    for loss, line in zip(losses, lines, strict=True):
+    for loss, entry, line in zip(losses, report["models"], lines, strict=True):
+        sums = {"hard_loss": {"sum": 4 * loss, "count": 4}}
+        metrics = {"hard_loss": loss, "student_perplexity": math.exp(min(loss, 20))}
+        wanted = {"path": str(directory / "model-1"), "sha256": seen.models[0].digest, "sums": sums, "metrics": metrics}
+        assert_equal("an entry", {name: entry[name] for name in wanted}, wanted)
         assert len(line.split()) == len(head.split()), f"under {head!r} stands {line!r}"
         cells = [cell for cell in line.split()[1:] if cell != "-"]
-        assert cells == [f"{loss:.6g}", f"{math.exp(min(loss, 20)):.6g}"], f"a line of the table is {line!r}"
+        assert_equal("a line of the table", cells, [f"{value:.6g}" for value in metrics.values()])
 
 
 @given(unfit=st.lists(st.booleans(), min_size=1, max_size=4))
 def falsify_models_beside_an_unfit_one_are_evaluated(subject: Any, unfit: list[bool]) -> None:
+    tables, errors = list[list[str]](), list[Exception]()
     with scratch() as directory:
         paths = [directory / f"missing-{n}" if bad else model(directory, n) for n, bad in enumerate(unfit)]
-        seen, errors = list[list[str]](), list[Exception]()
-        subject.evaluate_saved(
-            paths,
-            chosen(directory, bytes(range(TOKENS)) * 2),
-            done=lambda evaluation: seen.append(subject.table(evaluation)),
-            unfit=errors.append,
-        )
+        hooks = {"done": lambda evaluation: tables.append(subject.table(evaluation)), "unfit": errors.append}
+        subject.evaluate_saved(paths, chosen(directory), **hooks)
     fit = [str(path) for path, bad in zip(paths, unfit, strict=True) if not bad]
-    assert [rows[-1].split()[0] for rows in seen] == fit, f"evaluated are {[rows[-1] for rows in seen]}; expected {fit}"
-    assert all(rows[:-1] == seen[-1][: len(rows) - 1] for rows in seen), f"a line of the table changes: {seen}"
+    assert_equal("evaluated models", [rows[-1].split()[0] for rows in tables], fit)
+    assert all(rows[:-1] == tables[-1][: len(rows) - 1] for rows in tables), f"a line of the table changes: {tables}"
     assert len(errors) == sum(unfit), f"{sum(unfit)} models are missing, and the errors are {errors}"
 
 
-def _changed(path: Path) -> Path:
+def _flipped(path: Path) -> Path:
     """Change a byte of the largest file, in its last tensor, and return the path."""
-    flip(max(path.iterdir(), key=lambda each: each.stat().st_size), -2)
+    flip(max(path.iterdir(), key=lambda file: file.stat().st_size), -2)
     return path
 
 
-def _of_an_own_model(directory: Path) -> tuple[Path, dict[str, Any]]:
+def _of_another_package(directory: Path) -> Path:
     content = Manifest(run_id="student", step=1, conditions={}, state={})
-    return save_checkpoint(directory, content, {"student.w": torch.ones(2)}), {}
+    return save_checkpoint(directory, content, {"student.w": torch.ones(2)})
 
 
-WRONG: dict[str, tuple[Callable[[Path], tuple[Path, dict[str, Any]]], str]] = {
-    "a changed model": (lambda directory: (_changed(model(directory, 1)), {}), "model-1"),
-    "a changed checkpoint": (lambda directory: (_changed(checkpoint(directory, 1)), {}), "student-step1"),
-    "a checkpoint of an own model": (_of_an_own_model, "no student of this package"),
-    "a directory that is missing": (lambda directory: (directory / "missing", {}), "missing"),
-    "too few tokens": (lambda directory: (model(directory, 1, TOKENS - 1), {}), "byte 39, and "),
-    "logits that are not finite": (lambda directory: (model(directory, 1, broken=True), {}), "model-1"),
-    "a teacher of more tokens": (
-        lambda directory: (model(directory, 1), {"teacher": model(directory, 2, TOKENS + 1)}),
-        "in the evaluation of",
-    ),
-    "less than a sequence": (lambda directory: (model(directory, 1), {"length": 9}), "at least 81"),
+WRONG: dict[str, tuple[Callable[[Path], Path], Callable[[Path], dict[str, Any]], str]] = {
+    "a changed model": (lambda d: _flipped(model(d, 1)), lambda d: {}, "model-1"),
+    "a changed checkpoint": (lambda d: _flipped(checkpoint(d, 1)), lambda d: {}, "student-step1"),
+    "a checkpoint of an own model": (_of_another_package, lambda d: {}, "no student of this package"),
+    "a directory that is missing": (lambda d: d / "missing", lambda d: {}, "missing"),
+    "too few tokens": (lambda d: model(d, 1, TOKENS - 1), lambda d: {}, "byte 39, and "),
+    "logits that are not finite": (lambda d: model(d, 1, broken=True), lambda d: {}, "model-1"),
+    "a large teacher": (lambda d: model(d, 1), lambda d: {"teacher": model(d, 2, TOKENS + 1)}, "in the evaluation of"),
+    "less than a sequence": (lambda d: model(d, 1), lambda d: {"length": 9}, "at least 81"),
 }
 """What is evaluated, with settings, and a word of the refusal."""
 
 
-def _noted(call: Callable[[], Any]) -> Any:
-    """Return what a call returns; its error has its notes in the message, as a command prints it."""
-    try:
-        return call()
-    except TrainerError as error:
-        raise TrainerError("; ".join([str(error), *getattr(error, "__notes__", [])])) from error
-
-
 def falsify_unfit_model_has_no_numbers(subject: Any) -> None:
-    for kind, (make, word) in WRONG.items():
+    for kind, (make, settings_of, word) in WRONG.items():
         with scratch() as directory:
-            path, others = make(directory)
-            settings = chosen(directory, bytes(range(TOKENS)) * 2, **others)
-            paths = [model(directory, 9), path]
-            call = partial(subject.evaluate_saved, paths, settings)
-            assert_refused(kind, partial(_noted, call), word, kind=TrainerError)
+            paths = [model(directory, 9), make(directory)]
+            call = partial(subject.evaluate_saved, paths, chosen(directory, **settings_of(directory)))
+            try:
+                call()
+            except TrainerError as error:  # a command prints its notes too
+                message = "; ".join([str(error), *getattr(error, "__notes__", [])])
+                assert word in message, f"{kind}: the message does not contain {word!r}: {message}"
+            else:
+                raise AssertionError(f"{kind}: expected a TrainerError")
+
+
+IDENTITY = {"data": "a", "length": 3}
+
+
+@given(ranks=st.sampled_from([3, 2]))
+def falsify_entry_is_produced_once(subject: Any, ranks: int) -> None:
+    with scratch() as directory:
+        cache, productions = directory / "cache", directory / "productions"
+        productions.mkdir()
+
+        def work(rank: int) -> str:
+            def produce(place: Path) -> None:
+                (productions / str(rank)).touch()
+                (place / "half").write_text("half")
+                time.sleep(0.2)  # so that the others ask meanwhile
+                (place / "value").write_text(str(rank))
+
+            entry = subject.produce_once(cache, "kind", IDENTITY, produce)
+            return f"{(entry / 'half').read_text()} {(entry / 'value').read_text()}"
+
+        contents = run_ranks(ranks, work)
+        producing = sorted(path.name for path in productions.iterdir())
+        assert len(producing) == 1, f"of {ranks} processes, {producing} produce the entry; expected one"
+        assert len(set(contents)) == 1, f"{ranks} processes have {contents}"
+        assert len(_entries(cache)) == 1, f"{ranks} processes left {_entries(cache)}"
+
+
+def _entries(cache: Path) -> dict[str, int]:
+    """Return the time of each entry of a cache."""
+    return {path.name: path.stat().st_mtime_ns for path in cache.iterdir() if not path.name.endswith(".lock")}
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "a changed byte": lambda entry: (entry / "value").write_bytes(b"whale"),
+    "a shorter file": lambda entry: (entry / "value").write_bytes(b"whol"),
+    "a missing file": lambda entry: (entry / "value").unlink(),
+    "a further file": lambda entry: (entry / "more").touch(),
+    "a directory": lambda entry: (entry / "more").mkdir(),
+    "no manifest": lambda entry: (entry / "manifest.json").unlink(),
+    "half a manifest": lambda entry: (entry / "manifest.json").write_text("{"),
+    "another identity": lambda entry: reconfigure(entry / "manifest.json", identity={"data": "b"}),
+}
+
+
+def falsify_damaged_entry_is_produced_again(subject: Any) -> None:
+    productions = list[Path]()
+
+    def produce(place: Path) -> None:
+        productions.append(place)
+        (place / "value").write_text("whole")
+
+    def fail(place: Path) -> None:
+        (place / "value").write_text("half")
+        raise ValueError("on purpose")
+
+    with scratch() as directory:
+        cache = directory / "cache"
+        entry = subject.produce_once(cache, "kind", IDENTITY, produce)
+        other = subject.produce_once(cache, "kind", IDENTITY | {"length": 4}, produce)
+        assert entry != other and len(productions) == 2, f"two identities have the entries {entry} and {other}"
+        for count, (kind, damage) in enumerate(DAMAGE.items(), 1):
+            damage(entry)
+            again = subject.produce_once(cache, "kind", IDENTITY, produce)
+            assert_equal(f"{kind}: the entry", (again, (again / "value").read_text()), (entry, "whole"))
+            assert_equal(f"{kind}: productions", len(productions), 2 + count)
+            assert_equal(f"{kind}: entries set aside", len(list(cache.glob("*.damaged-*"))), count)
+        (cache / f".{entry.name}.partial-killed").mkdir()
+        before = _entries(cache)
+        message = refusal(partial(subject.produce_once, cache, "kind", {"data": "c"}, fail), ValueError)
+        assert_equal(
+            "the failure, and entries after it", (message, _entries(cache).keys()), ("on purpose", before.keys())
+        )
+        cache = cache.rename(directory / "moved")
+        moved = subject.produce_once(cache, "kind", IDENTITY, produce)
+        assert_equal("a moved entry, and productions", (moved.parent, len(productions)), (cache, 2 + len(DAMAGE)))
+        # What a process that was killed has left is removed by the next production.
+        (moved / "value").unlink()
+        subject.produce_once(cache, "kind", IDENTITY, produce)
+        assert_equal("partial entries", list(cache.glob(".*partial*")), [])
+
+
+@given(compared=st.booleans())
+def falsify_cached_evaluation_is_that_in_memory(subject: Any, compared: bool) -> None:
+    with scratch() as directory:
+        options: dict[str, Any] = {"teacher": model(directory, 3), "accept_depth": 2} if compared else {}
+        paths, cache = [model(directory, 1), checkpoint(directory, 2)], directory / "cache"
+
+        def sums(text: bytes = TEXT, batch_size: int = 4, **where: Any) -> list[Any]:
+            settings = chosen(directory, text, batch_size=batch_size, **options)
+            return [entry.sums for entry in subject.evaluate_saved(paths, settings, **where).models]
+
+        in_memory, filled = sums(), sums(cache=cache)
+        stamps, cache = _entries(cache), cache.rename(directory / "moved")
+        again = sums(batch_size=1, cache=cache)
+        assert in_memory == filled == again, f"in memory {in_memory}; first {filled}; then {again}"
+        assert len(stamps) == 2, f"two models have the entries {stamps}"
+        assert_equal("entries after a second evaluation", _entries(cache), stamps)
+        edited = sums(TEXT[::-1], cache=cache)
+        assert_equal("sums of a text that was edited in place", edited, sums(TEXT[::-1]))
+    assert edited != in_memory, "a text that was edited in place has the old sums"
+
+
+WORDS = st.one_of(st.none(), st.text(max_size=3), st.sampled_from(["a", "a|b", "b", 'a","', "None"]))
+VALUES: dict[str, st.SearchStrategy[Any]] = {"length": st.integers(2, 9), "accept_depth": st.integers(0, 9)}
+VALUES["top_k"] = st.one_of(st.none(), st.integers(1, 9))
+JOINED = [{"data": "a|", "documents": "b"}, {"data": "a", "documents": "|b"}]
+SPLIT = [{"own": "x|y", "part": "z"}, {"own": "x", "part": "y|z"}]
+"""Values whose texts are the same if they are joined."""
+
+
+@given(data=st.data())
+def falsify_each_field_changes_the_digest(subject: Any, data: st.DataObject) -> None:
+    names = [field.name for field in fields(subject.EvalConfig)]
+    assert len(names) == 14, f"an identity has the fields {names}"
+    drawn = {name: data.draw(VALUES.get(name, WORDS), label=name) for name in names}
+    config = subject.EvalConfig(**drawn)
+    assert config.digest == replace(config).digest, f"equal identities {drawn} have two digests"
+    for name in names:
+        other = data.draw(VALUES.get(name, WORDS), label=name)
+        same = replace(config, **{name: other}).digest == config.digest
+        assert same == (other == drawn[name]), f"{name} {other!r} has the digest of {drawn}"
+    for one, two in (JOINED, SPLIT):
+        digests = {replace(config, **values).digest for values in (one | {"dtype": ""}, two | {"dtype": ""})}
+        assert len(digests) == 2, f"{one} and {two} have one digest"
+    assert config.in_json()["sha256"] == config.digest, "the digest in JSON is another"
+
+
+def falsify_identity_is_of_contents(subject: Any) -> None:
+    with scratch() as directory:
+        student, teacher, copy = model(directory, 1), model(directory, 2), directory / "copy"
+        copy.write_bytes(TEXT)
+
+        def digest(text: bytes = TEXT, whole: bool = False, **options: Any) -> str:
+            settings = chosen(directory, text, **{"teacher": teacher, **options})
+            return str(subject.evaluate_saved([student], settings, whole=whole).config.digest)
+
+        def tokenized(tokenizer: str, template: str) -> str:
+            arguments = json.dumps({"tokenizer": tokenizer, "chat_template": template})
+            return digest(parts="falsifiers.evaluation.cases:Tokenized", arguments=arguments)
+
+        same = {"batch_size": digest(batch_size=7), "a path": digest(data=copy), "seed": digest(seed=3, lr=0.5)}
+        digests = {
+            "the settings": digest(),
+            "the text in place": digest(TEXT[::-1]),
+            "whole": digest(whole=True),
+            "another teacher": digest(teacher=model(directory, 3)),
+            "no teacher": digest(teacher=None),
+            "length": digest(length=4),
+            "documents": digest(documents="pad"),
+            "length of documents": digest(documents="pad", length=4),
+            "dtype": digest(dtype="bfloat16"),
+            "separator": digest(documents="pad", separator="\x07"),
+            "vocabulary": digest(share_vocabulary="pad"),
+            "accept_depth": digest(accept_depth=2),
+            **{f"tokenizer and template {pair}": tokenized(*pair) for pair in (("a", "a"), ("b", "a"), ("a", "b"))},
+        }
+        alone = digest(teacher=None, accept_depth=2, share_vocabulary="pad")
+    assert set(same.values()) == {digests["the settings"]}, f"of {list(same)}, one changes the identity"
+    twins = [f"{a} and {b}" for a, b in itertools.combinations(digests, 2) if digests[a] == digests[b]]
+    assert_equal("settings with one identity", twins, [])
+    assert alone == digests["no teacher"], "settings that need a teacher change an identity without one"
+
+
+def falsify_identity_of_a_run_has_its_top_k(subject: Any) -> None:
+    with scratch() as directory:
+
+        def digest(name: str, **options: Any) -> str:
+            run(subject, small(directory, out=directory / name, **options))
+            return str(json.loads((directory / name / "manifest.json").read_text())["evaluation"]["sha256"])
+
+        live = digest("live")
+        outputs = {top_k: written(directory, f"outputs-{top_k}", top_k=top_k) for top_k in (None, 2, 3)}
+        stored = {top_k: digest(f"run-{top_k}", teacher_outputs=path) for top_k, path in outputs.items()}
+    assert stored[None] == live, "outputs of every token have another identity than the teacher"
+    assert len({*stored.values()}) == 3, f"of the live teacher and top 2 and 3, some have one identity: {stored}"

@@ -1,4 +1,4 @@
-"""Faults of the evaluation, as wrong versions of `evaluate` and of what it is given."""
+"""Faults of the evaluation, as wrong versions of `evaluate` and of its arguments."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -16,22 +16,21 @@ def _part(sequences: Any, first: int, end: int) -> Any:
     return replace(sequences, bytes_N=sequences.bytes_N[first * step : end * step + 1])
 
 
-def mean_of_batch_means(original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any) -> Any:
+def mean_of_batch_means(original: Any, teacher: Any, student: Any, sequences: Any, *args: Any, **named: Any) -> Any:
     size, metrics = sequences.batch_size, dict[str, Any]()
     for start in range(0, len(sequences), size):
         part = _part(sequences, start, min(start + size, len(sequences)))
-        for name, term in original(teacher, student, part, weights, **named).items():
+        for name, term in original(teacher, student, part, *args, **named).items():
             before = metrics.get(name, SimpleNamespace(sum=0.0, count=0))
             weighted = term.sum / len(part) * size
             metrics[name] = SimpleNamespace(sum=before.sum + weighted, count=before.count + term.count)
     return metrics
 
 
-def padding_rank_scored(
-    original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, *, parallel: Any = None, **named: Any
-) -> Any:
+def padding_rank_scored(original: Any, *args: Any, parallel: Any = None, **named: Any) -> Any:
     if parallel is None:
-        return original(teacher, student, sequences, weights, **named)
+        return original(*args, **named)
+    teacher, student, sequences, weights = args
 
     class Repeated:
         device, batches = sequences.device, -(-sequences.batches // parallel.world_size) * parallel.world_size
@@ -46,10 +45,10 @@ def padding_rank_scored(
 
 
 def last_evaluation_batch_dropped(
-    original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any
+    original: Any, teacher: Any, student: Any, rows: Any, *args: Any, **named: Any
 ) -> Any:
-    full = len(sequences) // sequences.batch_size * sequences.batch_size
-    return original(teacher, student, _part(sequences, 0, full or len(sequences)), weights, **named)
+    full = len(rows) // rows.batch_size * rows.batch_size
+    return original(teacher, student, _part(rows, 0, full or len(rows)), *args, **named)
 
 
 def student_left_in_eval_mode(original: Any, module: Any) -> Any:
@@ -66,17 +65,14 @@ def student_in_eval_mode_after_an_exception(original: Any, module: Any) -> Itera
         part.training = training
 
 
-def nothing_scored_is_zero(
-    original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any
-) -> Any:
-    nothing = SimpleNamespace(sum=0.0, count=0)
-    return {"hard_loss": nothing, **original(teacher, student, sequences, weights, **named)}
+def nothing_scored_is_zero(original: Any, *args: Any, **named: Any) -> Any:
+    return {"hard_loss": SimpleNamespace(sum=0.0, count=0), **original(*args, **named)}
 
 
-def direction_reversed(original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any) -> Any:
-    swapped = original(student, teacher, sequences, weights, **named)
+def direction_reversed(original: Any, teacher: Any, student: Any, *args: Any, **named: Any) -> Any:
+    swapped = original(student, teacher, *args, **named)
     changed = {name: swapped[name] for name in ("kl_at_1", "kl_at_T") if name in swapped}
-    return original(teacher, student, sequences, weights, **named) | changed
+    return original(teacher, student, *args, **named) | changed
 
 
 def never_verified(directory: Any) -> None:
@@ -95,19 +91,19 @@ def top_k_not_identified(original: Any, run: Any, **named: Any) -> Any:
     return original(run, **{**named, "top_k": None})
 
 
-def produced_by_each(original: Any, cache: Any, *given: Any) -> Any:
+def produced_by_each(original: Any, cache: Any, *args: Any) -> Any:
     cache.mkdir(exist_ok=True)
-    return original(type(cache)(mkdtemp(dir=cache)), *given)
+    return original(type(cache)(mkdtemp(dir=cache)), *args)
 
 
 def hit_not_verified(original: Any, cache: Any, kind: str, identity: Any, produce: Any) -> Any:
-    found = [each for each in cache.iterdir() if each.name.startswith(f"{kind}-")] if cache.exists() else []
-    return found[0] if found else original(cache, kind, identity, produce)
+    entries = [path for path in cache.iterdir() if path.name.startswith(f"{kind}-")] if cache.exists() else []
+    return entries[0] if entries else original(cache, kind, identity, produce)
 
 
-def nothing_locked(original: Any, *given: Any) -> Any:
+def nothing_locked(original: Any, *args: Any) -> Any:
     with mock.patch("fcntl.flock", side_effect=OSError("no locks")):
-        return original(*given)
+        return original(*args)
 
 
 def size_as_digest(path: Any) -> str:

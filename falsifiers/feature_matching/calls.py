@@ -21,8 +21,7 @@ def l2(student_LBTW: Tensor, teacher_LBTW: Tensor, scored_BT: Tensor) -> LossSum
 
 def _of_equal_layers(student_LBTW: Tensor, teacher_LBTW: Tensor, scored_BT: Tensor, distance: str) -> LossSum:
     layers = [(layer, layer) for layer in range(len(student_LBTW))]
-    states = (list(each.unbind(0)) for each in (student_LBTW, teacher_LBTW))
-    return feature_loss(*states, scored_BT, layers=layers, distance=distance)
+    return feature_loss([*student_LBTW], [*teacher_LBTW], scored_BT, layers=layers, distance=distance)
 
 
 def projected(student_BTS: Tensor, teacher_BTW: Tensor, scored_BT: Tensor, weight_WS: Tensor) -> LossSum:

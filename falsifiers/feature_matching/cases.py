@@ -7,7 +7,7 @@ The subject has `feature_loss`, as `distillation.features` does. Shape letters: 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -36,14 +36,17 @@ class FeatureCase:
     def but(self, **changes: Any) -> Self:
         return replace(self, **changes)
 
+    def mapped(self, models: str, change: Callable[[Tensor], Tensor]) -> Self:
+        """Return the case with changed states of the "student", the "teacher" or "both"."""
+        names = ("student", "teacher") if models == "both" else (models,)
+        return self.but(**{name: [change(x) for x in getattr(self, name)] for name in names})
+
     def to(self, dtype: torch.dtype) -> Self:
-        student, teacher = ([x.to(dtype) for x in states] for states in (self.student, self.teacher))
-        return self.but(student=student, teacher=teacher)
+        return self.mapped("both", lambda x: x.to(dtype))
 
     def loss(self, subject: Any, device: str = "cpu") -> Any:
-        student, teacher = ([x.to(device) for x in states] for states in (self.student, self.teacher))
-        scored = self.scored.to(device)
-        return subject.feature_loss(student, teacher, scored, layers=self.layers, distance=self.distance)
+        there, options = self.mapped("both", lambda x: x.to(device)), {"layers": self.layers, "distance": self.distance}
+        return subject.feature_loss(there.student, there.teacher, self.scored.to(device), **options)
 
     def gradients(self, subject: Any, device: str = "cpu") -> list[Tensor]:
         """Return the derivative of the sum by the states of each layer of the student, on CPU."""

@@ -7,25 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from falsifiers.support.faults import Change
+
 Distance = Callable[[Tensor, Tensor], Tensor]
 
 
-def with_distance(
-    original: Any, student: Any, teacher: Any, scored: Tensor, cosine: Distance, layers: Any, distance: str, **rest: Any
-) -> Any:
-    """Return the loss with another cosine distance of rows, float64 [N], in the dtype of the arithmetic."""
-    loss = original(student, teacher, scored, layers=layers, distance=distance, **rest)
-    if distance != "cosine" or rest.get("projections"):
-        return loss
-    sums = []
-    for i, j in layers:
-        wide = torch.promote_types(torch.promote_types(student[i].dtype, teacher[j].dtype), torch.float32)
-        at = scored.nonzero(as_tuple=True)
-        sums.append(cosine(student[i][at].to(wide), teacher[j].detach()[at].to(wide)).sum())
-    return replace(loss, sum=torch.stack(sums).mean())
+def _with_cosine(cosine: Distance) -> Callable[..., Any]:
+    """Return a fault with another cosine distance of rows, float64 [N], in the dtype of the arithmetic."""
+
+    def fault(original: Any, student: Any, teacher: Any, scored: Tensor, *, layers: Any, **settings: Any) -> Any:
+        loss = original(student, teacher, scored, layers=layers, **settings)
+        if settings["distance"] != "cosine" or settings.get("projections"):
+            return loss
+        sums, at = [], scored.nonzero(as_tuple=True)
+        for i, j in layers:
+            wide = torch.promote_types(torch.promote_types(student[i].dtype, teacher[j].dtype), torch.float32)
+            sums.append(cosine(student[i][at].to(wide), teacher[j].detach()[at].to(wide)).sum())
+        return replace(loss, sum=torch.stack(sums).mean())
+
+    return fault
 
 
-def _cosine(floor: float) -> Distance:
+def _one_minus_cosine(floor: float) -> Distance:
     def distance(student: Tensor, teacher: Tensor) -> Tensor:
         norms = (torch.linalg.vector_norm(x, dim=-1).clamp_min(floor) for x in (student, teacher))
         return 1 - (student * teacher).sum(-1, dtype=torch.float64) / (next(norms) * next(norms))
@@ -33,32 +36,14 @@ def _cosine(floor: float) -> Distance:
     return distance
 
 
-def zero_norm_is_nan(original: Any, *tensors: Any, **settings: Any) -> Any:
-    return with_distance(original, *tensors, cosine=_cosine(0.0), **settings)
+def _gap_of_units(norm: Change) -> Distance:
+    return lambda s, t: (s / norm(s) - t / norm(t)).square().sum(-1, dtype=torch.float64) / 2
 
 
-def zero_vectors_disagree(original: Any, *tensors: Any, **settings: Any) -> Any:
-    return with_distance(original, *tensors, cosine=_cosine(1e-6), **settings)
-
-
-def root_of_squares(original: Any, *tensors: Any, **settings: Any) -> Any:
-    def unit(x: Tensor) -> Tensor:
-        return x / x.square().sum(-1, keepdim=True).sqrt().clamp_min(1e-4)
-
-    def distance(student: Tensor, teacher: Tensor) -> Tensor:
-        return (unit(student) - unit(teacher)).square().sum(-1, dtype=torch.float64) / 2
-
-    return with_distance(original, *tensors, cosine=distance, **settings)
-
-
-def small_floor(original: Any, *tensors: Any, **settings: Any) -> Any:
-    def unit(x: Tensor) -> Tensor:
-        return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-6)
-
-    def distance(student: Tensor, teacher: Tensor) -> Tensor:
-        return (unit(student) - unit(teacher)).square().sum(-1, dtype=torch.float64) / 2
-
-    return with_distance(original, *tensors, cosine=distance, **settings)
+zero_norm_is_nan = _with_cosine(_one_minus_cosine(0.0))
+zero_vectors_disagree = _with_cosine(_one_minus_cosine(1e-6))
+root_of_squares = _with_cosine(_gap_of_units(lambda x: x.square().sum(-1, keepdim=True).sqrt().clamp_min(1e-4)))
+small_floor = _with_cosine(_gap_of_units(lambda x: torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-6)))
 
 
 def padding_included(original: Any, student: Any, teacher: Any, scored: Tensor, **settings: Any) -> Any:

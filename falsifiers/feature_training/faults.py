@@ -11,15 +11,15 @@ def _divided(original: Any, models: Any, named: Any, divisor: Callable[[Any], in
     """Run a window whose features are divided by divisor(scored positions of a micro-batch)."""
     from reference_trainer.distillation.matching import FeatureMatching
 
-    weight, given = models[3].feature_weight, named.get("features")
-    if given is None:
+    weight, matching = models[3].feature_weight, named.get("features")
+    if matching is None:
         return original(*models, **named)
 
     class Changed(FeatureMatching):
         def differentiate(self, student: Any, teacher: Any, scored: Any, scale: Any) -> Any:
             return FeatureMatching.differentiate(self, student, teacher, scored, weight / max(divisor(scored), 1))
 
-    changed = Changed(layers=given.layers, distance=given.distance, projections=given.projections)
+    changed = Changed(layers=matching.layers, distance=matching.distance, projections=matching.projections)
     return original(*models, **{**named, "features": changed})
 
 
@@ -28,8 +28,8 @@ def divided_by_its_own_tokens(original: Any, *models: Any, **named: Any) -> Any:
 
 
 def own_divisor_on_each_rank(original: Any, *models: Any, **named: Any) -> Any:
-    own = sum(int((batch.labels[:, 1:] != -100).sum()) for batch in models[2])
-    return _divided(original, models, named, lambda scored: own)
+    count = sum(int((batch.labels[:, 1:] != -100).sum()) for batch in models[2])
+    return _divided(original, models, named, lambda scored: count)
 
 
 def mean_reported(original: Any, *arguments: Any) -> Any:

@@ -42,15 +42,14 @@ class Layered(TinyModel):
 
 
 class LayeredTeacher:
-    """A table of logits with tables of hidden states; it counts how often it is asked for either."""
+    """A table of logits with tables of hidden states; it counts how often it is asked for states."""
 
     vocab_size = V
 
     def __init__(self, logits: Tensor, states: list[Tensor]) -> None:
-        self.table, self.states, self.asked, self.forwards = logits, states, 0, 0
+        self.table, self.states, self.asked = logits, states, 0
 
     def logits(self, batch: Batch) -> Tensor:
-        self.forwards += 1
         return self.table[batch.tokens]
 
     def outputs(self, batch: Batch) -> Outputs:
@@ -81,7 +80,7 @@ class FeatureWindow(Case):
         return Layered(self.case.embedding, self.case.head, self.case.bias, self.mix).to(device)
 
     def teacher(self, device: str = "cpu") -> LayeredTeacher:
-        return LayeredTeacher(self.case.teacher.to(device), [each.to(device) for each in self.states])
+        return LayeredTeacher(self.case.teacher.to(device), [state.to(device) for state in self.states])
 
     def matching(self, device: str = "cpu") -> FeatureMatching:
         """Return what is matched, with a projection module for each pair."""
@@ -90,12 +89,8 @@ class FeatureWindow(Case):
 
     def _positions(self) -> list[int]:
         """Return the tokens after which a token is scored."""
-        return [
-            token
-            for sample in self.case.samples
-            for (token, _), (_, label) in itertools.pairwise(sample)
-            if label != IGNORED
-        ]
+        pairs = (pair for sample in self.case.samples for pair in itertools.pairwise(sample))
+        return [token for (token, _), (_, label) in pairs if label != IGNORED]
 
     def _pair(self, token: int, pair: int) -> tuple[Tensor, list[float], list[float]]:
         """Return the student's state of one pair, and the two vectors that are compared."""
@@ -112,7 +107,7 @@ class FeatureWindow(Case):
     def gradients(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the gradient of each parameter, and its largest rounding error; projections by their pair."""
         expected = self.case.gradient()
-        size = {name: each / EXACT for name, each in self.case.allowed().items()}
+        size = {name: bound / EXACT for name, bound in self.case.allowed().items()}
         for pair, (i, _) in enumerate(self.layers):
             for token in self._positions():
                 state, h, g = self._pair(token, pair)
@@ -120,13 +115,14 @@ class FeatureWindow(Case):
                 d *= self.feature_weight / len(self.layers) / self.case.count()
                 back = d if self.projection is None else self.projection[0].T @ d
                 back = back if i % 2 == 0 else self.mix.T @ back
-                parts = {"embedding.weight": _row(back, token)}
+                row = torch.zeros(V, W, dtype=torch.float64).index_put((torch.tensor(token),), back)
+                parts = {"embedding.weight": row}
                 if self.projection is not None:
                     parts |= {f"{pair}.weight": torch.outer(d, state), f"{pair}.bias": d}
                 for name, part in parts.items():
                     expected[name] = expected.get(name, 0.0) + part
                     size[name] = size.get(name, 0.0) + part.abs() + d.abs().max() * 8
-        return expected, {name: EXACT * (each + 1) for name, each in size.items()}
+        return expected, {name: EXACT * (bound + 1) for name, bound in size.items()}
 
 
 def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
@@ -135,12 +131,6 @@ def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
         layer.weight.copy_(weight)
         layer.bias.copy_(bias)
     return layer
-
-
-def _row(values: Tensor, token: int) -> Tensor:
-    gradient = torch.zeros(V, W, dtype=torch.float64)
-    gradient[token] = values
-    return gradient
 
 
 @st.composite

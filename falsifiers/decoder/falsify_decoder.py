@@ -1,6 +1,9 @@
-"""Attacks on the logits of a decoder, alone, in packed rows, and behind a provider."""
+"""Attacks on the logits of decoders with random weights, by a float64 oracle in NumPy, and on new decoders."""
 
 import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,24 +12,75 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.decoder.cases import DecoderCase, assert_close, assert_follows_equations, decoder_cases
 from falsifiers.support import decoder_oracle as oracle
 from falsifiers.support import texts
+from falsifiers.support.assertions import assert_equal
 from falsifiers.support.fake_cuda import fake_cuda, moved
+from falsifiers.support.torch_modes import MODES
 from reference_trainer.data import text as text_data
 from reference_trainer.models import decoder
 
+DTYPES = st.sampled_from([torch.float32, torch.float64])
 
-@given(case=decoder_cases(), dtype=st.sampled_from([torch.float32, torch.float64]))
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecoderCase:
+    """A decoder with random weights and gains, and tokens [B, T] for it."""
+
+    vocab_size: int
+    layers: int
+    heads: int
+    width: int
+    seed: int
+    tokens: Tensor
+
+    def config(self, subject: Any) -> Any:
+        return subject.DecoderConfig(vocab_size=self.vocab_size, layers=self.layers, width=self.width, heads=self.heads)
+
+    def decoder(self, subject: Any, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Any:
+        return oracle.with_random_weights(subject.Decoder(self.config(subject)).to(dtype), self.seed).to(device)
+
+
+@st.composite
+def decoder_cases(draw: st.DrawFn, fewest_tokens: int = 1) -> DecoderCase:
+    heads, pairs = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    vocabulary, layers, seed = draw(st.integers(2, 9)), draw(st.integers(1, 2)), draw(st.integers(0, 2**20))
+    B, T = draw(st.integers(1, 2)), draw(st.integers(fewest_tokens, 7))
+    tokens = draw(st.lists(st.integers(0, vocabulary - 1), min_size=B * T, max_size=B * T))
+    return DecoderCase(vocabulary, layers, heads, 2 * heads * pairs, seed, torch.tensor(tokens).reshape(B, T))
+
+
+def assert_close(what: str, seen: Tensor, expected: oracle.Array, allowed: float) -> None:
+    """Assert that logits [B, T, V] differ by at most `allowed` from the oracle's."""
+    assert_equal(f"{what}: shape", tuple(seen.shape), expected.shape)
+    apart = (seen.detach().cpu().double() - torch.from_numpy(expected)).abs().nan_to_num(torch.inf)
+    worst = int(apart.argmax())
+    assert float(apart.max()) <= allowed, (
+        f"{what}, computed in {seen.dtype} on {seen.device}, differ from the equations in float64 by "
+        f"{float(apart.max()):.3g}, allowed {allowed:.3g}: {float(seen.flatten()[worst]):.6g}, expected "
+        f"{float(expected.flatten()[worst]):.6g} at [b, t, v] {np.unravel_index(worst, expected.shape)}"
+    )
+
+
+def assert_follows_equations(
+    what: str, seen: Tensor, weights: oracle.Weights, heads: int, tokens: Tensor, last: int | None = None
+) -> None:
+    """Assert that logits, by default of all positions, are the oracle's up to rounding in their dtype."""
+    ids = tokens.cpu().numpy()
+    expected = oracle.logits(weights, heads, ids, last=last)
+    assert_close(what, seen, expected, oracle.allowed(weights, heads, ids, seen.dtype, last=last))
+
+
+@given(case=decoder_cases(), dtype=DTYPES)
 def falsify_logits_follow_equations(subject: Any, device: str, case: DecoderCase, dtype: torch.dtype) -> None:
     module = case.decoder(subject, dtype, device)
     with torch.no_grad():
         seen = module(case.tokens.to(device))
-    assert seen.dtype is dtype, f"weights in {dtype} give logits in {seen.dtype}"
-    assert_follows_equations("logits", seen, module, case.heads, case.tokens)
+    assert_equal("the dtype of the logits", seen.dtype, dtype)
+    assert_follows_equations("logits", seen, oracle.weights_of(module), case.heads, case.tokens)
 
 
-@given(case=decoder_cases(), dtype=st.sampled_from([torch.float32, torch.float64]))
+@given(case=decoder_cases(), dtype=DTYPES)
 def falsify_hidden_states_are_those_after_each_block(
     subject: Any, device: str, case: DecoderCase, dtype: torch.dtype
 ) -> None:
@@ -35,11 +89,11 @@ def falsify_hidden_states_are_those_after_each_block(
         logits, outputs = module(tokens), module(tokens, output_hidden_states=True)
         heads = [module.head(module.norm(state)) for state in outputs.hidden_states]
     assert torch.equal(outputs.logits, logits), "logits with hidden states differ from those without"
-    assert len(heads) == case.layers, f"{len(heads)} hidden states; expected one for each of {case.layers} blocks"
+    assert_equal("hidden states", len(heads), case.layers)
     for k, seen in enumerate(heads, start=1):
         first = copy.deepcopy(module)
         first.blocks = first.blocks[:k]
-        assert_follows_equations(f"logits of state {k}", seen, first, case.heads, case.tokens)
+        assert_follows_equations(f"logits of state {k}", seen, oracle.weights_of(first), case.heads, case.tokens)
 
 
 @given(case=decoder_cases(fewest_tokens=2))
@@ -53,10 +107,10 @@ def falsify_providers_return_decoder_logits(subject: Any, device: str, case: Dec
     student = subject.ModuleStudent(copy.deepcopy(module), case.vocab_size).forward(batch).logits
     teacher = subject.ModuleTeacher(copy.deepcopy(module), case.vocab_size).logits(batch)
     for what, seen in (("the student's logits", student), ("the teacher's logits", teacher)):
-        assert seen.dtype is torch.float32, f"{what} are {seen.dtype}, the weights float32"
+        assert_equal(f"the dtype of {what}", seen.dtype, torch.float32)
         apart = float((seen - alone).abs().max())
         assert apart <= 1e-6, f"{what} on {seen.device} differ from a forward of the decoder alone by {apart:.3g}"
-        assert_follows_equations(what, seen, module, case.heads, batch.tokens)
+        assert_follows_equations(what, seen, oracle.weights_of(module), case.heads, batch.tokens)
 
 
 READ = 8
@@ -80,12 +134,7 @@ def falsify_distant_positions_follow_equations(
     module = case.decoder(subject, dtype, device)
     with torch.no_grad():
         seen = module(tokens.to(device))[:, -READ:]
-    weights, ids = oracle.weights_of(module), tokens.numpy()
-    allowed = oracle.allowed(weights, 1, ids, dtype, last=READ)
-    assert_close(f"logits at the end of {length} tokens", seen, oracle.logits(weights, 1, ids, last=READ), allowed)
-
-
-DTYPES = st.sampled_from([torch.float32, torch.float64])
+    assert_follows_equations(f"logits after {length} tokens", seen, oracle.weights_of(module), 1, tokens, last=READ)
 
 
 def _long(sizes: list[int]) -> tuple[DecoderCase, Tensor]:
@@ -117,7 +166,7 @@ def falsify_document_in_a_row_follows_equations(
     weights = oracle.weights_of(module)
     with torch.no_grad():
         seen = module(case.tokens.to(device), segments=segments.to(device)).cpu()
-    assert seen.dtype is dtype, f"weights in {dtype} give logits in {seen.dtype}"
+    assert_equal("the dtype of the logits", seen.dtype, dtype)
     assert bool(seen.isfinite().all()), f"with segments {segments.tolist()} some logits are not finite"
     for b in range(len(segments)):
         for number in set(segments[b].tolist()) - {0}:
@@ -125,6 +174,7 @@ def falsify_document_in_a_row_follows_equations(
             alone = case.tokens[b, at][None].numpy()
             expected = oracle.logits(weights, case.heads, alone)
             allowed = oracle.allowed(weights, case.heads, alone, dtype)
+            # Another document would change logits by far more than rounding, also where the derived bound is loose.
             if dtype is torch.float64:
                 allowed = min(allowed, 1e-12 * float(np.abs(expected).max()))
             where = np.flatnonzero(at.numpy()).tolist()
@@ -140,3 +190,38 @@ def falsify_no_operation_mixes_devices(subject: Any, case: DecoderCase, packed: 
         module(tokens, *([torch.ones_like(tokens)] if packed else [])).sum().backward()
         odd = [name for name, value in module.named_parameters() if value.grad is None or not value.grad.is_cuda]
     assert not odd, f"weights are on cuda:0, and the gradients of {odd} are not"
+
+
+SETTINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "without changes": nullcontext,
+    **{
+        name: lambda name=name: MODES[name]("cpu")  # bound at once
+        for name in ("no_grad", "default dtype float64", "default dtype bfloat16", "default device meta")
+    },
+}
+
+
+@given(case=decoder_cases(), setting=st.sampled_from(list(SETTINGS)), drawn=st.integers(0, 5))
+def falsify_weights_depend_only_on_config_and_seed(
+    subject: Any, device: str, case: DecoderCase, setting: str, drawn: int
+) -> None:
+    first = subject.new_decoder(case.config(subject), case.seed)
+    torch.rand(drawn, device=device)
+    before = _random_states(device)
+    with SETTINGS[setting]():
+        default = torch.get_default_dtype()
+        second = subject.new_decoder(case.config(subject), case.seed)
+        assert_equal("the default dtype", torch.get_default_dtype(), default)
+    unmoved = all(map(torch.equal, before, _random_states(device)))
+    assert unmoved, "making a model moved the random numbers of the process"
+    for name, value in first.named_parameters():
+        other = second.get_parameter(name)
+        same = other.dtype is value.dtype and other.device == value.device and torch.equal(value, other)
+        assert same, f"{name} differs, {setting}, after {drawn} draws: {value.flatten()[:3]}, {other.flatten()[:3]}"
+        assert other.requires_grad, f"{name} does not require a gradient"
+    unlike = subject.new_decoder(case.config(subject), case.seed + 1).embedding.weight
+    assert not torch.equal(first.embedding.weight, unlike), f"seeds {case.seed} and {case.seed + 1} give equal weights"
+
+
+def _random_states(device: str) -> list[Tensor]:
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if device == "cuda" else [])]

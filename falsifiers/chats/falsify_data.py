@@ -1,0 +1,212 @@
+"""Attacks on chats as data: rows of files, documents that are stored, and documents and tokenizers of their own."""
+
+from __future__ import annotations
+
+import json
+import math
+import tracemalloc
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.chats.tokenizer import END, Messages, Tokenizer, conversations, letters, read_rows, words
+from falsifiers.support.assertions import assert_equal, refusal
+from falsifiers.support.oracles import assert_refused
+from falsifiers.support.scratch import scratch
+from reference_trainer import DataError, Document, SettingError, pack_documents, pad_documents, rows_of_documents
+
+
+@given(
+    prompt=words,
+    completion=st.text("abc", min_size=1, max_size=4),
+    tokenizer=st.sampled_from([Tokenizer(), Tokenizer(begins=(2,))]),
+)
+def falsify_prompts_and_texts(subject: Any, prompt: str, completion: str, tokenizer: Tokenizer) -> None:
+    rows = [{"prompt": prompt, "completion": completion}, {"text": prompt + completion}]
+    pair, text = read_rows(subject, [json.dumps(row) for row in rows], tokenizer).documents
+    begins = [*tokenizer.begins]
+    before, after = [*begins, *letters(prompt)], [*letters(completion), END]
+    assert_equal("tokens of pair and text", (pair.tokens.tolist(), text.tokens.tolist()), ([*before, *after],) * 2)
+    assert_equal("the mask of the prompt", pair.given.tolist(), [True] * len(before) + [False] * len(after))
+    assert not text.given[len(begins) :].any(), f"given in a text: {text.given.tolist()}"
+
+
+@given(chats=st.lists(conversations(), min_size=1, max_size=4), length=st.integers(2, 12))
+def falsify_long_conversations_are_cut(subject: Any, chats: list[Messages], length: int) -> None:
+    # The tokens of each conversation, with whether an assistant writes them.
+    whole = [[(t, answer) for text, answer in Tokenizer().spans(c) for t in letters(text)] for c in chats]
+    rest = [tokens[:length] for tokens in whole if any(is_answer for _, is_answer in tokens[1:length])]
+    try:
+        read = read_rows(subject, [json.dumps({"messages": chat}) for chat in chats], Tokenizer(), length)
+    except DataError:
+        assert not rest, f"refused, and {len(rest)} conversations have an answer"
+        return
+    documents = [[token for token, _ in tokens] for tokens in rest]
+    assert_equal("documents", [document.tokens.tolist() for document in read.documents], documents)
+    counts = sum(len(tokens) > length for tokens in whole), len(whole) - len(rest)
+    assert_equal("counts of cut and empty conversations", (read.cut, read.empty), counts)
+
+
+def _answer(**keys: Any) -> str:
+    return json.dumps({"messages": [{"role": "assistant", **keys}]})
+
+
+def _asked(**keys: Any) -> str:
+    return json.dumps({"messages": [keys, {"role": "assistant", "content": "a"}]})
+
+
+INVALID = (
+    ("[1]", "list"),
+    ('{"a": 1}', "its keys are a"),
+    ('{"messages": 3}', "invalid messages"),
+    ('{"messages": null}', "its keys are messages (null); expected `messages`, "),
+    ('{"messages": [{"content": "a"}]}', "invalid messages"),
+    (_asked(role="user"), "message 1 has no content"),
+    (_answer(content=None), "message 1 has no content"),
+    (_asked(role="stranger", content="a"), "template"),
+    (_asked(role="user", content=[{"type": "image", "url": "a"}]), "message 1 has a content with a part"),
+    (_asked(role="user", content=["a"]), "with a part of type 'str'; expected text"),
+    (_answer(content="a", weight=0.5), "message 1 has the weight 0.5; expected 0 or 1"),
+    ('{"messages": [], "tools": {"name": "a"}}', "invalid tools: dict, expected a list"),
+    ('{"prompt": "a"}', "its keys are prompt"),
+    ('{"text": 3, "n": 1}', "its keys are text (int), n (int); expected `messages`, "),
+    ('{"messages": [', "invalid JSON in column 15: Expecting value; expected an object"),
+)
+
+
+@given(valid=st.integers(0, 2), case=st.sampled_from(INVALID))
+def falsify_invalid_rows_are_named(subject: Any, valid: int, case: tuple[str, str]) -> None:
+    line, message = case
+    call = partial(read_rows, subject, ['{"text": "abc"}'] * valid + [line], Tokenizer())
+    assert_refused(line, call, f"chats.jsonl:{valid + 1}: ", message, kind=DataError)
+
+
+LENGTH = 6
+ROWS: dict[str, Any] = {"length": LENGTH, "device": torch.device("cpu")}
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> Document:
+    tokens = draw(st.lists(st.sampled_from([0, 1, 2**31 - 1, 151_935]), min_size=1, max_size=LENGTH))
+    mask = draw(st.none() | st.lists(st.booleans(), min_size=len(tokens), max_size=len(tokens)))
+    prompt = draw(st.integers(0, len(tokens)))
+    return Document(torch.tensor(tokens), prompt=prompt, given=None if mask is None else torch.tensor(mask))
+
+
+@given(written=st.lists(documents(), max_size=5), pack=st.booleans())
+def falsify_stored_documents_make_the_same_rows(subject: Any, written: list[Document], pack: bool) -> None:
+    """In any order, from both parts of the data."""
+    with scratch() as folder:
+        subject.write_documents(folder, written)
+        stored, cut = subject.StoredDocuments(folder), len(written) // 2
+        for in_memory, read in ((written[:cut], stored[:cut]), (written[cut:], stored[cut:])):
+            rows = rows_of_documents(read, pack=pack, batch_size=len(in_memory) or 1, **ROWS)
+            assert in_memory or len(rows) == 0, f"{len(rows)} rows of no document"
+            if in_memory:
+                batch = rows.batch(torch.arange(len(rows)).flip(0), 1)
+                expected = (
+                    pack_documents(in_memory, length=LENGTH, padding_id=0)
+                    if pack
+                    else pad_documents(in_memory, padding_id=0)
+                )
+                assert_equal("tokens", batch.tokens.tolist(), expected.tokens.flip(0).tolist())
+                assert_equal("labels", batch.labels.tolist(), expected.labels.flip(0).tolist())
+
+
+def _peak(subject: Any, folder: Path, rows: int) -> int:
+    """Return the peak of the memory of Python while this many rows are written and made into batches."""
+    (folder / "chats.jsonl").write_text((json.dumps({"prompt": "abc", "completion": "abc"}) + "\n") * rows)
+    tracemalloc.start()
+    subject.write_chats(folder / "chats.jsonl", subject.ChatWriter(Tokenizer()), 99, folder)
+    rows_of_documents(subject.read_chats(folder).documents, pack=False, batch_size=2, **ROWS | {"length": 99})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@given(more=st.integers(400, 800))
+def falsify_memory_does_not_grow_with_the_data(subject: Any, more: int) -> None:
+    with scratch() as folder:
+        _peak(subject, folder, 2)  # what is imported or cached by the first call
+        few, many = (_peak(subject, folder, rows) for rows in (20, more))
+    # 64 KiB are less than the documents of a hundred rows take.
+    assert many - few < 64 * 1024, f"{more} rows take {many - few} bytes more than 20"
+
+
+@given(rows=st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), min_size=1, max_size=3))
+def falsify_positions_of_segments(subject: Any, rows: list[list[int]]) -> None:
+    for row, positions in zip(rows, subject.positions_of(torch.tensor(rows)).tolist(), strict=True):
+        expected: list[int] = []
+        for at, segment in enumerate(row):
+            expected.append(expected[-1] + 1 if at and segment == row[at - 1] else 0)
+        assert_equal(f"positions of the segments {row}", positions, expected)
+
+
+@dataclass(frozen=True)
+class CountingTokenizer(Tokenizer):
+    """calls: has an item for each call of `get_vocab`, which takes 71 ms for 49,152 tokens."""
+
+    calls: list[None] = field(default_factory=list)
+
+    def get_vocab(self) -> dict[str, int]:
+        self.calls.append(None)
+        return super().get_vocab()
+
+
+VOCABULARIES = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 9), min_size=1)
+
+
+@given(student=VOCABULARIES, change=st.sampled_from(["none", "more", "missing", "moved"]))
+def falsify_other_tokenizers_are_refused(subject: Any, student: dict[str, int], change: str) -> None:
+    token = min(student, key=lambda name: student[name])
+    teachers = {
+        "none": student,
+        "more": {**student, "z": 10},
+        "missing": {name: number for name, number in student.items() if name != token},
+        "moved": {**student, token: 11},
+    }
+    both = CountingTokenizer(vocabulary=student), CountingTokenizer(vocabulary=teachers[change])
+    message = refusal(lambda: subject.check_tokens(*both), SettingError)
+    assert bool(message) == (change in ("missing", "moved")), f"{token!r} is {change}: {message or 'accepted'}"
+    assert not message or (repr(token) in message and str(student[token]) in message), message
+    assert_equal("readings of each vocabulary", [len(tokenizer.calls) for tokenizer in both], [1, 1])
+
+
+HEADS, WIDTH = 2, 3
+
+
+def _attended(query: list[Any], key: list[Any], value: list[Any], begin: int, at: int) -> list[float]:
+    """Return the attention of one head to the tokens from `begin` to `at`, summed in float64."""
+    places = range(begin, at + 1)
+    scores = [math.fsum(a * b for a, b in zip(query[at], key[n], strict=True)) / math.sqrt(WIDTH) for n in places]
+    shares = [math.exp(score - max(scores)) for score in scores]
+    return [math.fsum(s * value[n][w] for s, n in zip(shares, places, strict=True)) / sum(shares) for w in range(WIDTH)]
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=4), min_size=1, max_size=3), seed=st.integers(0, 99)
+)
+def falsify_documents_are_attended_alone(subject: Any, rows: list[list[int]], seed: int) -> None:
+    """Rows of documents of these lengths, filled with one more document."""
+    length = max(map(sum, rows))
+    rows = [[*row, length - sum(row)] if sum(row) < length else row for row in rows]
+    positions = torch.tensor([[n for size in row for n in range(size)] for row in rows])
+    generator = torch.Generator().manual_seed(seed)
+    shape = (len(rows), HEADS, length, WIDTH)
+    states = [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3)]
+    attend = torch.nn.functional.scaled_dot_product_attention
+    seen = subject.by_document(lambda *qkv: attend(*qkv, is_causal=True).transpose(1, 2), *states, positions)
+
+    def heads(b: int, at: int, position: int) -> list[list[float]]:
+        """Return the attention of a token to its document, for each head."""
+        return [_attended(*(state[b, h].tolist() for state in states), at - position, at) for h in range(HEADS)]
+
+    expected = [[heads(b, *place) for place in enumerate(row)] for b, row in enumerate(positions.tolist())]
+    assert_equal("the shape", list(seen.shape), [len(rows), length, HEADS, WIDTH])
+    worst = float((seen - torch.tensor(expected, dtype=torch.float64)).abs().max())
+    assert worst <= 1e-12, f"with documents of {rows} the attention is off by {worst:.3g}: {seen.tolist()}"

@@ -1,0 +1,253 @@
+"""Attacks on checkpoints that are read, listed and exported, also damaged ones.
+
+The subject is `storage.checkpoint_files` or `pipeline.checkpoint_list`, or has its names.
+"""
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from torch import nn
+
+from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, edited, manifest, names, place, tensors
+from falsifiers.support.assertions import assert_equal
+from falsifiers.support.oracles import assert_refused
+from falsifiers.support.scratch import flip
+from reference_trainer.errors import CheckpointError, OutputError
+from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
+from reference_trainer.pipeline.teachers import load_teacher
+from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
+from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.export import verify_manifest
+from reference_trainer.storage.retention import Best, checkpoint_name
+from reference_trainer.storage.snapshot import snapshot
+
+Damage = Callable[[Path], object]
+
+
+def _set(**entries: Any) -> Damage:
+    """Change entries of the manifest, and its digest with them."""
+    return lambda path: edited(path / MANIFEST, lambda tree: tree.update(entries))
+
+
+def _forged(content: Callable[[Path], bytes]) -> Damage:
+    """Replace the tensors, and their size and digest in the manifest."""
+
+    def change(path: Path) -> None:
+        written = content(path)
+        (path / RANK).write_bytes(written)
+        entry = {"size": len(written), "sha256": hashlib.sha256(written).hexdigest()}
+        _set(files={RANK: entry})(path)
+
+    return change
+
+
+class Planted:
+    """An object whose unpickling creates a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def _with_another_loss(path: Path) -> None:
+    text = (path / MANIFEST).read_text()
+    assert '"loss": 0.5' in text, f"the manifest is {text}"
+    (path / MANIFEST).write_text(text.replace('"loss": 0.5', '"loss": 0.4'))
+
+
+def _two_of_three(path: Path) -> None:
+    other = "rank-00001.safetensors"
+    shutil.copy(path / RANK, path / other)
+    edited(path / MANIFEST, lambda tree: tree["files"].update({other: tree["files"][RANK]}))
+    _set(world_size=3)(path)
+
+
+DAMAGES: dict[str, Damage] = {
+    "no directory": shutil.rmtree,
+    "no manifest": lambda p: (p / MANIFEST).unlink(),
+    "no tensors": lambda p: (p / RANK).unlink(),
+    "tensors cut": lambda p: os.truncate(p / RANK, (p / RANK).stat().st_size - 1),
+    "a flipped bit in the last tensor": lambda p: flip(p / RANK),
+    "tensors of another step": lambda p: shutil.copy(p.with_name(checkpoint_name(RUN, 1)) / RANK, p / RANK),
+    "another file": lambda p: (p / "notes").touch(),
+    "a manifest of another step": _set(step=7),
+    "a manifest of another run": _set(run_id="other"),
+    "a future version": _set(format="reference-trainer/checkpoint/2"),
+    "a manifest cut": lambda p: os.truncate(p / MANIFEST, 40),
+    "a flipped digit in the manifest": _with_another_loss,
+    "a missing field": lambda p: edited(p / MANIFEST, lambda tree: tree.pop("world_size")),
+    "files of two ranks of three": _two_of_three,
+    "an object in place of tensors": _forged(lambda p: pickle.dumps(Planted(p.parent / "executed"))),
+    "text in place of tensors": _forged(lambda p: b"not tensors at all"),
+}
+
+
+@given(kind=st.sampled_from(list(DAMAGES)))
+def falsify_damaged_checkpoint_is_refused(subject: Any, kind: str) -> None:
+    with place(1, 2) as directory:
+        path = directory / checkpoint_name(RUN, 2)
+        for good in (path, directory / f"{RUN}-latest"):
+            assert_same(f"{good.name}, undamaged", subject.read_checkpoint(good).tensors, tensors(2))
+        DAMAGES[kind](path)
+        assert_refused(kind, lambda: subject.read_checkpoint(path), str(path))
+        assert "executed" not in names(directory), f"with {kind}, the object was executed"
+
+
+def falsify_directory_without_manifest_is_no_checkpoint(subject: Any) -> None:
+    with place(1) as directory:
+        (directory / checkpoint_name(RUN, 9)).mkdir()
+        (directory / checkpoint_name(RUN, 8)).touch()
+        assert_equal("the steps", subject.saved_steps(directory, RUN), [1])
+        latest = subject.find_checkpoint(directory, RUN, "latest").name
+        assert_equal("the latest", latest, checkpoint_name(RUN, 1))
+        assert_equal("steps of a directory that does not exist", subject.saved_steps(directory / "absent", RUN), [])
+
+
+STEPS = (9, 10, 100)
+OTHER = "ab"
+"""A run whose checkpoints the id of the other one matches as a pattern."""
+FAULTS: dict[str, tuple[Damage, str]] = {
+    "a flipped bit": (lambda p: flip(p / RANK), f"{RANK} has the SHA-256"),
+    "a missing file": (lambda p: (p / RANK).unlink(), f"{RANK} is missing"),
+    "no manifest": (lambda p: (p / MANIFEST).unlink(), MANIFEST),
+    "a broken manifest": (lambda p: (p / MANIFEST).write_text("{"), "is not JSON"),
+    "the manifest of another": (
+        lambda p: shutil.copy(p.with_name(checkpoint_name(OTHER, 7)) / MANIFEST, p / MANIFEST),
+        "give the directory its old name again",
+    ),
+}
+"""Damages, and words of the fault that a list names."""
+
+
+@given(
+    damage=st.dictionaries(st.sampled_from(STEPS), st.sampled_from(list(FAULTS)), max_size=3),
+    better=st.sets(st.sampled_from(STEPS)),
+    inside=st.booleans(),
+)
+def falsify_every_checkpoint_is_listed_and_verified(
+    subject: Any, damage: dict[int, str], better: set[int], inside: bool
+) -> None:
+    """better: the steps that were better than those before."""
+
+    def best_at(step: int) -> int | None:
+        return max((k for k in better if k <= step), default=None)
+
+    with place() as directory:
+        for step in STEPS:
+            save_checkpoint(directory, manifest(step, best=best_at(step)), tensors(step))
+            os.utime(directory / checkpoint_name(RUN, step) / MANIFEST, (1e9 + step, 1e9 + step))
+        save_checkpoint(directory, manifest(7, run=OTHER), tensors(7))
+        (directory / f"{RUN}-rewound-1").mkdir()
+        (directory / "file-step3").touch()
+        for step, kind in sorted(damage.items()):
+            FAULTS[kind][0](directory / checkpoint_name(RUN, step))
+        entries = subject.list_checkpoints(directory if inside else directory.parent)
+        expected = sorted([(RUN, 9), (RUN, 10), (RUN, 100), (OTHER, 7)])
+        assert_equal("listed checkpoints", [(entry.run_id, entry.step) for entry in entries], expected)
+        whole = [step for step in STEPS if step not in damage]
+        best = best_at(whole[-1]) if whole else None
+        for entry, line in zip(entries, subject.table(entries), strict=True):
+            _assert_entry(entry, damage.get(entry.step), directory)
+            _assert_line(entry, line, best)
+
+
+def _assert_entry(entry: Any, kind: str | None, directory: Path) -> None:
+    step = f"step {entry.step} with {kind or 'no damage'}"
+    assert_equal(f"{step}: path", entry.path, directory / checkpoint_name(entry.run_id, entry.step))
+    assert_equal(f"{step}: bytes", entry.size, sum(file.stat().st_size for file in entry.path.iterdir()))
+    words = "" if kind is None else FAULTS[kind][1]
+    assert bool(entry.fault) == bool(kind) and words in (entry.fault or ""), f"{step}: {entry.fault!r}; not {words!r}"
+    if entry.run_id == RUN and kind not in ("no manifest", "a broken manifest", "the manifest of another"):
+        assert_equal(f"{step}: time", entry.saved_at, 1e9 + entry.step)
+    assert (entry.saved_at is None) == (kind == "no manifest"), f"{step} was saved at {entry.saved_at}"
+
+
+def _assert_line(entry: Any, line: str, best: int | None) -> None:
+    """Assert that a line says what the entry says, and marks the latest and the best of the whole checkpoints."""
+    words = [entry.path.name, f"{entry.size:,} bytes", f"damaged: {entry.fault}" if entry.fault else "whole"]
+    words += ["2001-09-09 01:46:49Z"] if entry.saved_at == 1e9 + 9 else []
+    words += ["never completed"] if entry.saved_at is None else []
+    missing = [word for word in words if word not in line]
+    assert not missing, f"the line of step {entry.step} lacks {missing}: {line}"
+    marked = {", latest": entry.step in (7, 100), ", best (score 0.5)": entry.step == best}
+    for mark, expected in marked.items():
+        assert (mark in line) == (expected and entry.fault is None), f"step {entry.step}, mark {mark!r}: {line}"
+
+
+STUDENT = "student"
+CONFIG = DecoderConfig(vocab_size=256, layers=1, width=16, heads=1)
+
+
+@contextmanager
+def _exportable(**state: Any) -> Iterator[tuple[Path, dict[int, Decoder]]]:
+    """A directory with checkpoints of steps 1, which is the best, and 12, after a step of training; their students."""
+    with place() as directory:
+        students = {step: new_decoder(CONFIG, step) for step in (1, 12)}
+        for step, student in students.items():
+            modules = {STUDENT: student, "projections": nn.ModuleList([nn.Linear(2, 2)])}
+            optimizer = torch.optim.AdamW([p for module in modules.values() for p in module.parameters()])
+            torch.stack([p.square().sum() for p in student.parameters()]).sum().backward()
+            optimizer.step()
+            described = {"best": Best(step=1, score=0.5), "conditions": {"seed": 7}}
+            content = Manifest(run_id=STUDENT, step=step, state={STUDENT: asdict(CONFIG), **state}, **described)
+            save_checkpoint(directory, content, snapshot(modules, optimizer).tensors)
+        yield directory, students
+
+
+def _contents(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@given(wanted=st.sampled_from([1, 12, "latest", "best"]), inside=st.booleans())
+@example(wanted="best", inside=True)
+def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, wanted: Any, inside: bool) -> None:
+    step = {"latest": 12, "best": 1}.get(wanted, wanted)
+    with _exportable() as (directory, students):
+        before, out = _contents(directory), directory.parent / "model"
+        export = partial(
+            subject.export_checkpoint, Path(os.path.relpath(directory if inside else directory.parent)), wanted, out
+        )
+        export()
+        verify_manifest(out)
+        teacher = load_teacher(out)
+        assert_equal("the shape of the model", teacher.config, CONFIG)
+        assert_same(f"the export of step {step}", teacher.state_dict(), students[step].state_dict())
+        content = json.loads((out / "manifest.json").read_text())
+        expected = {"step": step, "conditions": {"seed": 7}, "kind": "checkpoint"}
+        assert_equal("the manifest of the export", {name: content.get(name) for name in expected}, expected)
+        source = Path(content["checkpoint"])
+        assert source.is_absolute() and source.samefile(directory / f"{STUDENT}-step{step}"), f"exported is {source}"
+        assert _contents(directory) == before, "the export changed a file of the checkpoints"
+        assert_refused("an export over a model", export, str(out), kind=OutputError)
+
+
+UNFIT: dict[str, tuple[dict[str, Any], Damage, str]] = {
+    "damaged": ({}, lambda d: flip(d / f"{STUDENT}-step12" / RANK), "SHA-256"),
+    "of another model": ({STUDENT: None}, lambda d: None, "describes no student"),
+    "of another width": ({STUDENT: {**asdict(CONFIG), "width": 32}}, lambda d: None, "does not fit"),
+}
+
+
+@given(kind=st.sampled_from(list(UNFIT)))
+def falsify_unfit_checkpoint_is_not_exported(subject: Any, kind: str) -> None:
+    state, damage, words = UNFIT[kind]
+    with _exportable(**state) as (directory, _):
+        damage(directory)
+        out = directory.parent / "model"
+        call = partial(subject.export_checkpoint, directory, 12, out)
+        assert_refused(kind, call, f"{STUDENT}-step12", words, kind=CheckpointError)
+        assert not out.exists(), f"{kind}: a refused export left {names(out)}"

@@ -1,0 +1,275 @@
+"""Attacks on the saving of checkpoints, those that stay, and their links. The subject is `storage.checkpoints`."""
+
+import errno
+import itertools
+import os
+import re
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, assert_whole, manifest, names, place, tensors
+from falsifiers.support.assertions import assert_equal, refusal
+from falsifiers.support.interruptions import ended_before
+from falsifiers.support.oracles import assert_refused
+from reference_trainer.errors import CheckpointError, OutputError
+from reference_trainer.storage.checkpoint_files import find_checkpoint, read_checkpoint, saved_steps
+from reference_trainer.storage.checkpoint_manifest import MANIFEST
+from reference_trainer.storage.checkpoints import Disk
+from reference_trainer.storage.retention import checkpoint_name
+
+DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool])
+KINDS = st.tuples(DTYPES, st.sampled_from([(), (0,), (3,), (2, 3)]))
+
+
+def _partial(directory: Path) -> list[str]:
+    return [name for name in names(directory) if name.endswith(".partial")]
+
+
+@given(kinds=st.lists(KINDS, max_size=4), seed=st.integers(0, 99))
+def falsify_checkpoint_is_read_as_it_was_saved(subject: Any, kinds: list[Any], seed: int) -> None:
+    numbers = torch.Generator().manual_seed(seed)
+    state = {f"t{k}": _tensor(dtype, shape, numbers) for k, (dtype, shape) in enumerate(kinds)}
+    state |= {f"{name}.shared": value for name, value in state.items()}
+    with place() as directory:
+        path = subject.save_checkpoint(directory, manifest(3, best=3), state)
+        read = read_checkpoint(path)
+        assert_same("saved and read", read.tensors, state)
+        seen, expected = (m.model_dump(exclude={"files", "sha256"}) for m in (read.manifest, manifest(3, best=3)))
+        assert_equal("the manifest", seen, expected)
+        assert_equal("files", names(path), [MANIFEST, RANK])
+
+
+def _tensor(dtype: torch.dtype, shape: tuple[int, ...], numbers: torch.Generator) -> torch.Tensor:
+    values = torch.randn(shape, generator=numbers)
+    values = torch.where(values > 1, torch.nan, values) if dtype.is_floating_point else values
+    return values.to(dtype).T if len(shape) == 2 else values.to(dtype)
+
+
+class Recorder(Disk):
+    """A disk that records its operations, with what is in place under the final name at each; `act` comes first."""
+
+    def __init__(self, final: Path, act: Callable[[int], None] = lambda number: None) -> None:
+        self.final, self.act, self.log = final, act, list[tuple[str, str, bool]]()
+
+    def _note(self, operation: str, path: Path) -> None:
+        kind = "the directory" if path == self.final.parent else "the checkpoint" if path.is_dir() else path.name
+        self.log.append((operation, kind, self.final.exists()))
+        self.act(len(self.log))
+
+    def write(self, path: Path, content: bytes) -> None:
+        self._note("write", path)
+        super().write(path, content)
+
+    def sync(self, path: Path) -> None:
+        self._note("sync", path)
+        super().sync(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._note("rename", old)
+        super().rename(old, new)
+
+
+ORDER = [
+    ("write", RANK, False),
+    ("sync", RANK, False),
+    ("write", MANIFEST, False),
+    ("sync", MANIFEST, False),
+    ("sync", "the checkpoint", False),
+    ("rename", "the checkpoint", False),
+    ("sync", "the directory", True),
+]
+
+
+def falsify_files_are_synced_before_the_rename(subject: Any) -> None:
+    with place(1) as directory:
+        disk = Recorder(directory / checkpoint_name(RUN, 2))
+        subject.save_checkpoint(directory, manifest(2), tensors(2), disk=disk)
+    assert_equal("operations, and whether the checkpoint is in place", disk.log, ORDER)
+
+
+@given(at=st.integers(1, len(ORDER)), number=st.sampled_from([errno.ENOSPC, errno.EIO]))
+def falsify_failed_save_keeps_the_older_ones(subject: Any, at: int, number: int) -> None:
+    """If only the last sync fails, the new one is there and whole too."""
+
+    def fail(count: int) -> None:
+        if count == at:
+            raise OSError(number, os.strerror(number))
+
+    with place(1, 2) as directory:
+        final = directory / checkpoint_name(RUN, 3)
+        save = partial(subject.save_checkpoint, directory, manifest(3), tensors(3), disk=Recorder(final, fail))
+        when = f"where operation {at} fails with {os.strerror(number)!r}"
+        assert_refused(when, save, str(final), os.strerror(number), kind=OutputError)
+        assert_whole(directory, [[1, 2, 3] if at == len(ORDER) else [1, 2]], when)
+        assert_equal(f"{when}, partial files", _partial(directory), [])
+
+
+class Unusual(Disk):
+    """A disk that stores `change` of the content of a file, with so many bytes free, which counts what is written."""
+
+    def __init__(self, free: int = 2**40, name: str = "", change: Callable[[bytes], bytes] = bytes) -> None:
+        self.bytes, self.name, self.change, self.written = free, name, change, 0
+
+    def free(self, directory: Path) -> int:
+        assert directory.is_dir(), f"the space of {directory} is asked for, which is no directory"
+        return self.bytes
+
+    def write(self, path: Path, content: bytes) -> None:
+        self.written += len(content)
+        super().write(path, self.change(content) if path.name == self.name else content)
+
+
+CHANGES: dict[str, Callable[[bytes], bytes]] = {
+    "the last byte lost": lambda content: content[:-1],
+    "a bit flipped": lambda content: content[:-2] + bytes([content[-2] ^ 4]) + content[-1:],
+    "zeros": lambda content: bytes(len(content)),
+}
+# Without the last byte of a manifest, the end of its last line, nothing is lost.
+CARELESS = [
+    (RANK, "the last byte lost"),
+    *((name, kind) for name in (RANK, MANIFEST) for kind in ("a bit flipped", "zeros")),
+]
+
+
+@given(case=st.sampled_from(CARELESS))
+def falsify_files_are_read_back_before_the_rename(subject: Any, case: tuple[str, str]) -> None:
+    name, kind = case
+    with place(1) as directory:
+        disk = Unusual(name=name, change=CHANGES[kind])
+        save = partial(subject.save_checkpoint, directory, manifest(2), tensors(2), disk=disk, keep=1)
+        assert_refused(f"{kind} in {name}", save, kind=OutputError)
+        assert_whole(directory, [[1]], f"with {kind} in {name}")
+
+
+def falsify_killed_save_is_whole_or_absent(subject: Any) -> None:
+    """Killed before any operation on a file, where steps 1 and 2 are and only the newest is kept."""
+
+    def save(step: int) -> None:
+        subject.save_checkpoint(directory, manifest(step), tensors(step), keep=1)
+
+    # The number of operations is not known: the first save that is not killed is the last to try.
+    moment, ended = 0, ""
+    while ended != "done":
+        moment += 1
+        with place(1, 2) as directory:
+            when, ended = f"killed before operation {moment}", ended_before(moment, directory, lambda: save(3))
+            assert ended in ("killed", "done"), f"{when}, the save ended in another way: {ended}"
+            assert_whole(directory, [[1, 2], [1, 2, 3], [2, 3], [3]] if ended == "killed" else [[3]], when)
+            newest = checkpoint_name(RUN, saved_steps(directory, RUN)[-1])
+            assert_equal(f"{when}, the latest", find_checkpoint(directory, RUN, "latest").name, newest)
+            subject.sweep(directory)
+            save(4)
+            left = [name for name in names(directory) if not name.endswith("-latest")]
+            assert_equal(f"{when}, then swept and saved step 4", left, [checkpoint_name(RUN, 4)])
+
+
+@given(kib=st.integers(0, 400), more=st.integers(0, 3), free=st.integers(-3000, 3000))
+def falsify_space_is_checked(subject: Any, kib: int, more: int, free: int) -> None:
+    """Saved exactly where what the refusal calls needed is free; that is enough, and at most 64 KiB too much.
+
+    The tensors have `kib` KiB of float32, and `more` bytes of booleans.
+    """
+    state = {"w": torch.zeros(kib * 256), "b": torch.zeros(more, dtype=torch.bool)}
+    with place(1) as directory:
+        before, empty = names(directory), Unusual(0)
+        save = partial(subject.save_checkpoint, directory, manifest(2), state)
+        message = refusal(partial(save, disk=empty), OutputError)
+        match = re.search(r"0 bytes are free, the checkpoint needs ([0-9,]+);", message)
+        assert match, f"without space, the refusal is {message!r}"
+        assert_equal("bytes and files of a refused save", (empty.written, names(directory)), (0, before))
+        needed = int(match[1].replace(",", ""))
+        disk = Unusual(needed + free)
+        message = refusal(partial(save, disk=disk), OutputError)
+        assert bool(message) == (free < 0), f"with {free} bytes more than needed free, the save says {message!r}"
+        if free >= 0:
+            size = kib * 1024 + more
+            assert size < disk.written <= needed, f"{disk.written} bytes are written, {needed} are called needed"
+            assert needed <= size + 2**16 + 2**11, f"{needed} bytes are called needed for tensors of {size}"
+
+
+OTHER = "ab"
+"""A run whose checkpoints the id of the other one matches as a pattern."""
+
+
+@given(gaps=st.lists(st.integers(1, 9), min_size=1, max_size=6), keep=st.integers(0, 3), best=st.integers(0, 6))
+def falsify_last_and_best_stay(subject: Any, gaps: list[int], keep: int, best: int) -> None:
+    steps = list(itertools.accumulate(gaps))
+    saved: list[int] = []
+    with place() as directory:
+        subject.save_checkpoint(directory, manifest(1, run=OTHER), tensors(1), keep=1)
+        for k, step in enumerate(steps):
+            chosen = steps[best] if best <= k else None
+            subject.save_checkpoint(directory, manifest(step, best=chosen), tensors(step), keep=keep)
+            # Kept are the steps that fewer than `keep` others follow, and the best.
+            saved = [s for s in (*saved, step) if keep == 0 or s == chosen or sum(t > s for t in (*saved, step)) < keep]
+            assert_whole(directory, [saved], f"after step {step} of {steps}, keep {keep}, best {chosen}")
+            _assert_latest_and_best(directory, step, chosen)
+        assert saved_steps(directory, OTHER) == [1], "the checkpoint of another run is gone"
+        _assert_latest_and_best(shutil.move(directory, directory.with_name("moved")), step, chosen)
+
+
+def _assert_latest_and_best(directory: Path, latest: int, best: int | None) -> None:
+    for name, step in (("latest", latest), ("best", best)):
+        expected, link = step and directory / checkpoint_name(RUN, step), directory / f"{RUN}-{name}"
+        assert_equal(f"the link of the {name}", link.resolve() if link.is_symlink() else None, expected)
+        missing = refusal(lambda name=name: find_checkpoint(directory, RUN, name), CheckpointError)
+        seen = None if missing else find_checkpoint(directory, RUN, name)
+        assert_equal(f"the {name} checkpoint", seen, expected)
+
+
+def falsify_links_are_not_trusted(subject: Any) -> None:
+    with place() as directory:
+        for name in ("latest", "best"):
+            (directory / f"{RUN}-{name}").mkdir(parents=True)
+            (directory / f"{RUN}-{name}" / "file").touch()
+        for step in (1, 2, 3):
+            subject.save_checkpoint(directory, manifest(step, best=2), tensors(step))
+        assert_equal("partial files where a link cannot be made", _partial(directory), [])
+        seen = [find_checkpoint(directory, RUN, wanted).name for wanted in ("latest", "best")]
+        assert_equal("latest and best beside wrong links", seen, [checkpoint_name(RUN, step) for step in (3, 2)])
+
+
+@given(step=st.integers(0, 4))
+def falsify_earlier_step_is_refused(subject: Any, step: int) -> None:
+    with place(1, 3) as directory:
+        before, save = (
+            names(directory),
+            partial(subject.save_checkpoint, directory, manifest(step), tensors(step), keep=1),
+        )
+        message = refusal(save, CheckpointError)
+        assert ("step 3" in message) == (step <= 3), f"step {step} after 3 is {message or 'saved'}"
+        assert step > 3 or names(directory) == before, f"a refused save left {names(directory)}"
+
+
+LEFT = (".x.7.partial", f".{RUN}-step9.123.partial", f".{RUN}-latest.5.partial")
+OTHERS = (".partial", "x.partial", ".x.partial", ".hidden", "file", f"{RUN}-step9.partial")
+
+
+def falsify_leftovers_are_removed(subject: Any) -> None:
+    with place(1) as directory:
+        outside = directory.with_name("outside")
+        # Of a killed process of the same number too, as containers give it.
+        left = directory / f".{checkpoint_name(RUN, 2)}.{os.getpid()}.partial"
+        for folder in (outside, directory / LEFT[1], left):
+            folder.mkdir()
+            (folder / "file").touch()
+        (directory / LEFT[2]).symlink_to(outside)
+        for name in (LEFT[0], *OTHERS):
+            (directory / name).touch()
+        expected = sorted({*names(directory)} - {*LEFT, left.name})
+        subject.sweep(directory)
+        assert_equal("files after a sweep", names(directory), expected)
+        assert_equal("files behind a link", names(outside), ["file"])
+        left.mkdir()
+        (left / "file").touch()
+        (directory / f".{RUN}-latest.{os.getpid()}.partial").symlink_to("nowhere")
+        subject.save_checkpoint(directory, manifest(2), tensors(2))
+        assert_whole(directory, [[1, 2]], "saved beside leftovers")
+        _assert_latest_and_best(directory, 2, None)

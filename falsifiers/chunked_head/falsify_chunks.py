@@ -1,0 +1,299 @@
+"""Attacks on gradients and sums that are formed a chunk of rows at a time, and on models that need all logits."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from falsifiers.chunked_head import models
+from falsifiers.chunked_head.models import WEIGHTS, Tiny, V, assert_gradients, batches_of, chunks_of, oracle, window
+from falsifiers.support.assertions import assert_equal
+from falsifiers.support.divergence_oracles import DIVERGENCES
+from falsifiers.support.fake_cuda import fake_cuda, moved
+from falsifiers.support.ranks import run_ranks
+from reference_trainer import Batch, Sequences, Weights
+from reference_trainer.distillation.top_k import TopK, keep_top_k
+from reference_trainer.models.decoder import DecoderConfig, new_decoder
+
+# Gradients are float64 sums over at most 30 rows of 11 logits, whose terms are off by a few roundings of 1e-16.
+SEEDS, EXACT = st.integers(0, 99), 1e-12
+ALLOWED = {"float64": EXACT, "float32": 1e-5, "bfloat16": 0.03}
+"""Of the norm of a gradient; products under autocast round to 8 bits."""
+MODELS = st.fixed_dictionaries({"tied": st.booleans(), "bias": st.booleans(), "checkpointed": st.booleans()})
+BOTH = Weights(temperature=1.0, ce_weight=0.3, kd_weight=1.0)
+USUAL = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7)
+MANY: dict[str, Any] = {"dtype": "bfloat16", "rows": 1, "offered": True, "times": 400}
+"""So many chunks that a sum in bfloat16 loses the later ones."""
+
+
+def _pair(seed: int, **options: bool) -> tuple[Tiny, Tiny]:
+    """Return a student with these options and a teacher, float64."""
+    return Tiny(seed, **options).double(), Tiny(seed + 1).double()
+
+
+@given(
+    seed=SEEDS,
+    options=MODELS,
+    weights=WEIGHTS,
+    dtype=st.sampled_from(sorted(ALLOWED)),
+    rows=st.integers(1, 9),
+    offered=st.booleans(),
+    times=st.just(1),
+)
+@example(seed=0, options={"tied": True}, weights=BOTH, dtype="float64", rows=2, offered=True, times=1)
+@example(seed=0, options={}, weights=BOTH, **MANY)
+def falsify_chunks_give_gradient_and_sums_of_all_logits(
+    subject: Any,
+    seed: int,
+    options: dict[str, bool],
+    weights: Weights,
+    dtype: str,
+    rows: int,
+    offered: bool,
+    times: int,
+) -> None:
+    """offered: the teacher offers its output layer; times: how often each sequence is repeated."""
+    student, teacher = Tiny(seed, **options), Tiny(seed + 1)
+    batches = [
+        Batch(tokens=batch.tokens.repeat(times, 1), labels=batch.labels.repeat(times, 1))
+        for batch in batches_of(seed, [(3, 5), (1, 2), (2, 7)])
+    ]
+    expected = oracle(student, teacher, batches, weights)
+    kind = torch.float64 if dtype == "float64" else torch.float32
+    frozen = (teacher if offered else models.Logits(teacher)).to(kind)
+    pair = (subject.computing_in(dtype, module) for module in (student.to(kind), frozen))
+    sums = window(subject, *pair, batches, weights, rows=rows, metrics=True).sums
+    case = f"{dtype}, chunks of {rows} rows, sequences {times} times"
+    assert_gradients(case, student, expected, ALLOWED[dtype])
+    for name in sums.keys() & expected.sums.keys() if dtype != "bfloat16" else ():
+        apart, wanted = abs(float(sums[name]) - expected.sums[name]), expected.sums[name]
+        assert apart <= ALLOWED[dtype] * max(abs(wanted), 1.0), f"{case}: {name} is {sums[name]}; expected {wanted}"
+
+
+def _text(seed: int) -> Sequences:
+    bytes_N = torch.randint(V, (17,), generator=torch.Generator().manual_seed(seed)).byte()
+    return Sequences(bytes_N=bytes_N, length=5, batch_size=3, device=torch.device("cpu"))
+
+
+@given(seed=SEEDS, weights=WEIGHTS, rows=st.integers(1, 9))
+def falsify_an_evaluation_has_the_sums_of_all_logits(subject: Any, seed: int, weights: Weights, rows: int) -> None:
+    (student, teacher), text = _pair(seed), _text(seed)
+    batches = [text.batch(torch.arange(len(text)), number) for number in range(1, text.batches + 1)]
+    expected = oracle(student, teacher, batches, weights).sums
+    with chunks_of(rows):
+        sums = subject.evaluate(subject.ModuleTeacher(teacher, V), subject.ModuleStudent(student, V), text, weights)
+    for name in expected.keys() - {"loss"}:
+        seen, wanted = sums[name].sum, expected[name]
+        assert abs(seen - wanted) <= 1e-10, f"chunks of {rows} rows: {name} is {seen}; expected {wanted}"
+    trained = [name for name, parameter in student.named_parameters() if parameter.grad is not None]
+    assert_equal("gradients after an evaluation", trained, [])
+
+
+SHARED = [
+    *itertools.product([("truncate", V, V + 3), ("truncate-student", V + 3, V)], DIVERGENCES),
+    *itertools.product([("pad", V + 3, V)], ["forward_kl", "jensen_shannon"]),  # the teacher gives 0 to some tokens
+    *itertools.product([("pad", V, V + 3)], ["reverse_kl", "jensen_shannon"]),  # the student does
+]
+"""The mode and the sizes of student and teacher, with a divergence that is finite for them."""
+
+
+@given(seed=SEEDS, shared=st.sampled_from(SHARED), bias=st.booleans())
+def falsify_cut_and_padded_vocabularies(
+    subject: Any, seed: int, shared: tuple[tuple[str, int, int], str], bias: bool
+) -> None:
+    (mode, *sizes), divergence = shared
+    student, teacher = (Tiny(seed + k, size, bias=bias).double() for k, size in enumerate(sizes))
+    batches = batches_of(seed, [(3, 5), (2, 4)])
+    weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7, divergence=divergence)
+    expected = oracle(student, teacher, batches, weights, vocabulary=V + 3 if mode == "pad" else V)
+    with chunks_of(4):
+        learner, frozen = subject.ModuleStudent(student, sizes[0]), subject.ModuleTeacher(teacher, sizes[1])
+        subject.kd_window(*subject.share_vocabulary(frozen, learner, mode), batches, weights)
+    assert_gradients(mode, student, expected, EXACT)
+
+
+def _assert_same_in_chunks(case: str, results: Callable[[], list[Tensor]]) -> None:
+    """Assert that results are the same whether chunks of four rows or all logits are formed."""
+    all_logits = results()
+    with chunks_of(4):
+        chunked = results()
+    for expected, seen in zip(all_logits, chunked, strict=True):
+        apart = float((expected - seen).abs().max())
+        assert apart <= EXACT * max(float(expected.abs().max()), 1.0), f"{case}: a result is off by {apart:.1e}"
+
+
+def _gradients(module: nn.Module) -> dict[str, Tensor]:
+    return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+
+
+@given(seed=SEEDS, tied=st.booleans())
+def falsify_hidden_states_are_matched_beside_chunks(subject: Any, seed: int, tied: bool) -> None:
+    """The features of a window are those of a window with all logits, which `feature-training` holds to an oracle."""
+    weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7, feature_weight=0.5)
+
+    def results() -> list[Tensor]:
+        student, teacher = _pair(seed, tied=tied)
+        sums = window(subject, student, teacher, batches_of(seed, [(3, 5), (2, 4)]), weights, rows=None).sums
+        return [sums["feature"], sums["loss"], *_gradients(student).values()]
+
+    _assert_same_in_chunks("with features", results)
+
+
+class _MostProbable:
+    """A teacher of which the most probable tokens are known."""
+
+    vocab_size = V
+
+    def __init__(self, model: nn.Module, k: int, temperature: float) -> None:
+        self.model, self.k, self.temperature = model, k, temperature
+
+    def top_k(self, batch: Batch) -> TopK:
+        return keep_top_k(self.model(batch.tokens).detach(), self.k, self.temperature)
+
+
+@given(seed=SEEDS, k=st.sampled_from([0, 1, 4, V]), divergence=st.sampled_from(sorted(DIVERGENCES)))
+def falsify_partly_known_teachers_are_compared_in_chunks(subject: Any, seed: int, k: int, divergence: str) -> None:
+    """Windows and evaluations are those of all logits, which `teacher-outputs` holds to an oracle; 0: no teacher."""
+    weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7 if k else 0.0, divergence=divergence)
+    batches = batches_of(seed, [(3, 5), (2, 4)])
+
+    def results() -> list[Tensor]:
+        student, model = _pair(seed)
+        teacher, learner = _MostProbable(model, k, 2.0), subject.ModuleStudent(student, V)
+        done = subject.kd_window(teacher, learner, batches, weights, metrics=True, taught=k > 0)
+        sums = subject.evaluate(teacher, learner, _text(seed), weights) if k else {}
+        return [*done.sums.values(), *(torch.tensor(x.sum) for x in sums.values()), *_gradients(student).values()]
+
+    _assert_same_in_chunks(f"{k} tokens known", results)
+
+
+PLACES = st.sampled_from(["cpu", "cuda"])
+
+
+@given(seed=SEEDS, teacher_on=PLACES, batch_on=PLACES, scored=st.sampled_from([0.0, 0.6, 1.0]))
+def falsify_chunks_stay_on_their_device(subject: Any, seed: int, teacher_on: str, batch_on: str, scored: float) -> None:
+    """There every row is read, because a selection would wait for the device; unscored ones have no influence."""
+    (student, teacher), lines = _pair(seed, bias=True), list[str]()
+    batches = batches_of(seed, [(3, 5), (2, 4)], scored)
+    expected = oracle(student, teacher, batches, USUAL)
+    with fake_cuda():
+        pair = moved(student, "cuda"), moved(teacher, teacher_on)
+        placed = [Batch(tokens=batch.tokens.to(batch_on), labels=batch.labels.to(batch_on)) for batch in batches]
+        window(subject, *pair, placed, USUAL, note=lines.append)
+        assert_equal("devices of gradients", {str(x.device) for x in _gradients(student).values()}, {"cuda:0"})
+        seen = {name: gradient.cpu() for name, gradient in _gradients(student).items()}
+    assert_equal("lines about models without chunks", lines, [])
+    for name, wanted in expected.gradients.items():
+        apart = float((seen[name] - wanted).abs().max())
+        assert apart <= EXACT, f"the gradient of {name} is off by {apart:.1e}"
+
+
+@given(seed=SEEDS)
+def falsify_ranks_have_the_gradient_of_all_logits(subject: Any, seed: int) -> None:
+    batches = batches_of(seed, [(3, 5), (1, 2), (2, 7), (0, 3)])  # the last has no sequence
+
+    def work(rank: int) -> None:
+        for strategy, tied in itertools.product(("ddp", "fsdp2"), (False, True)):
+            student, teacher = _pair(seed, tied=tied)
+            expected = oracle(student, teacher, batches, USUAL)
+            if strategy == "ddp":
+                module: nn.Module = DistributedDataParallel(student)
+                parallel = subject.DataParallel(module)
+            else:
+                module = subject.shard(student, torch.device("cpu"))
+                parallel = subject.ShardedParallel(module)
+            window(subject, module, teacher, batches[rank::2], USUAL, rows=3, parallel=parallel)
+            assert_gradients(f"rank {rank}, {strategy}, tied: {tied}", student, expected, EXACT)
+
+    run_ranks(2, work)
+
+
+class Largest(TorchDispatchMode):
+    """Note the bytes of the largest tensor that an operation returns."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, Tensor):
+                self.bytes = max(self.bytes, tensor.numel() * tensor.element_size())
+        return result
+
+
+def falsify_no_tensor_has_all_logits(subject: Any) -> None:
+    """1152 rows of 16,384 float32 logits are 72 MiB; with the defaults, a chunk has 64 MiB."""
+    vocabulary, B, T = 16_384, 18, 64
+    config = DecoderConfig(vocab_size=vocabulary, layers=1, width=4, heads=1)
+    teacher, student = (new_decoder(config, seed) for seed in (1, 0))
+    providers = subject.ModuleTeacher(teacher, vocabulary), subject.ModuleStudent(student, vocabulary)
+    rows = Sequences(bytes_N=torch.zeros(B * T, dtype=torch.uint8), length=T, batch_size=B, device=torch.device("cpu"))
+    batches = batches_of(0, [(B, T)], scored=1.0)
+    calls: dict[str, Callable[[], object]] = {
+        "a step": lambda: subject.kd_window(*providers, batches, USUAL, metrics=True),
+        "an evaluation": lambda: subject.evaluate(*providers, rows, USUAL),
+    }
+    for name, call in calls.items():
+        with Largest() as largest:
+            call()
+        assert largest.bytes <= 64 * 2**20, f"{name} has a tensor of {largest.bytes} bytes; a chunk has 64 MiB"
+
+
+CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
+    "a soft cap of 30": lambda logits: 30 * torch.tanh(logits / 30),
+    "a soft cap of 500": lambda logits: 500 * torch.tanh(logits / 500),
+    "a scale": lambda logits: logits / 8,
+    "a banned token": lambda logits: logits.where(torch.arange(logits.shape[-1]) != 3, -100.0),
+}
+
+
+@given(seed=SEEDS, change=st.sampled_from(sorted(CHANGES)), changed=st.sampled_from(["student", "teacher"]))
+def falsify_changed_logits_are_formed_by_the_model(subject: Any, seed: int, change: str, changed: str) -> None:
+    """Weights are small, so that a cap changes the logits by less than float32 rounding at first."""
+    (student, teacher), lines = _pair(seed), list[str]()
+    {"student": student, "teacher": teacher}[changed].after = CHANGES[change]
+    with torch.no_grad():
+        for parameter in (*student.parameters(), *teacher.parameters()):
+            parameter.mul_(0.01)
+    batches = batches_of(seed, [(3, 5), (2, 7)])
+    expected = oracle(student, teacher, batches, USUAL)
+    window(subject, student, teacher, batches, USUAL, rows=3, note=lines.append)
+    assert_gradients(f"{change} of the {changed}", student, expected, EXACT)
+    named = [line.startswith(f"the {changed} forms the logits of all tokens at once") for line in lines]
+    assert named == [True], f"{change} of the {changed}: the lines are {lines}; expected one that names it"
+
+
+class Twice(Tiny):
+    """A model that applies its output layer twice, and returns the mean."""
+
+    def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
+        states = self.embedding(tokens)
+        states = states + self.layers[0](states)
+        return (self.head(states) + self.head(states)) / 2
+
+
+class Scaled(nn.Linear):
+    """An output layer that is no plain matrix product."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) * 2
+
+
+def falsify_other_output_layers_are_left_alone(subject: Any) -> None:
+    """Models that use their layer twice, have another one or none: gradients are theirs, and a line says so."""
+    none, other, hooked = Tiny(3), Tiny(4), Tiny(5)
+    none.get_output_embeddings = lambda: None
+    other.head = Scaled(4, V, bias=False)
+    hooked.head.register_forward_hook(lambda layer, inputs, output: output * 2)
+    for name, student in {"twice": Twice(2), "none": none, "other": other, "hooked": hooked}.items():
+        (_, teacher), batches, lines = _pair(0), batches_of(0, [(3, 5)]), list[str]()
+        expected = oracle(student.double(), teacher, batches, USUAL)
+        window(subject, student, teacher, batches, USUAL, rows=3, note=lines.append)
+        assert len(lines) == 1, f"{name}: the lines are {lines}; expected one"
+        assert_gradients(name, student, expected, EXACT)

@@ -1,0 +1,232 @@
+"""Attacks on the log lines of a run: which lines, when, in which format, and the cost of steps that are not logged."""
+
+import io
+import math
+from contextlib import redirect_stdout
+from string import Formatter
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.distill_smoke.cases import invoked, place, planned, read_trace, steps_of
+from falsifiers.support import run_lines
+from falsifiers.support.assertions import assert_equal
+from falsifiers.support.run_lines import ATTACHED, EPOCH, FIRST_STEP, METRICS_LINE, STEP, matcher
+from reference_trainer import Callback, Context, Lines, Settings
+
+Plan = tuple[int, int]
+"""Epochs, and the steps of each."""
+PLANS = st.tuples(st.integers(1, 3), st.integers(1, 9))
+LOSSES = st.none() | st.floats(0, 1e6) | st.sampled_from([math.inf, math.nan])
+
+
+def context(plan: Plan, step: int, loss: float | None, elapsed: float = 0.0, **values: Any) -> Context:
+    epochs, per_epoch = plan
+    whole = {"epochs": epochs, "steps_per_epoch": per_epoch, "total_steps": epochs * per_epoch}
+    now = {"step": step, "epoch": -(-step // per_epoch), "loss": loss, "best_loss": loss, "elapsed_s": elapsed}
+    return Context(learning_rate=0.1, tokens=step, **whole, **now, **values)
+
+
+METRICS = {"none": {}, "nothing scored": {"temperature": 2.0}, "scored": {"temperature": 2.0, "loss": 0.25}}
+"""Metrics of a logged step, by a name of the case."""
+
+
+def _written(
+    subject: Any, plan: Plan, losses: list[float | None], metrics: str, every: int, **options: str
+) -> list[str]:
+    """Return the lines of a whole run in which step k has loss k of the repeated list and takes 3/4 s."""
+    stream = io.StringIO()
+    callback = subject.ProgressCallback(every, lines=Lines(stream), **options)
+    now = context(plan, 0, None)
+    callback.on_train_begin(now)
+    for step in range(1, plan[0] * plan[1] + 1):
+        now = context(plan, step, losses[step % len(losses)], 0.75 * step, metrics=METRICS[metrics])
+        callback.on_step_end(now)
+        if step % plan[1] == 0:
+            callback.on_epoch_end(now)
+    callback.on_train_end(now)
+    return stream.getvalue().splitlines(keepends=True)
+
+
+@given(
+    plan=PLANS,
+    losses=st.lists(LOSSES, min_size=1, max_size=4),
+    every=st.integers(0, 12),
+    metrics=st.sampled_from(sorted(METRICS)),
+)
+def falsify_log_lines(subject: Any, plan: Plan, losses: list[float | None], every: int, metrics: str) -> None:
+    (epochs, per_epoch), total, expected = plan, plan[0] * plan[1], list[str]()
+    if total > 1:
+        left = total - 1
+        expected.append(FIRST_STEP.format(seconds=0.75, left=left, duration=f"{0.75 * left:.0f} s"))
+    for step in range(1, total + 1):
+        loss = math.nan if (drawn := losses[step % len(losses)]) is None else drawn
+        if every and not step % every:
+            expected.append(STEP.format(step=step, total=total, loss=loss))
+            expected += [METRICS_LINE.format(metrics="loss=0.25")] * (metrics == "scored")
+        if step % per_epoch == 0:
+            expected.append(EPOCH.format(epoch=step // per_epoch, epochs=epochs, loss=loss, elapsed_s=0.75 * step))
+    lines = _written(subject, plan, losses, metrics, every)
+    assert_equal(f"lines, logged every {every}", lines, [f"{line}\n" for line in expected])
+
+
+@given(plan=PLANS, every=st.integers(1, 4))
+def falsify_titled_lines_differ_from_student_lines(subject: Any, plan: Plan, every: int) -> None:
+    lines, steps = _written(subject, plan, [1.0], "scored", every, title="teacher"), plan[0] * plan[1]
+    count = steps // every + (steps > 1)
+    assert len(lines) == count and all("teacher" in line for line in lines), (
+        f"{steps} steps of a teacher, logged every {every}: {lines}; expected {count} lines that name it"
+    )
+    students = [line for line in lines if matcher(STEP).match(line) or matcher(EPOCH).match(line)]
+    assert_equal("lines about a teacher in the student's format", students, [])
+
+
+UNITS = {0.5: (60, "30 s"), 1.2: (99, "119 s"), 2.0: (300, "10 min"), 7.5: (2000, "4.2 h")}
+"""Seconds of a step, with the steps after it and the time that these take."""
+
+
+@given(seconds=st.sampled_from(sorted(UNITS)), taken=st.integers(0, 50), earlier=st.sampled_from([0.0, 9.75, 3600.0]))
+def falsify_first_step_is_followed_by_an_estimate(subject: Any, seconds: float, taken: int, earlier: float) -> None:
+    """`taken` steps took `earlier` seconds before this run."""
+    (left, words), stream = UNITS[seconds], io.StringIO()
+    plan, callback = (1, taken + 1 + left), subject.ProgressCallback(0, lines=Lines(stream))
+    callback.on_train_begin(context(plan, taken, None, earlier))
+    for step in range(taken if taken else 1, taken + 4):  # a resumed run ends its saved step first
+        callback.on_step_end(context(plan, step, 1.0, earlier + seconds * (step - taken)))
+    expected = FIRST_STEP.format(seconds=seconds, left=left, duration=words) + "\n"
+    assert_equal(f"the output after step {taken + 1} of {plan[1]}", stream.getvalue(), expected)
+
+
+class Stream(io.StringIO):
+    """A stream that notes writes and flushes."""
+
+    def __init__(self, notes: list[str]) -> None:
+        super().__init__()
+        self.notes = notes
+
+    def write(self, text: str) -> int:
+        self.notes.append("written")
+        return super().write(text)
+
+    def flush(self) -> None:
+        self.notes.append("flushed")
+
+
+class Spy:
+    """A context that notes every attribute that is read, except the step."""
+
+    def __init__(self, step: int, notes: list[str]) -> None:
+        self.step, self.__notes = step, notes
+
+    def __getattr__(self, name: str) -> Any:
+        self.__notes.append(f"{name} was read")
+        return {} if name == "metrics" else 1.0
+
+
+@given(every=st.integers(0, 1000), times=st.integers(1, 1000), more=st.integers(0, 2))
+def falsify_unlogged_step_does_no_work(subject: Any, every: int, times: int, more: int) -> None:
+    notes, step = list[str](), max(every, 1) * times + more
+    subject.ProgressCallback(every, lines=Lines(Stream(notes))).on_step_end(Spy(step, notes))
+    if every and step % every == 0:
+        assert {"flushed", "loss was read"} <= set(notes), f"step {step}, logged every {every}: only {notes}"
+    else:
+        assert not notes, f"step {step}, logged every {every}, is not logged, but {notes}"
+
+
+@given(
+    name=st.sampled_from(["STEP_LINE", "EPOCH_LINE", "SMOKE_SUMMARY_LINE", "SMOKE_PROJECTION_LINE"]),
+    count=st.integers(0, 10**9),
+    real=st.floats(-1e9, 1e9) | st.sampled_from([math.nan, math.inf, -math.inf]),
+)
+def falsify_patterns_parse_their_lines(subject: Any, name: str, count: int, real: float) -> None:
+    form, pattern = getattr(subject, name), subject.pattern(getattr(subject, name))
+    fields = [(field, spec) for _, field, spec, _ in Formatter().parse(form) if field is not None]
+    numbers = [format((real if spec else count) + place, spec or "") for place, (_, spec) in enumerate(fields)]
+    line = run_lines.woven(form, numbers)
+    match = pattern.fullmatch(line)
+    assert match is not None, f"{pattern.pattern!r} does not match {line!r}"
+    written = {field: number for (field, _), number in zip(fields, numbers, strict=True)}
+    assert_equal(f"numbers of {line!r}", match.groupdict(), written)
+    for wrong in run_lines.changed(form, numbers):
+        assert pattern.fullmatch(wrong) is None, f"{pattern.pattern!r} matches {wrong!r} too"
+
+
+LOGGED = ("loss", "hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "teacher_perplexity")
+EVALUATED = [f"eval/{name}" for name in ("hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "agreement")]
+VALUES = {2.34561: "2.346", 0.0: "0", 4.85165195e8: "4.852e+08", 1.25e-5: "1.25e-05", 17.0: "17"}
+VALUES |= {math.nan: "nan", math.inf: "inf", -math.inf: "-inf"}
+
+
+def _metrics(*names: str) -> st.SearchStrategy[dict[str, float]]:
+    return st.dictionaries(st.sampled_from(names), st.sampled_from(list(VALUES)))
+
+
+@given(metrics=_metrics(*LOGGED, "agreement", "total"))
+@example(metrics=dict.fromkeys(reversed(LOGGED), 17.0))
+@example(metrics={"agreement": 17.0})
+def falsify_metrics_line(subject: Any, metrics: dict[str, float]) -> None:
+    shown = " ".join(f"{name}={VALUES[metrics[name]]}" for name in LOGGED if name in metrics)
+    expected = METRICS_LINE.format(metrics=shown) if shown else ""
+    assert_equal(f"the line of {metrics}", subject.metrics_line(metrics), expected)
+
+
+@given(step=st.integers(1, 99), metrics=_metrics(*EVALUATED, "eval/teacher_loss", "eval/kl_at_T"))
+@example(step=3, metrics=dict.fromkeys(reversed(EVALUATED), 17.0))
+def falsify_evaluation_line(subject: Any, step: int, metrics: dict[str, float]) -> None:
+    names = [name for name in EVALUATED if name in metrics] + sorted(metrics.keys() - {*EVALUATED})
+    shown = " ".join(f"{name}={VALUES[metrics[name]]}" for name in names)
+    stream = io.StringIO()
+    callback = subject.ProgressCallback(lines=Lines(stream))
+    callback.on_evaluate(context((1, 99), step, 1.0, validation_metrics=metrics))
+    expected = run_lines.EVALUATION.format(step=step, total=99, metrics=shown) + "\n" if shown else ""
+    assert_equal(f"the line of {metrics}", stream.getvalue(), expected)
+
+
+def _assert_command_logs(subject: Any, every: int, **variables: str) -> None:
+    """Assert the attachment line first, then a line for each due step and each epoch with the loss of its event."""
+    with place() as where:
+        trace = where.root / "trace.jsonl"
+        ended = invoked(subject, where, *where.flags(epochs=7, log_every=None, trace=trace), **variables)
+        assert ended.exit_code == 0, f"with {variables} the command ended with {ended.exit_code}: {ended.output}"
+        events = read_trace(trace)
+    total, expected = planned(epochs=7), [ATTACHED.format(every=every)]
+    for event in events:
+        if event["event"] == "on_step_end" and every and event["step"] % every == 0:
+            expected.append(STEP.format(step=event["step"], total=total, loss=event["loss"]))
+        if event["event"] == "on_epoch_end":
+            expected.append(run_lines.start(EPOCH, epoch=event["epoch"], epochs=7, loss=event["loss"]))
+    assert_equal("steps of the run", len(steps_of(events)), total)
+    lines = [line for line in ended.stdout.splitlines() if any(matcher(x).match(line) for x in (ATTACHED, STEP, EPOCH))]
+    # The trace has no time of an epoch as it is printed.
+    lines = [line[: match.start("elapsed_s")] if (match := matcher(EPOCH).fullmatch(line)) else line for line in lines]
+    assert_equal(f"lines, logged every {every}", lines, expected)
+
+
+def falsify_default_run_logs_its_loss(subject: Any) -> None:
+    _assert_command_logs(subject, 10)
+
+
+def falsify_interval_of_one_logs_every_step(subject: Any) -> None:
+    _assert_command_logs(subject, 1, APR_DISTILL_LOG_EVERY="1")
+
+
+def falsify_interval_of_zero_logs_epochs_only(subject: Any) -> None:
+    _assert_command_logs(subject, 0, APR_DISTILL_LOG_EVERY="0")
+
+
+def falsify_user_callbacks_are_called_after_progress(subject: Any) -> None:
+    stream, called = io.StringIO(), list[tuple[int, list[str]]]()
+
+    class LastLine(Callback):
+        def on_step_end(self, context: Any) -> None:
+            called.append((context.step, stream.getvalue().splitlines()[-2:]))
+
+    with place() as where, redirect_stdout(stream):  # where the lines go by default
+        subject.distill(Settings(**where.settings(log_every=2, max_steps=6)), callbacks=[LastLine()])
+    lines = stream.getvalue().splitlines()
+    assert_equal(f"attachment lines in {lines}", lines.count(ATTACHED.format(every=2)), 1)
+    assert_equal("steps at which the user's callback is called", [step for step, _ in called], [1, 2, 3, 4, 5, 6])
+    for step, last in called:
+        written = any(matcher(STEP, step=step, total=6).fullmatch(line) for line in last)
+        assert step % 2 or written, f"at step {step} the last lines are {last}; expected the line of that step"

@@ -1,0 +1,322 @@
+"""Attacks on a whole distillation: models, numbers, process, files, manifest. The first are predicates of `distil`."""
+
+import hashlib
+import io
+import itertools
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import reference_trainer
+from falsifiers.distill_run.reference_run import CHOSEN, HEADS, digests, held_back_of, steps_per_epoch, weights_of
+from falsifiers.support import decoder_oracle as oracle
+from falsifiers.support.acting import acting
+from falsifiers.support.assertions import assert_equal
+from falsifiers.support.run_lines import ATTACHED, matcher
+from falsifiers.support.run_record import RunRecord
+from falsifiers.support.scratch import scratch
+from falsifiers.support.small_runs import SMALL, found, refused, run, small
+
+
+def falsify_student_learns(run: RunRecord) -> None:
+    first, last = (run.result["train"][f"{name}_loss"] for name in ("initial", "final"))
+    assert last < 0.75 * first, f"the loss went from {first:.4f} to {last:.4f}"
+    (before, _), (after, _) = (held_back_of(run, student) for student in ("untrained", "out"))
+    for name in before:
+        assert after[name] < 0.9 * before[name], f"held-back {name} went from {before[name]} to {after[name]}"
+    untrained, trained = weights_of(run, "untrained"), weights_of(run, "out")
+    assert_equal("exported tensors", sorted(trained), sorted(untrained))
+    for name, weights in untrained.items():
+        # Each tensor moves by a thousand times what rounding it to float32 could.
+        change, rounding = np.linalg.norm(trained[name] - weights), np.linalg.norm(weights) * 2.0**-24
+        assert change > 1000 * rounding, f"{name} moved by {change:.3g}; rounding alone is {rounding:.3g}"
+
+
+def falsify_first_loss_follows_settings(run: RunRecord) -> None:
+    tokens = np.array(run.result["first_batch"])
+    student = oracle.logits(weights_of(run, "untrained"), HEADS["student"], tokens)
+    teacher = oracle.logits(weights_of(run, "teacher"), HEADS["teacher"], tokens)
+    tau, count = CHOSEN["temperature"], tokens[:, 1:].size
+    hard, soft = oracle.losses(student, teacher, tokens, tau)
+    expected = (CHOSEN["ce_weight"] * hard + CHOSEN["kd_weight"] * tau**2 * soft) / count
+    seen = run.result["train"]["initial_loss"]
+    # float32 logits, and 256 terms of float32 arithmetic a byte, stay within 1e-5 of a few nats.
+    assert math.isclose(seen, expected, rel_tol=1e-5), f"the first loss is {seen:.7f}; the settings' is {expected:.7f}"
+    # The student's schedule spans every epoch: max_steps does not shorten it. The teacher's spans its own steps.
+    planned = run.result["epochs"] * steps_per_epoch(run)
+    totals = {"rates": (run.arguments["steps"], planned), "teacher_rates": (run.arguments["teacher_steps"],) * 2}
+    for kind, (steps, total) in totals.items():
+        expected_rates, rates = [_rate(step, total) for step in range(1, steps + 1)], run.result["optimizer"][kind]
+        assert len(rates) == steps and np.allclose(rates, expected_rates, rtol=1e-12, atol=0), (
+            f"the optimizer's {len(rates)} {kind} begin with {rates[:9]}; expected {steps}: {expected_rates[:9]}"
+        )
+
+
+def _rate(step: int, total: int) -> float:
+    """Linear to the peak at the last step of the warm-up, then half a cosine down to a tenth at step `total`."""
+    peak, warmup = CHOSEN["lr"], CHOSEN["warmup"]
+    if step <= warmup:
+        return peak * step / warmup
+    return peak * (0.55 + 0.45 * math.cos(math.pi * (step - warmup) / (total - warmup)))
+
+
+def falsify_teacher_is_unchanged(run: RunRecord) -> None:
+    """Weight decay alone would change a parameter that is in the student's optimizer."""
+    teacher = run.result["teacher"]
+    moved = [name for name, digest in teacher["cached"].items() if teacher["weights"].get(name) != digest]
+    assert_equal("tensors of the teacher that differ from those cached before the distillation", moved, [])
+    assert_equal("tensors of the teacher with a gradient", teacher["with_gradient"], [])
+    assert_equal("other tensors in the student's optimizer", run.result["optimizer"]["strangers"], [])
+
+
+def falsify_seed_determines_weights(run: RunRecord) -> None:
+    """On CUDA gradients of repeated tokens are added in no fixed order; after a few steps of AdamW the difference
+    stays below 1 % of the distance from the start."""
+    allowed, repeated = (0.0 if run.device == "cpu" else 0.01), run.result["repeated"]
+    for name in ("trained", "cached", "given"):
+        assert repeated[name] <= allowed, f"a {name} teacher: {repeated[name]:.3g} of the way; allowed {allowed}"
+    assert repeated["other"] > 0.5, f"two seeds differ by only {repeated['other']:.3g} of the distance from the start"
+
+
+def falsify_exported_weights_equal_trained_weights(run: RunRecord) -> None:
+    assert_equal("digests", digests(load_file(run.directory / "out/model.safetensors")), run.result["student"])
+
+
+def falsify_process_state_is_restored(run: RunRecord) -> None:
+    """Random numbers of torch, device, Python and NumPy; torch's defaults and flags; handlers, folder, environment."""
+    state = run.result["state"]
+    for name, before in state["before"].items():
+        assert_equal(f"{name} after the runs", state["after"][name], before)
+    assert_equal("seeds of the generators of all CUDA devices", state["seeded"], [])
+
+
+def falsify_held_back_metrics_match_exported_model(run: RunRecord) -> None:
+    expected, tokens = held_back_of(run, "out")
+    manifest = json.loads((run.directory / "out/manifest.json").read_text())["held_back"]
+    reports = {"the result": run.result["held_back"]}
+    reports["the manifest"] = {name: [value["sum"], value["count"]] for name, value in manifest.items()}
+    # Logits are float32, wrong by some 1e-6: a sum over many bytes is wrong by less than that share of its bytes. The
+    # divergence is the smaller number, made of the same logits.
+    for where, held_back in reports.items():
+        assert set(expected) < set(held_back), f"{where} reports {sorted(held_back)}"
+        for name, nats in expected.items():
+            seen, count = held_back[name]
+            assert_equal(f"held-back bytes of {name} in {where}", count, tokens)
+            assert abs(seen - nats) <= 1e-5 * tokens, f"{where}: {name} is {seen}; recomputed in float64 it is {nats}"
+
+
+@contextmanager
+def _optimizers() -> Iterator[list[dict[str, Any]]]:
+    """Yield the name of each optimizer that steps, with the constants and the parameters of its groups."""
+    stepped: list[dict[str, Any]] = []
+
+    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        names = ("params", "weight_decay", "betas", "eps")
+        groups = [{name: group[name] for name in names} for group in optimizer.param_groups]
+        stepped.append({"name": type(optimizer).__name__, "groups": groups})
+
+    with register_optimizer_step_post_hook(note):
+        yield stepped
+
+
+@given(elapsed_s=st.sampled_from([0.0, 0.25, 8.0]), seed=st.integers(0, 9))
+def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: float, seed: int) -> None:
+    with scratch() as directory, _optimizers() as stepped:
+        settings = small(directory, out=directory / "out", seed=seed, epochs=2, device=device)
+        times = itertools.chain([0.0], itertools.repeat(elapsed_s))
+        result = run(subject, settings, clock=lambda: next(times))
+        manifest, config = (json.loads((settings.out / f"{name}.json").read_text()) for name in ("manifest", "config"))
+        files = found(settings.out)
+        (teacher,) = settings.teacher_cache.glob("*/model.safetensors")
+        expected = {
+            "schema": "reference-trainer/manifest/1",
+            "settings": {name: str(value) if isinstance(value, Path) else value for name, value in settings},
+            "seed": seed,
+            "unit": "byte",
+            "data_sha256": hashlib.sha256(bytes(range(100))).hexdigest(),
+            "teacher_sha256": hashlib.sha256(teacher.read_bytes()).hexdigest(),
+            "device": torch.cuda.get_device_name(device) if device != "cpu" else "cpu",
+            "threads": torch.get_num_threads(),
+            "sha256": {name: files[name] for name in ("model.safetensors", "config.json")},
+        }
+    assert_equal("files", sorted(files), ["config.json", "manifest.json", "model.safetensors"])
+    shape = {"vocab_size": 256, "layers": SMALL["layers"], "width": SMALL["width"], "heads": 1}
+    assert_equal("config.json", config, {"model_type": "reference_trainer.decoder", **shape})
+    assert_equal("the manifest", {name: manifest.get(name) for name in expected}, expected)
+    further = {"versions", "result", "held_back", "optimizer", "evaluation"}  # the last is that of `evaluation`
+    assert_equal("other entries of the manifest", set(manifest) - set(expected), further)
+    assert all(map(manifest["versions"].get, ("reference_trainer", "torch", "python"))), f"{manifest['versions']}"
+    names = {parameter: f"student.{name}" for name, parameter in result.student.named_parameters()}
+    groups = [
+        {"parameters": [names[p] for p in group["params"]], "betas": list(group["betas"])}
+        | {name: group[name] for name in ("weight_decay", "eps")}
+        for group in stepped[-1]["groups"]
+    ]
+    written = [{name: group.get(name) for name in groups[0]} for group in manifest["optimizer"]["groups"]]
+    assert_equal("the optimizer", (manifest["optimizer"]["name"], written), (stepped[-1]["name"], groups))
+    _assert_numbers(manifest, result, elapsed_s)
+
+
+def _assert_numbers(manifest: dict[str, Any], result: Any, elapsed_s: float) -> None:
+    train, reported = result.train, dict(manifest["result"])
+    for name, count in (("steps", train.steps_completed), ("tokens", train.tokens)):
+        seen, expected = reported.pop(f"throughput_{name}_per_s", None), count / max(elapsed_s, 1e-9)
+        assert seen is not None and math.isclose(seen, expected, rel_tol=1e-9), (
+            f"{count} {name} in {elapsed_s} s are {seen!r} per second; expected {expected}"
+        )
+    assert_equal("the manifest's result", reported, asdict(train))
+    held_back = {name: {"sum": metric.sum, "count": metric.count} for name, metric in result.held_back.items()}
+    assert_equal("the manifest's held-back metrics", manifest["held_back"], held_back)
+
+
+class _Products(TorchDispatchMode):
+    """The dtypes of the operands of matrix products, after autocast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: list[torch.dtype] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        if function.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm):
+            self.dtypes += [argument.dtype for argument in arguments if isinstance(argument, torch.Tensor)]
+        return function(*arguments, **(named or {}))
+
+
+@given(name=st.sampled_from(["bfloat16", "float32", "float64"]), saved_teacher=st.booleans())
+@example(name="float64", saved_teacher=True)
+def falsify_matrix_products_use_the_dtype(subject: Any, device: str, name: str, saved_teacher: bool) -> None:
+    """saved_teacher: the teacher is one that was saved in float32."""
+    with scratch() as directory:
+        plain = run(subject, small(directory, out=directory / "one", device=device, teacher_cache=directory / "o"))
+        teacher = {"teacher": next((directory / "o").iterdir())} if saved_teacher else {}
+        with _Products() as products:
+            result = run(subject, small(directory, out=directory / "two", dtype=name, device=device, **teacher))
+    assert_equal("dtypes of products", set(products.dtypes), {getattr(torch, name)})
+    dtypes = {parameter.dtype for parameter in result.student.parameters()}
+    assert_equal(f"dtypes of weights in {name}", dtypes, {torch.float64 if name == "float64" else torch.float32})
+    # bfloat16 keeps 8 bits: a loss of a few nats is off by less than 2 %.
+    apart = abs(result.train.initial_loss - plain.train.initial_loss)
+    assert apart <= 0.02 * plain.train.initial_loss, f"the first loss in {name} is {apart:.3g} from that in float32"
+
+
+def falsify_auto_selects_an_available_device(subject: Any) -> None:
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    assert_equal("the device of auto", subject.usable_device("auto").type, expected)
+
+
+@given(asked=st.sampled_from([None, 1, 3]), variable=st.booleans())
+def falsify_run_uses_one_thread_unless_asked(subject: Any, asked: int | None, variable: bool) -> None:
+    before = 2  # what torch has read from the variable, or has chosen by itself without one
+    used, environment = set[int](), {"OMP_NUM_THREADS": str(before)} if variable else {}
+    noting, threads = acting(lambda: used.add(torch.get_num_threads())), torch.get_num_threads()
+    torch.set_num_threads(before)
+    try:
+        with scratch() as directory:
+            settings = small(directory, out=directory / "out", threads=asked)
+            run(subject, settings, callbacks=[noting], environment=environment)
+            recorded = json.loads((settings.out / "manifest.json").read_text())["threads"]
+        after = torch.get_num_threads()
+    finally:
+        torch.set_num_threads(threads)
+    expected = asked or (before if variable else 1)
+    case = f"threads {asked}, {environment}, {before} before: used, recorded, after"
+    assert_equal(case, (used, recorded, after), ({expected}, expected, before))
+
+
+def _assert_nothing_changed(run_name: str, directory: Path, before: dict[str, str]) -> None:
+    changed = sorted(set(found(directory).items()) ^ set(before.items()))
+    assert not changed, f"{run_name} created, changed or removed {changed}"
+
+
+@given(
+    event=st.sampled_from(
+        [f"on_{name}" for name in ("train_begin", "epoch_begin", "step_end", "epoch_end", "train_end")]
+    ),
+    fault=st.sampled_from([RuntimeError, KeyboardInterrupt]),
+    there=st.sampled_from(["nothing", "a directory", "an older model"]),
+)
+def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[BaseException], there: str) -> None:
+    def fail() -> None:
+        raise fault("on purpose")
+
+    with scratch() as directory:
+        out = directory / "new" / "out"
+        if there != "nothing":
+            out.mkdir(parents=True)
+        run(subject, small(directory, out=out if there == "an older model" else directory / "model"))
+        before = found(directory)
+        settings = small(directory, out=out, force=True, seed=0)
+        try:
+            run(subject, settings, callbacks=[acting(fail, event)])
+        except fault:
+            _assert_nothing_changed(f"with {there} in its place, a run that failed in {event}", directory, before)
+        else:
+            raise AssertionError(f"an exception in {event} is lost")
+
+
+TAKEN: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "existing results": lambda d: {"out": d, "trace": d / "trace"},
+    "a file at the output path": lambda d: {"out": d / "text"},
+    "an existing trace": lambda d: {"trace": d / "model" / "config.json"},
+    "a trace over the text": lambda d: {"trace": d / "text", "force": True},
+    "a missing teacher": lambda d: {"trace": d / "trace", "teacher": d / "missing"},
+    "a missing device": lambda d: {"out": d / "new" / "out", "trace": d / "trace", "device": "cuda:999"},
+}
+
+
+@given(kind=st.sampled_from(list(TAKEN)))
+def falsify_refused_run_leaves_no_files(subject: Any, kind: str) -> None:
+    with scratch() as directory:
+        run(subject, small(directory, out=directory / "model"))
+        settings = small(directory, **{"out": directory / "out", **TAKEN[kind](directory)})
+        before = found(directory)
+        assert refused(subject, settings), f"{kind}: the run is accepted"
+        _assert_nothing_changed(f"{kind}: the refused run", directory, before)
+
+
+SPACE: list[tuple[dict[str, Any], float, bool]] = [({}, 1.5, True), ({}, 0.5, False), ({"save_every": 1}, 12.0, True)]
+SPACE += [({"save_every": 1}, 3.5, False), ({"eval_every": 1}, 3.5, False)]
+"""Settings, free bytes as a multiple of the weights, and whether the run fits."""
+
+
+def falsify_run_that_does_not_fit_is_refused_at_its_start(subject: Any) -> None:
+    for changes, share, fits in SPACE:
+        with scratch() as directory:
+            settings = small(directory, out=directory / "out").model_copy(update={"width": 64, **changes})
+            with subject.Distillation(settings) as distillation:
+                student = distillation.make_student()
+            free = int(share * sum(p.numel() * p.element_size() for p in student.parameters()))
+            before, disk = found(directory), SimpleNamespace(free=free)
+            with mock.patch.object(shutil, "disk_usage", lambda path, disk=disk: disk):
+                message = refused(subject, settings)
+            case = f"with {changes or 'no checkpoints'} and {share} times the bytes of the weights"
+            assert (message == "") is fits, f"{case}, the run ends with {message or 'a model'!r}"
+            if not fits:
+                assert f"{free:,} bytes" in message, f"{case}, the refusal is {message!r}"
+                _assert_nothing_changed(f"{case}, the refused run", directory, before)
+
+
+def falsify_teacher_progress_is_printed_every_hundred_steps(subject: Any) -> None:
+    stream, steps = io.StringIO(), 203
+    with scratch() as root:
+        settings = small(root, out=root / "out", teacher_steps=steps, max_steps=1)
+        subject.distill(settings, lines=reference_trainer.Lines(stream))
+    lines = stream.getvalue().splitlines()
+    seen = [line.partition(", loss ")[0] for line in lines if ": step " in line or matcher(ATTACHED).match(line)]
+    expected = [f"teacher: step {step}/{steps}" for step in (100, 200)] + [ATTACHED.format(every=10)]
+    assert_equal(f"lines of {steps} steps of a teacher", seen, expected)

@@ -1,0 +1,252 @@
+"""Attacks on windows, runs and distillations that match hidden states, and on inputs that are refused."""
+
+import io
+import math
+from typing import Any
+
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from falsifiers.callbacks.real_run import after_steps
+from falsifiers.feature_matching.cases import FeatureCase, feature_cases
+from falsifiers.feature_training.windows import FeatureWindow, feature_windows
+from falsifiers.support.assertions import assert_equal
+from falsifiers.support.fake_cuda import fake_cuda
+from falsifiers.support.oracles import assert_close, assert_refused
+from falsifiers.support.scratch import scratch
+from falsifiers.support.small_runs import small
+from falsifiers.support.windows import V, assert_gradients, gradients_of
+from reference_trainer import Annealed, Lines, Schedule
+from reference_trainer.distillation.matching import FeatureMatching
+from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
+
+
+def _result(
+    subject: Any, window: FeatureWindow, student: Any, teacher: Any, matching: FeatureMatching, device: str = "cpu"
+) -> Any:
+    """Return the result of the subject's window; `student` may be a module."""
+    student = ModuleStudent(student, V) if isinstance(student, nn.Module) else student
+    return subject.kd_window(teacher, student, window.case.batches(device=device), window.weights, features=matching)
+
+
+class ByKeywords(nn.Module):
+    """A module that takes `output_hidden_states` by `**kwargs`, as models of transformers do, or ignores it."""
+
+    def __init__(self, module: nn.Module, *, ignores: bool = False) -> None:
+        super().__init__()
+        self.module, self.ignores = module, ignores
+
+    def forward(self, tokens: Tensor, **options: Any) -> Any:
+        return self.module(tokens, **({} if self.ignores else options))
+
+
+@given(window=feature_windows(), by_keywords=st.booleans())
+def falsify_any_split_gives_the_gradient_with_features(
+    subject: Any, device: str, window: FeatureWindow, by_keywords: bool
+) -> None:
+    module, matching = window.student(device), window.matching(device)
+    module = ByKeywords(module) if by_keywords else module
+    sums = _result(subject, window, module, window.teacher(device), matching, device).sums
+    assert "feature" in sums, f"sums are {sorted(sums)}; expected feature too"
+    feature, nats = window.feature_sum(), window.case.nats()["loss"]
+    for name, value in {"feature": feature, "loss": nats + window.feature_weight * feature}.items():
+        assert_equal(f"dtype of {name}", sums[name].dtype, torch.float64)
+        # Rounding of the loss, and of a few hundred float64 terms of the distance.
+        allowed = window.case.allowed_nats() + 1e-12 * (1 + abs(value))
+        assert_close(name, float(sums[name]), value, allowed, "the sum over all micro-batches")
+    expected, allowed_gradients = window.gradients()
+    case = f"{[len(numbers) for numbers in window.case.split[0]]} sequences in the micro-batches, {window.distance}"
+    gradients = gradients_of(module) | gradients_of(nn.ModuleList(matching.projections))
+    assert_gradients(case, gradients, expected, allowed_gradients)
+
+
+@given(window=feature_windows())
+def falsify_weight_of_zero_computes_nothing(subject: Any, window: FeatureWindow) -> None:
+    window = window.but(feature_weight=0.0)
+    module, teacher, matching = window.student(), window.teacher(), window.matching()
+    seen = _result(subject, window, module, teacher, matching).sums
+    assert_equal("forwards that are asked for states", (module.asked, teacher.asked), (0, 0))
+    assert all(parameter.grad is None for parameter in matching.parameters), "a projection has a gradient"
+    plain = window.case.model()
+    expected = _result(subject, window, plain, FixtureTeacher(window.case.teacher), matching).sums
+    for name, gradient in gradients_of(plain).items():
+        assert torch.equal(gradient, gradients_of(module)[name]), f"the gradient of {name} differs"
+    numbers = [{name: float(total) for name, total in sums.items()} for sums in (seen, expected)]
+    assert_equal("sums without a feature", *numbers)
+    assert "feature" not in seen, f"sums are {sorted(seen)}; expected no feature"
+
+
+class WithoutStates:
+    """A student that has logits only."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.vocab_size, self.forward = inner, inner.vocab_size, inner.forward
+
+
+@given(window=feature_windows(), lacks=st.sampled_from(["teacher", "student", "module", "keyword"]))
+def falsify_models_without_hidden_states_are_refused(subject: Any, window: FeatureWindow, lacks: str) -> None:
+    module = window.case.model() if lacks == "module" else window.student()
+    teacher: Any = FixtureTeacher(window.case.teacher) if lacks == "teacher" else window.teacher()
+    students = {"student": WithoutStates(ModuleStudent(module, V)), "keyword": ByKeywords(module, ignores=True)}
+    words = ["teacher" if lacks == "teacher" else "student", "hidden states"]
+    assert_refused(
+        f"a {lacks} without hidden states",
+        lambda: _result(subject, window, students.get(lacks, module), teacher, window.matching()),
+        *(words if lacks == "keyword" else [*words, "feature_weight"]),
+    )
+    assert all(gradient is None for gradient in gradients_of(module).values()), "a refused student has a gradient"
+
+
+def _metrics(
+    subject: Any, window: FeatureWindow, weight: float | Annealed, every: int, device: str = "cpu"
+) -> list[dict[str, float]]:
+    """Return the metrics of each logged step of a run that takes each micro-batch in a step of its own."""
+    callbacks, seen = after_steps(lambda context: dict(context.metrics))
+    batches = window.case.batches(device=device)
+    subject.train(
+        window.teacher(device),
+        ModuleStudent(window.student(device), V),
+        lambda epoch, k: batches[k - 1],
+        None,
+        schedule=Schedule(epochs=1, steps_per_epoch=len(batches), log_every=every),
+        objective=subject.Objective(**window.case.settings, feature_weight=weight),
+        learning_rate=lambda step: 0.0,
+        callbacks=callbacks,
+        features=window.matching(device),
+    )
+    return [metrics for metrics in seen if metrics]
+
+
+@given(window=feature_windows())
+def falsify_the_metric_is_a_mean_over_tokens(subject: Any, device: str, window: FeatureWindow) -> None:
+    assume(window.case.count())
+    steps = len(window.case.split[0])
+    (metrics,) = _metrics(subject, window, window.feature_weight, steps, device)
+    expected = window.feature_sum() / window.case.count()
+    assert "feature" in metrics, f"the metrics of {steps} steps are {sorted(metrics)}; expected a feature too"
+    assert math.isclose(metrics["feature"], expected, rel_tol=1e-12, abs_tol=1e-14), (
+        f"the feature of {steps} steps is {metrics['feature']!r}; expected {expected!r}, a mean over scored tokens"
+    )
+    assert_equal("feature_weight", metrics["feature_weight"], window.feature_weight)
+
+
+@given(window=feature_windows(), end=st.floats(0.25, 4))
+def falsify_the_weight_follows_its_schedule(subject: Any, window: FeatureWindow, end: float) -> None:
+    start, steps = window.feature_weight, len(window.case.split[0])
+    for ends in ((start, end), (0.0, end), (0.0, 0.0)):
+        weight = Annealed(*ends, "linear", name="feature_weight")
+        for step, metrics in enumerate(_metrics(subject, window, weight, 1), start=1):
+            now = ends[0] + (ends[1] - ends[0]) * (step - 1) / max(steps - 1, 1)
+            case = f"step {step} of {steps}, weight from {ends[0]} to {ends[1]}: {metrics}"
+            assert ("feature_weight" in metrics) == (now > 0), case
+            assert ("feature" in metrics) == (now > 0 and "loss" in metrics), case
+            if "feature" in metrics:
+                both = window.case.ce_weight * metrics["hard_loss"] + window.case.kd_weight * metrics["soft_loss"]
+                loss = both + now * metrics["feature"]
+                assert math.isclose(metrics["feature_weight"], now, rel_tol=1e-12), f"{case}; the weight is {now}"
+                assert math.isclose(metrics["loss"], loss, rel_tol=1e-12, abs_tol=1e-12), f"{case}; the loss is {loss}"
+
+
+def _copies(parameters: Any) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in parameters]
+
+
+RISING = {"feature_weight": 0.0, "feature_weight_end": 2.0, "anneal": "linear"}
+
+
+@given(
+    seed=st.integers(0, 9),
+    distance=st.sampled_from(["cosine", "l2"]),
+    dtype=st.sampled_from(["float32", "float64"]),
+    weight=st.sampled_from([RISING, {"feature_weight": 1.0}]),
+)
+def falsify_a_projection_is_made_trained_and_not_exported(
+    subject: Any, seed: int, distance: str, dtype: str, weight: dict[str, Any]
+) -> None:
+    untrained = []
+    with scratch() as root:
+        for process_seed in (1, 2):
+            torch.manual_seed(process_seed)
+            settings = {"seed": seed, "feature_distance": distance, "dtype": dtype, **weight, "teacher_width": 32}
+            settings |= {"lr": 0.01, "warmup": 0, "out": root / "out", "force": True}
+            with subject.Distillation(small(root, **settings), lines=Lines(io.StringIO())) as work:
+                work.prepare()
+                projection, teacher = work.features.parameters, _copies(work.teacher.parameters())
+                shapes = [(tuple(parameter.shape), parameter.dtype) for parameter in projection]
+                kind = getattr(torch, dtype)
+                assert_equal("a projection from 16 to 32", shapes, [((32, 16), kind), ((32,), kind)])
+                groups = work.make_optimizer(projection).param_groups
+                decay = {parameter: group["weight_decay"] > 0 for group in groups for parameter in group["params"]}
+                assert_equal("decay of weight and bias", [decay[parameter] for parameter in projection], [True, False])
+                untrained.append(_copies(projection))
+                work.conclude(work.run())
+                moved = [not torch.equal(*both) for both in zip(untrained[-1], projection, strict=True)]
+                assert_equal("whether weight and bias of the projection changed", moved, [True, True])
+                assert all(map(torch.equal, teacher, work.teacher.parameters())), "the teacher was trained"
+                names = set(dict(work.student.named_parameters()))
+            assert_equal("exported tensors", set(load_file(root / "out" / "model.safetensors")), names)
+    assert all(map(torch.equal, *untrained)), f"two projections of seed {seed} differ: they depend on the process"
+
+
+STATES, MASK = torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
+FITTING: dict[str, Any] = {
+    "student": [STATES, STATES],
+    "teacher": [STATES, STATES, STATES],
+    "scored_BT": MASK,
+    "layers": [(0, 0), (1, -1)],
+    "distance": "l2",
+}
+
+REFUSED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+    ("another width", {"teacher": [torch.zeros(2, 3, 8)] * 3}, ("[6, 4]", "[6, 8]", "torch.nn.Linear(4, 8)")),
+    ("a teacher of another length", {"teacher": [torch.zeros(2, 2, 4)] * 3}, ("[2, 3, 4]", "[2, 2, 4]", "[B, T, W]")),
+    ("a mask of another length", {"scored_BT": torch.ones(2, 2, dtype=torch.bool)}, ("mask [2, 2]",)),
+    ("labels for a mask", {"scored_BT": torch.ones(2, 3, dtype=torch.int64)}, ("int64", "bool", "ignore_index")),
+    ("states that are integers", {"student": [STATES.long()] * 2}, ("student", "int64", "[2, 3, 4]", "floating")),
+    ("states without a batch", {"student": [STATES[0]] * 2}, ("student", "[3, 4]", "[B, T, width]")),
+    ("a teacher on another device", {"teacher": [STATES.to("meta")] * 3}, ("cpu, meta, cpu", "one device")),
+    ("a mask on another device", {"scored_BT": MASK.to("meta")}, ("cpu, cpu, meta", "one device")),
+    (
+        "a projection onto another width",
+        {"projections": [nn.Identity(), nn.Linear(4, 3)]},
+        ("[6, 3] after the projection", "[6, 4]", "Linear(4, 4)"),
+    ),
+    *((f"the distance {x!r}", {"distance": x}, (repr(x), "cosine", "l2")) for x in ("mse", None)),
+    ("no pairs", {"layers": []}, ("no pairs",)),
+    *(
+        (
+            f"the pair {pair}",
+            {"layers": [(0, 0), pair]},
+            (f"layer {index} of the {model}", str(pair), f"{count} layers"),
+        )
+        for pair, index, model, count in (((2, 0), 2, "student", 2), ((0, -4), -4, "teacher", 3))
+    ),
+    ("too few projections", {"projections": [nn.Identity()]}, ("1 projections", "2 pairs")),
+]
+
+
+def falsify_settings_that_do_not_fit_are_refused(subject: Any) -> None:
+    def loss(changes: dict[str, Any]) -> Any:
+        arguments = {**FITTING, **changes}
+        tensors = [arguments.pop(name) for name in ("student", "teacher", "scored_BT")]
+        return subject.feature_loss(*tensors, **arguments)
+
+    for case, changes, words in REFUSED:
+        assert_refused(case, lambda changes=changes: loss(changes), *words)
+    for accepted in ({}, {"layers": [(-2, -3)]}, {"layers": [(1, 2)] * 4}, {"projections": [nn.Identity()] * 2}):
+        assert_equal(f"sum of zero states with {accepted}", float(loss(accepted).sum), 0.0)
+
+
+@given(case=feature_cases(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+def falsify_states_stay_on_their_device(subject: Any, case: FeatureCase, dtype: torch.dtype) -> None:
+    case = case.to(dtype)
+    alone = case.loss(subject)
+    expected = [alone.sum.detach(), alone.count, *case.gradients(subject)]
+    with fake_cuda():
+        loss = case.loss(subject, "cuda")
+        assert loss.sum.is_cuda and loss.count.is_cuda, f"sum and count are on {loss.sum.device}, {loss.count.device}"
+        seen = [x.cpu() for x in (loss.sum.detach(), loss.count, *case.gradients(subject, "cuda"))]
+    assert all(map(torch.equal, seen, expected)), f"on cuda:0 the results are {seen}; expected {expected}"

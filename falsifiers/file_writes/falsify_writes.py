@@ -1,0 +1,315 @@
+"""Attacks on atomic writes, on claims of an output directory, and on checkpoints that are written in the background."""
+
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.checkpoint_files.saved import assert_same
+from falsifiers.resume.runs import STEPS, Cut, ended, settings
+from falsifiers.support.acting import acting
+from falsifiers.support.assertions import assert_equal, refusal
+from falsifiers.support.interruptions import LINES_AT_MOST, in_child, kill
+from falsifiers.support.oracles import assert_refused
+from falsifiers.support.scratch import scratch
+from reference_trainer import Callback, OutputError, StopRequestedError
+from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
+from reference_trainer.storage.checkpoints import DISK
+
+OLD, NEW = b"old" * 1000, b"the new one" * 1000
+
+
+@contextmanager
+def place(old: bytes | None = None) -> Iterator[Path]:
+    """A path for a file in a directory of its own, with an old file there or none."""
+    with scratch() as directory:
+        path = directory / "file"
+        if old is not None:
+            path.write_bytes(old)
+        yield path
+
+
+def fill(path: Path, content: bytes = NEW) -> None:
+    """Write in four pieces, so that an interruption can leave a part of them."""
+    with path.open("wb") as file:
+        for start in range(0, len(content), len(content) // 4):
+            file.write(content[start : start + len(content) // 4])
+            file.flush()
+
+
+def _contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@given(old=st.sampled_from([None, OLD]), after=st.integers(0, 3))
+def falsify_failed_write_keeps_old_file(subject: Any, old: bytes | None, after: int) -> None:
+    def fail(path: Path) -> None:
+        fill(path, NEW[: after * 100 + 4])
+        raise OSError(errno.ENOSPC, "on purpose")
+
+    with place(old) as path:
+        message = refusal(partial(subject.atomic_write, path, fail), OSError)
+        assert_equal("the error of a write without space", message, f"[Errno {errno.ENOSPC}] on purpose")
+        assert_equal("files after a failed write", _contents(path.parent), {} if old is None else {path.name: old})
+        subject.atomic_write(path, fill)
+        assert_equal("files after a write", _contents(path.parent), {path.name: NEW})
+
+
+def falsify_write_ended_at_any_line_is_atomic(subject: Any) -> None:
+    """Lines of the subject, of `fill`, and of the copies of the standard library."""
+    files = [subject.__file__, __file__, shutil.__file__]
+    for moment in range(1, LINES_AT_MOST):
+        with place(OLD) as path:
+            status = in_child(partial(subject.atomic_write, path, fill), moment, kill, *files)
+            when, content = f"killed before line {moment} of its run", path.read_bytes() if path.exists() else None
+            assert content in (OLD, NEW), f"{when}, the file holds {content and len(content)} bytes"
+            odd = [p.name for p in path.parent.iterdir() if p != path and not p.match(".*.partial")]
+            assert_equal(f"{when}, other files in its directory", odd, [])
+            if status == "done":
+                assert content == NEW, "a write that was not ended left the old file"
+                break
+            assert_equal(f"{when}, the end of the write", status, "killed")
+
+
+@given(old=st.sampled_from([None, OLD]))
+def falsify_file_is_synced_before_rename(subject: Any, old: bytes | None) -> None:
+    synced: list[tuple[str, bytes | None]] = []
+
+    def note(descriptor: int) -> None:
+        file = Path(f"/proc/self/fd/{descriptor}").resolve()
+        whole = file.is_file() and file.read_bytes() == NEW
+        kind = "the directory" if file == path.parent.resolve() else "the new file" if whole else "something else"
+        synced.append((kind, path.read_bytes() if path.exists() else None))
+
+    with place(old) as path:
+        subject.atomic_write(path, fill, fsync=note)
+    sizes, expected = (
+        [(kind, content and len(content)) for kind, content in log]
+        for log in (synced, [("the new file", old), ("the directory", NEW)])
+    )
+    assert_equal("synced files, and the bytes then in place", sizes, expected)
+
+
+@given(number=st.sampled_from([errno.EINVAL, errno.EIO]), of=st.sampled_from(["the file", "the directory"]))
+def falsify_sync_errors_are_raised(subject: Any, number: int, of: str) -> None:
+    """EINVAL is that of a file system without sync."""
+
+    def fail(descriptor: int) -> None:
+        directory = Path(f"/proc/self/fd/{descriptor}").resolve().is_dir()
+        if of == ("the directory" if directory else "the file"):
+            raise OSError(number, os.strerror(number))
+
+    case, is_raised = f"syncing {of} fails with {os.strerror(number)!r}", number == errno.EIO
+    with place(OLD) as path:
+        message = refusal(partial(subject.atomic_write, path, fill, fsync=fail), OSError)
+        assert message == f"[Errno {number}] {os.strerror(number)}" * is_raised, f"{case}, the error is {message!r}"
+        expected = OLD if is_raised and of == "the file" else NEW
+        assert_equal(f"{case}, bytes of the file", len(path.read_bytes()), len(expected))
+
+
+def _claim(subject: Any, path: Path, *, force: bool = False) -> Any:
+    return subject.exclusive_directory(path, force=force, bytes_needed=1)
+
+
+def _refused(subject: Any, path: Path, *, force: bool = False) -> str:
+    """Return the message of a refused claim; "" if it is granted."""
+
+    def claim() -> None:
+        with _claim(subject, path, force=force):
+            pass
+
+    return refusal(claim, OSError)
+
+
+@given(other=st.sampled_from(["", ".model.partial", ".x.12.partial.txt"]))
+def falsify_stale_partial_files_are_removed(subject: Any, other: str) -> None:
+    stale = [".config.json.7.partial", ".model.safetensors.12.partial"]
+    with scratch() as directory:
+        path = directory / "out"
+        path.mkdir()
+        for name in [*stale, *filter(None, [other])]:
+            (path / name).write_bytes(b"half")
+        message = _refused(subject, path)
+        left = sorted(p.name for p in path.iterdir()) if path.exists() else []
+    assert bool(message) == bool(other), f"with {stale} and {other!r}, the claim is {message or 'granted'}"
+    assert_equal("files after the claim", left, sorted([*stale, other]) if other else [])
+
+
+def falsify_force_accepts_nonempty_directory(subject: Any) -> None:
+    with scratch() as directory:
+        (directory / "model").write_bytes(b"old")
+        assert _refused(subject, directory), "a directory that is not empty is accepted without --force"
+        assert_equal("with --force, the refusal", _refused(subject, directory, force=True), "")
+        assert_equal("files after a forced claim", _contents(directory), {"model": b"old"})
+
+
+@given(force=st.booleans(), there=st.booleans())
+def falsify_second_claim_is_refused(subject: Any, force: bool, there: bool) -> None:
+    with scratch() as directory:
+        path = directory / "out"
+        if there:
+            path.mkdir()
+        with _claim(subject, path, force=force):
+            message = _refused(subject, path, force=force)
+            assert str(path) in message, f"the second claim of {path} is {message or 'granted'}"
+        assert_equal("the first claim has ended, the next refusal", _refused(subject, path, force=force), "")
+
+
+def _file(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+UNFIT: dict[str, Callable[[Path], Path]] = {
+    "a file": _file,
+    "a path below a file": lambda path: _file(path) / "out",
+    "a file system without permission": lambda path: Path("/sys/out"),
+    "a directory that is not writable": lambda path: Path("/proc/self"),
+}
+
+
+@given(kind=st.sampled_from(sorted(UNFIT)))
+def falsify_unfit_directories_are_refused(subject: Any, kind: str) -> None:
+    with scratch() as root:
+        path = UNFIT[kind](root / "place")
+        before = sorted(root.rglob("*"))
+        assert_refused(kind, lambda: _claim(subject, path).__enter__(), str(path), kind=OutputError)
+        assert_equal(f"files after {kind} is refused", sorted(root.rglob("*")), before)
+
+
+def _step_of(path: Path) -> int:
+    """Return the step of a directory of a checkpoint that is written."""
+    return int(path.name.rsplit("-step")[1].split(".")[0])
+
+
+@contextmanager
+def writing(before: Callable[[int], object]) -> Iterator[None]:
+    """Call before(step) before each file of a checkpoint is written."""
+    original = DISK.write
+
+    def write(path: Path, content: bytes) -> None:
+        before(_step_of(path.parent))
+        original(path, content)
+
+    with mock.patch.object(DISK, "write", write):
+        yield
+
+
+class Steps(Callback):
+    """Callback that lets others wait until a step is taken, and keeps the weights of each save."""
+
+    def __init__(self) -> None:
+        self.last = self.taken = 0
+        self.changed = threading.Condition()
+        self.weights: dict[int, dict[str, Any]] = {}
+
+    def attach(self, pipeline: Any) -> None:
+        self.run = pipeline
+
+    def on_optimizer_step(self, context: Any) -> None:
+        self.last = context.step
+        self._set(context.step)
+
+    def on_save(self, context: Any) -> None:
+        state = self.run.student.state_dict()
+        self.weights[context.step] = {f"student.{name}": weight.clone() for name, weight in state.items()}
+
+    def on_train_end(self, context: Any) -> None:
+        self._set(STEPS + 1)
+
+    def _set(self, step: int) -> None:
+        with self.changed:
+            self.taken = step
+            self.changed.notify_all()
+
+    def wait_for(self, step: int) -> None:
+        """Wait for a step that should not wait for the caller: a right subject takes it at once."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.taken >= step, 5.0), f"step {step} waits for the disk"
+
+
+@given(save_every=st.integers(1, 3))
+def falsify_step_waits_for_a_copy(subject: Any, save_every: int) -> None:
+    steps = Steps()
+
+    def free(directory: Path) -> int:  # the first operation of a save, before its tensors are read
+        steps.wait_for(_step_of(directory) + 1)
+        return 2**40
+
+    with scratch() as directory, mock.patch.object(DISK, "free", free):
+        ended(subject, settings(directory, "out", save_every=save_every, keep=0), [steps])
+        checkpoints = directory / "out" / "checkpoints"
+        due = list(range(save_every, STEPS + 1, save_every))
+        assert_equal("saved steps", saved_steps(checkpoints, "student"), due)
+        for step in due:
+            tensors = read_checkpoint(checkpoints / f"student-step{step}").tensors
+            weights = {name: weight for name, weight in tensors.items() if name.startswith("student.")}
+            assert_same(f"the checkpoint of step {step}", weights, steps.weights[step])
+
+
+def _writers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("writer")]
+
+
+@given(saves=st.integers(1, STEPS), save_every=st.integers(1, 3))
+@example(saves=1, save_every=3)
+def falsify_failed_write_ends_the_run(subject: Any, saves: int, save_every: int) -> None:
+    steps, failing, failed = Steps(), min(saves * save_every, STEPS), threading.Event()
+
+    def fail(step: int) -> None:
+        if step == failing:
+            failed.set()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    # The step of the failed save goes on only when its writer has failed, so that the run can notice it.
+    def wait() -> None:
+        assert failed.wait(60), f"step {failing} is not written"
+        for thread in _writers():
+            thread.join(60)
+
+    with scratch() as directory, writing(fail):
+        chosen = settings(directory, "out", keep=0, save_every=save_every)
+        call = partial(ended, subject, chosen, [steps, acting(wait, step=failing)])
+        when = f"saved every {save_every} steps, of which {failing} cannot be written"
+        assert_refused(when, call, f"student-step{failing}", os.strerror(errno.ENOSPC), kind=OutputError)
+        assert steps.last <= failing + max(1, save_every - 1), f"{when}, the run goes on to step {steps.last}"
+        saved = saved_steps(directory / "out" / "checkpoints", "student")
+        assert_equal(f"{when}, the checkpoints", saved, list(range(save_every, failing, save_every)))
+        assert not (directory / "out" / "manifest.json").exists(), f"{when}, a model is written"
+
+
+@given(step=st.integers(1, STEPS))
+def falsify_interrupted_run_finishes_its_checkpoint(subject: Any, step: int) -> None:
+    """A faulty subject still writes while the directory is removed."""
+    with scratch() as directory, writing(lambda step: threading.Event().wait(0.03)):
+        call = partial(ended, subject, settings(directory, "out", keep=0), [Cut(step)])
+        assert refusal(call, KeyboardInterrupt), "the interrupt is lost"
+        checkpoints = directory / "out" / "checkpoints"
+        assert not _writers(), f"interrupted in step {step}, {_writers()} go on"
+        seen = saved_steps(checkpoints, "student")
+        assert_equal(f"interrupted in step {step}, the checkpoints", seen, list(range(1, step + 1)))
+        read_checkpoint(checkpoints / f"student-step{step}")
+
+
+@given(fails=st.booleans())
+def falsify_request_to_stop_needs_its_checkpoint(subject: Any, fails: bool) -> None:
+    def work() -> None:
+        if fails:
+            raise OSError("the disk is full")
+
+    try:
+        with subject.Background() as background:
+            background.start(work, "writer")
+            raise StopRequestedError("stopped on request")
+    except (OSError, StopRequestedError) as error:
+        kind = type(error)
+    assert_equal(f"the error, a failed checkpoint: {fails}", kind, OSError if fails else StopRequestedError)
