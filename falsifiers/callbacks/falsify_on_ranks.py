@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from falsifiers.callbacks.lifecycle import HOOKS, Script, lifecycle
 from falsifiers.rank_runs.launched import assert_no_error, launched
 from falsifiers.resume.runs import Noisy, own, settings
-from falsifiers.support.scratch import scratch
+from falsifiers.support.runs import scratch
 from reference_trainer import Callback, MetricSum, Observer
 
 RANKS, MACHINE = 4, 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.resume.runs import Noisy, V, own, settings
-from falsifiers.support.scratch import scratch
+from falsifiers.support.runs import scratch
 from reference_trainer import Lines
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 

@@ -14,9 +14,8 @@ from torch import Tensor
 from falsifiers.distill_report.falsify_lines import distilled_with, result_of
 from falsifiers.distill_smoke.cases import changes, invoked, place
 from falsifiers.kd_divergences.falsify_divergences import NAMED, Divergence
-from falsifiers.support.comparison import ANYWHERE
+from falsifiers.support.cases import ANYWHERE, KdCase, kd_cases
 from falsifiers.support.run_lines import SMOKE_END
-from falsifiers.support.strategies import KdCase, kd_cases
 from reference_trainer.distillation.losses import kd_logit_gradient
 from reference_trainer.pipeline.smoke import Check
 

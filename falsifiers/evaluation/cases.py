@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.support import oracles, texts
-from falsifiers.support.cases import KdCase
-from falsifiers.support.strategies import LOGITS, tensors
+from falsifiers.support.cases import LOGITS, KdCase, tensors
 from reference_trainer import Settings
 from reference_trainer.data import text as data
 from reference_trainer.distillation.objective import Weights

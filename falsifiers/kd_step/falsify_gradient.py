@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support import oracles
-from falsifiers.support.comparison import assert_same_gradient
+from falsifiers.support.cases import (
+    HALVES,
+    IGNORED,
+    LOGITS,
+    POSITIVE_WEIGHTS,
+    StepCase,
+    assert_same_gradient,
+    step_cases,
+    tensors,
+)
 from falsifiers.support.fake_cuda import fake_cuda
 from falsifiers.support.steps import (
     SHIFTED,
@@ -22,7 +31,6 @@ from falsifiers.support.steps import (
     recorded_step,
     table_step,
 )
-from falsifiers.support.strategies import HALVES, IGNORED, LOGITS, POSITIVE_WEIGHTS, StepCase, step_cases, tensors
 
 NARROW = st.sampled_from([torch.float32, torch.bfloat16])
 DTYPES = st.just((torch.float64, torch.float64)) | st.tuples(NARROW, NARROW)

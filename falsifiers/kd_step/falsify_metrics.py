@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support import oracles
+from falsifiers.support.cases import IGNORED, KdCase, StepCase, step_cases
 from falsifiers.support.steps import USUAL, ZEROS, RecordingStudent, assert_step_refused, recorded_step, table_step
-from falsifiers.support.strategies import IGNORED, KdCase, StepCase, step_cases
 
 
 @given(case=step_cases())

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.support.comparison import assert_same_gradient
+from falsifiers.support.cases import LOGITS, StepCase, assert_same_gradient, step_cases
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.steps import (
     USUAL,
@@ -24,7 +24,6 @@ from falsifiers.support.steps import (
     batch_of,
     embedding,
 )
-from falsifiers.support.strategies import LOGITS, StepCase, step_cases
 from reference_trainer import share_vocabulary
 from reference_trainer.errors import PassConsumedError, ShapeError
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from falsifiers.support.cases import StepCase, step_cases
 from falsifiers.support.steps import batch_of, embedding
-from falsifiers.support.strategies import StepCase, step_cases
 
 
 class Noisy(nn.Module):

@@ -23,7 +23,7 @@ from falsifiers.metrics.lines import (
     write,
 )
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import held, scratch
+from falsifiers.support.runs import held, scratch
 from reference_trainer import DataError, OutputError
 
 Fields = dict[str, Any]

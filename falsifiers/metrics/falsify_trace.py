@@ -14,7 +14,7 @@ from falsifiers.callbacks.real_run import parts, run
 from falsifiers.metrics.lines import assert_fits, in_json, refusal, strict_lines
 from falsifiers.observers.events import context
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
+from falsifiers.support.runs import scratch
 from reference_trainer import Callbacks, TrainerError
 from reference_trainer.training import loop
 from reference_trainer.training.arguments import RunIdentity

@@ -13,9 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from falsifiers.rank_runs.launched import Ended, assert_no_error, assert_same_end, launched, matching
 from falsifiers.resume.runs import Cut, Model, own, settings
-from falsifiers.support.histories import assert_same_lines
-from falsifiers.support.scratch import flip, scratch
-from falsifiers.support.small_runs import found
+from falsifiers.support.runs import assert_same_lines, file_digests, flip, scratch
 from reference_trainer import Callback
 from reference_trainer.ranks.parallel import whole
 
@@ -106,13 +104,13 @@ def falsify_misfits_are_refused(subject: Any, kind: str, saved: tuple[int, str],
             def make_student(self) -> Any:
                 return super().make_student() if student is None else student()
 
-        before = found(directory)
+        before = file_digests(directory)
         ranks, strategy = begun
         ended = launched(Other, settings(directory, "out", strategy=strategy, **_source(directory)), ranks)
         for rank, each in enumerate(ended):
             where = f"{kind}, saved by {saved}, begun by {begun}, rank {rank}"
             assert words in each.error and STEP in each.error, f"{where}: {each.error or 'it was accepted'}"
-        changed = sorted(set(before.items()) ^ set(found(directory).items()))
+        changed = sorted(set(before.items()) ^ set(file_digests(directory).items()))
         assert not changed, f"{kind}: the run was refused, and changed {changed}"
 
 

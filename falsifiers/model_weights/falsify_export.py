@@ -17,8 +17,7 @@ from safetensors.torch import save
 
 from falsifiers.support.interruptions import ended_before, interrupt, kill
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import found
+from falsifiers.support.runs import file_digests, scratch
 from reference_trainer import OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.storage.files import atomic_write
@@ -136,9 +135,9 @@ def falsify_failed_export_leaves_no_new_file(subject: Any, failing: str, kind: s
         directory.mkdir()
         if older:
             subject.save_decoder(_small(2), directory, {})
-        before = found(directory)
+        before = file_digests(directory)
         export = partial(subject.save_decoder, _small(4), directory, {}, write_file=write)
         assert_refused(f"{kind} at {failing}", export, str(directory / failing), cause, kind=OutputError)
-        left = found(directory)
+        left = file_digests(directory)
     odd = [each for each, content in left.items() if each == "manifest.json" or before.get(each) != content]
     assert not odd, f"with {kind} at {failing}, {odd} of the new model, or a manifest, is left"

@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from falsifiers.support.histories import assert_same_lines
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import flip, reconfigure, scratch
-from falsifiers.support.small_runs import found, refused, run, small
+from falsifiers.support.runs import assert_same_lines, file_digests, flip, reconfigure, refused, run, scratch, small
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 
 STEPS = 2
@@ -64,10 +62,10 @@ def falsify_other_models_are_refused(subject: Any, kind: str) -> None:
         model = _first(subject, directory)
         if damage is not None:
             damage(model)
-        before = found(directory)
+        before = file_digests(directory)
         said = refused(subject, small(directory, out=directory / "out", init_from=model, **others))
         assert words in said and str(model) in said, f"{kind}: the run says {said!r}; expected {words!r}"
-        changed = sorted(set(before.items()) ^ set(found(directory).items()))
+        changed = sorted(set(before.items()) ^ set(file_digests(directory).items()))
         assert not changed, f"{kind}: the run was refused, and changed {changed}"
 
 

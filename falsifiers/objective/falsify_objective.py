@@ -9,10 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.real_run import after_steps
-from falsifiers.support import divergence_oracles, oracles
+from falsifiers.support import oracles
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import run, small
+from falsifiers.support.runs import run, scratch, small
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
 from reference_trainer.plan.annealing import Annealed
@@ -78,12 +77,12 @@ def falsify_each_value_follows_its_schedule(
             )
 
 
-@given(name=st.sampled_from(sorted(divergence_oracles.DIVERGENCES)), beta=st.floats(0.05, 0.95), tau=NUMBERS)
+@given(name=st.sampled_from(sorted(oracles.DIVERGENCES)), beta=st.floats(0.05, 0.95), tau=NUMBERS)
 def falsify_the_divergence_is_the_chosen_one(subject: Any, name: str, beta: float, tau: float) -> None:
     objective = subject.Objective(temperature=tau, ce_weight=0.0, kd_weight=1.0, divergence=name, beta=beta)
     (metrics,) = _trained(subject, objective, 1, 1)
     expected = {
-        "soft_loss": tau**2 * divergence_oracles.row_divergence(STUDENT, TEACHER, tau, name, beta),
+        "soft_loss": tau**2 * oracles.row_divergence(STUDENT, TEACHER, tau, name, beta),
         "kl_at_T": oracles.forward_kl(STUDENT, TEACHER, tau),
         "kl_at_1": oracles.forward_kl(STUDENT, TEACHER, 1.0),
     }

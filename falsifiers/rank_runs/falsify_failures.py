@@ -17,10 +17,8 @@ from torch import Tensor
 
 from falsifiers.rank_runs.launched import STRATEGIES, Planted, assert_no_error, launched
 from falsifiers.resume.runs import STEPS, TIMEOUT_S, own, settings
-from falsifiers.support.acting import acting
 from falsifiers.support.ranks import RankError as Crashed
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import SMALL, found
+from falsifiers.support.runs import SMALL, acting, file_digests, scratch
 from reference_trainer import MetricSum, Settings
 
 WORDS = "planted in one rank"
@@ -195,9 +193,9 @@ def falsify_only_rank_0_writes(subject: Any, ranks: int, strategy: str, cached: 
         where = f"{ranks} ranks with {strategy}"
         assert_no_error(where, ended)
         _assert_one_writer(where, ended)
-        made = [each for each in found(directory) if each.startswith("cache") and not each.startswith("cache0")]
+        made = [each for each in file_digests(directory) if each.startswith("cache") and not each.startswith("cache0")]
         assert not made, f"{where}: other ranks than 0 made a teacher: {made}"
-        files = sorted(each for each in found(directory) if each.startswith("out/"))
+        files = sorted(each for each in file_digests(directory) if each.startswith("out/"))
         expected = _files(ranks if strategy == "fsdp2" else 1, -(-3 // ranks))
         assert files == expected, f"{where}: the files are {files}; expected {expected}"
         _assert_divided(where, directory / "out" / "checkpoints" / "student-step1", ended[0].weights)

@@ -14,10 +14,7 @@ from torch import Tensor, nn
 from falsifiers.checkpoint_files.saved import edited
 from falsifiers.rank_runs.launched import STRATEGIES, Ended, assert_no_error, assert_same_end, launched, matching
 from falsifiers.resume.runs import STEPS, TIMEOUT_S, Cut, Model, own, settings
-from falsifiers.support.acting import acting
-from falsifiers.support.histories import assert_same_lines, lines
-from falsifiers.support.scratch import flip, scratch
-from falsifiers.support.small_runs import SMALL, found
+from falsifiers.support.runs import SMALL, acting, assert_same_lines, file_digests, flip, lines, scratch
 from reference_trainer import Action, Callback, Settings
 
 PER_EPOCH = STEPS // 2
@@ -77,13 +74,13 @@ def falsify_other_ranks_are_refused(subject: Any) -> None:
     with scratch() as directory:
         make = own(subject)
         launched(make, settings(directory, "out", max_steps=1), 3)
-        before = found(directory)
+        before = file_digests(directory)
         for kind, (ranks, strategy, words) in OTHERS.items():
             ended = launched(make, settings(directory, "out", strategy=strategy, **LATEST), ranks)
             for rank, each in enumerate(ended):
                 missing = [word for word in words if word not in each.error]
                 assert not missing, f"{kind}, rank {rank}: the refusal lacks {missing}: {each.error or 'it resumed'}"
-            changed = sorted(set(before.items()) ^ set(found(directory).items()))
+            changed = sorted(set(before.items()) ^ set(file_digests(directory).items()))
             assert not changed, f"{kind}: the run was refused, and changed {changed}"
 
 

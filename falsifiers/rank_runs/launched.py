@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.resume.runs import Model, own
-from falsifiers.support.histories import difference, without_times
 from falsifiers.support.ranks import run_ranks
+from falsifiers.support.runs import difference, without_times
 from reference_trainer import Callback, Lines, Settings
 
 STRATEGIES = st.sampled_from(["ddp", "fsdp2"])

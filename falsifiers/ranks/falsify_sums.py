@@ -17,7 +17,7 @@ from falsifiers.feature_training.windows import FeatureWindow, feature_windows
 from falsifiers.ranks.group import FLAGS, Collectives, windows
 from falsifiers.support import oracles
 from falsifiers.support.ranks import run_ranks
-from falsifiers.support.windows import UNEVEN, V, assert_gradients, dealt, hard_windows, models
+from falsifiers.support.steps import UNEVEN, V, assert_gradients, dealt, hard_windows, models
 
 COUNTS = st.lists(st.integers(0, 2**60), min_size=1, max_size=3)
 SUMS = st.lists(st.integers(-(2**50), 2**50).map(float), min_size=1, max_size=3)

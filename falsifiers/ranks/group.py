@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from falsifiers.support.windows import V, WindowCase, gradients_of
+from falsifiers.support.steps import V, WindowCase, gradients_of
 
 FLAGS = (False, True, False)
 """Flags of a rank, which travel with the counts of a window."""

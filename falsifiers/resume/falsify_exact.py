@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
-from falsifiers.support.acting import acting
-from falsifiers.support.histories import assert_same_history, lines
 from falsifiers.support.interruptions import ended_before
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import found
+from falsifiers.support.runs import acting, assert_same_history, file_digests, lines, scratch
 from reference_trainer import Action
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.storage.checkpoint_files import saved_steps
@@ -86,14 +83,14 @@ def falsify_run_forks_into_another_directory(subject: Any, step: int) -> None:
     with scratch() as directory:
         _, straight = ended(subject, settings(directory, "straight"))
         ended(subject, settings(directory, "short", max_steps=step))
-        before = found(directory)
+        before = file_digests(directory)
         path = directory / "short" / "checkpoints" / f"student-step{step}"
         _, fork = ended(subject, settings(directory, "fork", resume=path))
         when = f"forked after step {step}"
         assert_same(when, fork.student.state_dict(), straight.student.state_dict())
         expected = lines(directory, "straight")[step:]
         assert_same_history(f"{when}, the metrics file", lines(directory, "fork"), expected)
-        after = found(directory)
+        after = file_digests(directory)
         changed = [each for each in before if after.get(each) != before[each]]
         assert not changed, f"{when}, files of other runs are changed: {changed}"
 

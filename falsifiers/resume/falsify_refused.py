@@ -17,8 +17,7 @@ from safetensors.torch import save
 from falsifiers.checkpoint_files.saved import edited
 from falsifiers.resume.runs import Cut, Model, ended, settings
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import found
+from falsifiers.support.runs import file_digests, scratch
 from reference_trainer.errors import TrainerError
 
 CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -121,10 +120,10 @@ def falsify_run_that_starts_over_is_refused_beside_checkpoints(subject: Any) -> 
 
 
 def _assert_refused(subject: Any, kind: str, directory: Path, words: list[str], **others: Any) -> None:
-    before = found(directory)
+    before = file_digests(directory)
     teacher = others.pop("teacher", _teacher)
     given_settings = {"resume": Path("latest"), "force": True, **others}
     chosen = settings(directory, "out", **given_settings)
     assert_refused(kind, lambda: ended(subject, chosen, teacher=teacher), *words, kind=TrainerError)
-    changed = sorted(set(before.items()) ^ set(found(directory).items()))
+    changed = sorted(set(before.items()) ^ set(file_digests(directory).items()))
     assert not changed, f"{kind}: the run was refused, and changed {changed}"

@@ -10,10 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.resume.runs import STEPS, assert_same_end, ended, settings
-from falsifiers.support.histories import lines
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import found
+from falsifiers.support.runs import file_digests, lines, scratch
 from reference_trainer import Action, Callback
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import StopRequestedError, TrainerError
@@ -107,7 +105,7 @@ def falsify_rewound_run_ends_like_the_straight_one(subject: Any, step: int | Non
         straight = ended(subject, settings(directory, "straight", keep=0))
         ended(subject, settings(directory, "cut", max_steps=limit, keep=0))
         place = directory / "cut" / "checkpoints"
-        later = found(place)
+        later = file_digests(place)
         resume = {} if start is None else {"resume": place / f"student-step{start}"}
         cut = ended(subject, settings(directory, "cut", rewind=True, force=True, keep=0, **resume))
         when = f"rewound from {limit} to {start}"
@@ -118,7 +116,7 @@ def falsify_rewound_run_ends_like_the_straight_one(subject: Any, step: int | Non
         assert saved_steps(aside, "student") == expected, f"{when}, {saved_steps(aside, 'student')} are set aside"
         for each in expected:
             read_checkpoint(aside / f"student-step{each}")
-        moved = {name: content for name, content in found(aside).items() if "/" in name}
+        moved = {name: content for name, content in file_digests(aside).items() if "/" in name}
         assert moved.items() <= later.items(), f"{when}, files were changed when they were set aside"
 
 
@@ -139,10 +137,10 @@ def falsify_refused_rewind_moves_nothing(subject: Any) -> None:
             ended(subject, settings(directory, "out", max_steps=3, keep=0))
             place = directory / "out" / "checkpoints"
             change(place)
-            before = found(directory)
+            before = file_digests(directory)
             chosen = settings(
                 directory, "out", resume=place / "student-step1", rewind=True, force=True, keep=0, **others
             )
             assert_refused(kind, partial(ended, subject, chosen), words, kind=TrainerError)
-            changed = sorted(set(before.items()) ^ set(found(directory).items()))
+            changed = sorted(set(before.items()) ^ set(file_digests(directory).items()))
             assert not changed, f"{kind}: the run was refused, and changed {changed}"

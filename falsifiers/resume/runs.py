@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from falsifiers.checkpoint_files.saved import assert_same
-from falsifiers.support.histories import assert_same_lines, difference, without_times
+from falsifiers.support.runs import assert_same_lines, difference, without_times
 from reference_trainer import Callback, Lines, Settings
 from reference_trainer.distillation.protocols import Batch
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import strategies as st
 
 from falsifiers.support import oracles
-from falsifiers.support.strategies import IGNORED
+from falsifiers.support.cases import IGNORED
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
 from reference_trainer.plan.schedule import Schedule

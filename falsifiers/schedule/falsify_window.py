@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support import oracles
-from falsifiers.support.windows import (
+from falsifiers.support.steps import (
     NOTHING_SCORED,
     WindowCase,
     assert_gradients,

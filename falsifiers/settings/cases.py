@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from falsifiers.support.divergence_oracles import DIVERGENCES
+from falsifiers.support.oracles import DIVERGENCES
 
 COUNTS = [3, 5, 7, 11]
 PATHS = ["first", "/second/path", "a third", "."]

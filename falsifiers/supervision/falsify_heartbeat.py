@@ -16,10 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.resume.runs import STEPS, ended, settings
-from falsifiers.support.acting import acting
 from falsifiers.support.interruptions import in_child
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import run, small
+from falsifiers.support.runs import acting, run, scratch, small
 from reference_trainer import Callback, Lines, Settings, interrupts
 from reference_trainer.storage.checkpoint_files import saved_steps
 

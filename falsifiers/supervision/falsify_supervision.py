@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.support.scratch import flip, reconfigure, scratch
+from falsifiers.support.runs import flip, reconfigure, scratch
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import DecoderConfig, new_decoder

@@ -13,8 +13,7 @@ from falsifiers.rank_runs.launched import launcher
 from falsifiers.resume.runs import TIMEOUT_S
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.ranks import run_ranks
-from falsifiers.support.scratch import cut, flip, scratch
-from falsifiers.support.small_runs import found, run, small
+from falsifiers.support.runs import cut, file_digests, flip, run, scratch, small
 from falsifiers.teacher_outputs.parts import Counted
 from reference_trainer import Lines, SettingError
 from reference_trainer.pipeline import distill
@@ -60,7 +59,7 @@ def falsify_training_from_outputs(
         live = run(subject, of_all[0])
         precompute(of_all[1], top_k=top_k, shard_bytes=1, lines=Lines(io.StringIO()))
         stored = run(subject, of_all[2].model_copy(update={"teacher_outputs": directory / "outputs"}))
-        bits = [found(directory / out)["model.safetensors"] for out in ("live", "stored")]
+        bits = [file_digests(directory / out)["model.safetensors"] for out in ("live", "stored")]
     assert bits[0] == bits[1], f"from outputs of {top_k or 'all'} tokens, the student differs from the teacher's"
     kept = stored.held_back.keys()
     assert ("kl_at_1" in kept) == (top_k is None), f"with top_k {top_k} an evaluation measures {sorted(kept)}"
@@ -72,7 +71,7 @@ def falsify_training_from_outputs(
 @given(interrupted=st.integers(1, SHARDS), top_k=st.sampled_from([None, 3]))
 def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | None) -> None:
     with scratch() as directory:
-        undisturbed = found(written(directory, "undisturbed", subject.precompute, top_k=top_k, **COUNTING))
+        undisturbed = file_digests(written(directory, "undisturbed", subject.precompute, top_k=top_k, **COUNTING))
         assert len(undisturbed) == SHARDS + 1, f"the outputs are {sorted(undisturbed)}"
         Counted.forwards, Counted.interrupted = 0, interrupted
         out = directory / "out"
@@ -82,7 +81,7 @@ def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | 
         except KeyboardInterrupt:
             assert not out.exists(), f"an interrupted production left {sorted(p.name for p in out.iterdir())} in --out"
         Counted.forwards = Counted.interrupted = 0
-        assert found(written(directory, "out", subject.precompute, top_k=top_k, **COUNTING)) == undisturbed, (
+        assert file_digests(written(directory, "out", subject.precompute, top_k=top_k, **COUNTING)) == undisturbed, (
             f"after an interrupt in forward {interrupted}, the outputs differ from undisturbed ones"
         )
         again, remaining = Counted.forwards, SHARDS - interrupted + 1
@@ -96,7 +95,7 @@ def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | 
 @example(ranks=3, top_k=3, divided=True)
 def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None, divided: bool) -> None:
     with scratch() as directory:
-        expected = found(written(directory, "alone", subject.precompute, top_k=top_k, **COUNTING))
+        expected = file_digests(written(directory, "alone", subject.precompute, top_k=top_k, **COUNTING))
         settings = small(
             directory,
             out=directory / "several",
@@ -115,7 +114,7 @@ def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None, 
             return Counted.forwards
 
         forwards = run_ranks(ranks, work, limit_s=60.0, served=served)
-        assert found(directory / "several") == expected, f"{ranks} ranks write other outputs than one process"
+        assert file_digests(directory / "several") == expected, f"{ranks} ranks write other outputs than one process"
         shares = [len(range(rank, SHARDS, ranks)) for rank in range(ranks)]
         shares = [max(shares)] * ranks if divided else shares  # every rank gathers the teacher
         assert forwards == shares, f"{ranks} ranks made {forwards} forwards for {SHARDS} shards; expected {shares}"
@@ -129,8 +128,8 @@ def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:
             written(directory, "out", subject.precompute, top_k=2, seed=1, **COUNTING)
         except KeyboardInterrupt:
             Counted.interrupted = 0
-        seen = found(written(directory, "out", subject.precompute, top_k=2, **COUNTING))
-        expected = found(written(directory, "expected", subject.precompute, top_k=2, **COUNTING))
+        seen = file_digests(written(directory, "out", subject.precompute, top_k=2, **COUNTING))
+        expected = file_digests(written(directory, "expected", subject.precompute, top_k=2, **COUNTING))
     assert seen == expected, "the outputs hold shards of another teacher, whose production was interrupted"
 
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from falsifiers.rank_runs.launched import assert_no_error, launched
 from falsifiers.resume.runs import TIMEOUT_S
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import run, small, written_model
+from falsifiers.support.runs import run, scratch, small, written_model
 from reference_trainer import Annealed, Callback, Schedule
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent

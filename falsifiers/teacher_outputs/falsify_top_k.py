@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.support import divergence_oracles, oracles
-from falsifiers.support.strategies import HALVES, TEMPERATURES, tensors
+from falsifiers.support import oracles
+from falsifiers.support.cases import HALVES, TEMPERATURES, tensors
 from reference_trainer.distillation.losses import kd_logit_gradient, kd_loss
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.rows import Weights
@@ -20,7 +20,7 @@ from reference_trainer.distillation.step import pass_gradient
 from reference_trainer.distillation.tables import FixtureStudent, FixtureTeacher
 from reference_trainer.training.evaluation import evaluate
 
-DIVERGENCES = sorted(divergence_oracles.DIVERGENCES)
+DIVERGENCES = sorted(oracles.DIVERGENCES)
 EXACT = 1e-9
 """Largest relative difference in float64, whose rounding the largest temperature and its square multiply by 400."""
 
@@ -52,12 +52,12 @@ def expected(name: str, student: Tensor, teacher: Tensor, k: int, temperature: f
     """Return temperature^2 times the divergence between distributions of K + 1 outcomes, by its definition."""
     total, tokens = torch.zeros((), dtype=torch.float64), largest(teacher, k)
     for q, p in zip(outcomes(student, tokens, temperature), outcomes(teacher, tokens, temperature), strict=True):
-        divergence = divergence_oracles.DIVERGENCES[name].textbook(torch.stack(p), torch.stack(q), 0.5)
+        divergence = oracles.DIVERGENCES[name].textbook(torch.stack(p), torch.stack(q), 0.5)
         total = total + temperature**2 * divergence
     return total
 
 
-def found(subject: Any, name: str, student: Tensor, teacher: Tensor, k: int, tau: float, device: str) -> Any:
+def file_digests(subject: Any, name: str, student: Tensor, teacher: Tensor, k: int, tau: float, device: str) -> Any:
     """Return the loss and the gradient that the subject's completed teacher gives."""
     student, teacher = student.to(device), teacher.to(device)
     complete = subject.completed(subject.keep_top_k(teacher, k, tau), student, tau)
@@ -72,7 +72,7 @@ def falsify_loss_is_that_of_the_outcomes(
     subject: Any, device: str, drawn: tuple[Tensor, Tensor, int, float], name: str
 ) -> None:
     student, teacher, k, tau = drawn
-    loss, gradient = found(subject, name, student, teacher, k, tau, device)
+    loss, gradient = file_digests(subject, name, student, teacher, k, tau, device)
     leaf = student.clone().requires_grad_()
     nats = expected(name, leaf, teacher, k, tau)
     (derivative,) = torch.autograd.grad(nats, leaf)
@@ -90,7 +90,7 @@ def falsify_tail_that_the_student_bans(subject: Any, device: str, drawn: tuple[T
     banned = student.clone().flatten(0, 1)
     for number, tokens in enumerate(largest(teacher, k)):
         banned[number, [each for each in range(student.shape[-1]) if each not in tokens]] = -math.inf
-    loss, gradient = found(subject, "forward_kl", banned[None], teacher, k, tau, device)
+    loss, gradient = file_digests(subject, "forward_kl", banned[None], teacher, k, tau, device)
     assert loss == math.inf, f"a student that bans the tail has a loss of {loss} nats, not +inf"
     assert bool(gradient.isfinite().all()), f"the gradient is {gradient.tolist()}"
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import reference_trainer
-from falsifiers.support.cases import StepCase
+from falsifiers.support.cases import HALVES, POSITIVE_WEIGHTS, TEMPERATURES, StepCase, tensors
 from falsifiers.support.steps import RecordingStudent
-from falsifiers.support.strategies import HALVES, POSITIVE_WEIGHTS, TEMPERATURES, tensors
 from reference_trainer.distillation import providers
 
 TOKENS = 3

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.support import oracles
-from falsifiers.support.comparison import assert_same_gradient
+from falsifiers.support.cases import assert_same_gradient
 from falsifiers.support.steps import SHIFTED, AnsweringTeacher, RecordingStudent, assert_result_is_the_oracles
 from falsifiers.teachers.cases import Pair, pairs, table_of
 from reference_trainer.errors import SettingError, VocabularyError

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_trainer
-from falsifiers.support.scratch import cut, flip, reconfigure
+from falsifiers.support.runs import cut, flip, reconfigure
 from falsifiers.teachers.cases import (
     CONFIG,
     CPU,

@@ -15,9 +15,7 @@ from torch import Tensor, nn
 
 import reference_trainer
 from falsifiers.support import decoder_oracle as oracle
-from falsifiers.support.acting import acting
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import SMALL, refused, run, small, written_model
+from falsifiers.support.runs import SMALL, acting, refused, run, scratch, small, written_model
 from falsifiers.teachers.cases import CPU, TEXT, bits_of, same, settings_of
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 

@@ -14,9 +14,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from falsifiers.support.fake_cuda import CUDA, fake_cuda
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import run, small
-from falsifiers.support.texts import epoch
+from falsifiers.support.runs import epoch, run, scratch, small
 from reference_trainer import Lines
 from reference_trainer.data import text as trainer_text
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.texts import epoch, file_of, sequences_of
+from falsifiers.support.runs import epoch, file_of, sequences_of
 from reference_trainer.data.text import Sequences, epoch_order
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import found, refused, small
+from falsifiers.support.runs import file_digests, refused, scratch, small
 from falsifiers.teacher_outputs.falsify_outputs import written
 from falsifiers.training_evaluation.falsify_ranks import measured
 from reference_trainer import Callback, EarlyStopping, MetricSum
@@ -171,11 +170,11 @@ def falsify_unknown_metric_is_refused_at_the_start(
 
 
 def _assert_refused(subject: Any, directory: Path, chosen: Any, known: list[str]) -> None:
-    before, metric = found(directory), chosen.best_metric
+    before, metric = file_digests(directory), chosen.best_metric
     message = refused(subject, chosen)
     words = (repr(metric), "best_metric", *known)
     assert all(word in message for word in words), f"{metric!r}: {message or 'it was accepted'}"
-    assert found(directory) == before, f"a refused run wrote {sorted(found(directory))}"
+    assert file_digests(directory) == before, f"a refused run wrote {sorted(file_digests(directory))}"
 
 
 OF_TOP_K = "eval/hard_loss, eval/soft_loss, eval/student_perplexity, eval/token_accuracy"

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, ended, settings
-from falsifiers.support.histories import assert_same_history, lines
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
+from falsifiers.support.runs import assert_same_history, lines, scratch
 from falsifiers.training_evaluation.falsify_ranks import Text, measured, oracle
 from reference_trainer import Callback, MetricSum, SettingError
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from falsifiers.evaluation.cases import sums_of
 from falsifiers.rank_runs.launched import Ended, launched
 from falsifiers.resume.runs import Model, own, settings
-from falsifiers.support.histories import lines
-from falsifiers.support.scratch import scratch
+from falsifiers.support.runs import lines, scratch
 from falsifiers.training_evaluation.falsify_acceptance import drafts, length_of, total
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.pipeline.loss import objective
