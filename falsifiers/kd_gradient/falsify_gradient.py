@@ -66,11 +66,8 @@ def falsify_loss_stays_on_its_device(subject: Any, case: KdCase, dtype: torch.dt
 )
 def falsify_inputs_are_not_modified(subject: Any, case: KdCase, integers: torch.dtype) -> None:
     case = case.but(labels=case.labels.to(integers))
-    strides = {
-        "student": case.student.transpose(0, 2).contiguous().transpose(0, 2),
-        "teacher": case.teacher.mT.contiguous(),
-    }
-    strided = case.but(student=strides["student"].requires_grad_(), teacher=strides["teacher"].mT.requires_grad_())
+    student, teacher = case.student.transpose(0, 2).contiguous().transpose(0, 2), case.teacher.mT.contiguous().mT
+    strided = case.but(student=student.requires_grad_(), teacher=teacher.requires_grad_())
     before = [x.detach().clone() for x in strided.tensors(None)]
     total = strided.loss(subject).sum
     thrice, once = (

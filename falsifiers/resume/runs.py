@@ -64,10 +64,10 @@ def settings(directory: Path, out: str, **others: Any) -> Settings:
     return Settings(**{**given, "out": directory / out, **others})
 
 
-def own(subject: Any) -> Any:
+def small_distillation(subject: Any) -> Any:
     """Return the distillation of `Model`, which evaluates nothing and writes its manifest alone."""
 
-    class Own(subject.Distillation):  # the subject is any module
+    class Small(subject.Distillation):  # the subject is any module
         vocab_size = V
 
         def make_batches(self) -> Noisy:
@@ -85,7 +85,7 @@ def own(subject: Any) -> Any:
         def save(self, directory: Path, manifest: dict[str, Any]) -> None:
             (directory / "manifest.json").write_text(json.dumps(manifest))
 
-    return Own
+    return Small
 
 
 Measure = Callable[[Any], dict[str, Any]]
@@ -105,7 +105,7 @@ def ended(
     asked: whether it has to save and leave.
     """
 
-    class Asked(own(subject)):  # made for the subject
+    class Asked(small_distillation(subject)):  # made for the subject
         def make_teacher(self) -> nn.Module:
             return teacher()
 

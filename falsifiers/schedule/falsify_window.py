@@ -37,19 +37,19 @@ def falsify_sums_of_a_window(subject: Any, device: str, case: WindowCase, metric
     settings = {"metrics": True} if metrics else {}  # no metrics is the default
     window = subject.kd_window(teacher, student, case.batches(device=device), case.weights, **settings)
     counts = {"count": window.count, "total": window.total, "sequences": window.sequences}
-    seen = {name: (int(each), each.dtype) for name, each in counts.items()}
+    seen = {name: (int(count), count.dtype) for name, count in counts.items()}
     expected = {"count": case.count(), "total": case.count(), "sequences": case.sequences()}
-    assert seen == {name: (each, torch.int64) for name, each in expected.items()}, (
+    assert seen == {name: (value, torch.int64) for name, value in expected.items()}, (
         f"counts are {seen}; expected {expected}, int64"
     )
     weight = {"loss": 1.0, "hard_loss": case.ce_weight, "soft_loss": case.kd_weight, "kl_at_T": 0.0}
-    nats = {name: each for name, each in case.nats().items() if metrics or weight[name]}
+    nats = {name: nat for name, nat in case.nats().items() if metrics or weight[name]}
     lacking, more = nats.keys() - window.sums.keys(), window.sums.keys() - nats.keys()
     assert not lacking and (metrics or not more), f"sums are {sorted(window.sums)}; expected {sorted(nats)}"
-    for name, each in nats.items():
+    for name, nat in nats.items():
         assert window.sums[name].dtype is torch.float64, f"{name} is {window.sums[name].dtype}; expected float64"
         formula = "the sum over all micro-batches"
-        oracles.assert_close(f"{name} in nats", float(window.sums[name]), each, case.allowed_nats(), formula)
+        oracles.assert_close(f"{name} in nats", float(window.sums[name]), nat, case.allowed_nats(), formula)
 
 
 @given(case=window_cases(), fillers=st.integers(1, 3))
@@ -57,7 +57,7 @@ def falsify_nothing_scored(subject: Any, device: str, case: WindowCase, fillers:
     case = case.but(samples=(NOTHING_SCORED,) * fillers, split=(tuple((n,) for n in range(fillers)),))
     teacher, student, module = learners(case, device)
     window = subject.kd_window(teacher, student, case.batches(device=device), case.weights)
-    sums = {name: float(each) for name, each in window.sums.items()}
+    sums = {name: float(sum) for name, sum in window.sums.items()}
     assert (int(window.total), set(sums.values())) == (0, {0.0}), f"sums {sums} of {int(window.total)} tokens"
     assert_gradients("nothing is scored", gradients_of(module), case.gradient(), case.allowed())
 

@@ -69,11 +69,11 @@ def own_tokens_are_the_divisor(original: Any, *models: Any, parallel: Any = None
 def mean_of_means_in_a_window(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
     window = original(teacher, student, batches, *rest, **named)
     still = _scaled(student, [0.0] * len(batches))
-    own = {name: each for name, each in named.items() if name == "metrics"}
+    own = {name: value for name, value in named.items() if name == "metrics"}
     means = [original(teacher, still, [batch], *rest, **own).sums for batch in batches]
     counts = [scored_tokens(batch) for batch in batches]
     sums = {
-        name: window.count * sum(each[name] / count for each, count in zip(means, counts, strict=True)) / len(batches)
+        name: window.count * sum(mean[name] / count for mean, count in zip(means, counts, strict=True)) / len(batches)
         for name in window.sums
     }
     return replace(window, sums=sums)

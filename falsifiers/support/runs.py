@@ -46,7 +46,7 @@ def reconfigure(path: Path, **changes: Any) -> None:
 
 def held(path: Path) -> list[int]:
     """Return the descriptors of this process open on the path or below it, including deleted files."""
-    descriptors = {int(each.name): _place(each) for each in Path("/proc/self/fd").iterdir()}
+    descriptors = {int(link.name): _place(link) for link in Path("/proc/self/fd").iterdir()}
     return sorted(number for number, place in descriptors.items() if place and place.is_relative_to(path.resolve()))
 
 
@@ -82,12 +82,21 @@ def written_model(directory: Path, tokens: int = 256, seed: int = 0) -> Path:
     return directory / "teacher"
 
 
-def found(directory: Path) -> dict[str, str]:
+def file_digests(directory: Path) -> dict[str, str]:
     """Return every file and directory below, with the digest of its content."""
     return {
         str(p.relative_to(directory)): hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "a directory"
         for p in sorted(directory.rglob("*"))
     }
+
+
+@contextmanager
+def unchanged_files(directory: Path, what: str) -> Iterator[None]:
+    """Assert that the body, a run that is refused, changes no file below the directory."""
+    before = file_digests(directory)
+    yield
+    changed = sorted(set(before.items()) ^ set(file_digests(directory).items()))
+    assert not changed, f"{what}: the run was refused, and changed {changed}"
 
 
 def refused(subject: Any, settings: Any, **others: Any) -> str:

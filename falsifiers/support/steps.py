@@ -93,7 +93,7 @@ def assert_result_is_the_oracles(result: Any, case: StepCase, unit: float = 2.0*
     assert result.loss is not None, f"the loss is None; expected a number for {count} scored tokens"
     oracles.assert_close("loss in nats per token", result.loss, nats / count, allowed / count, SHIFTED)
     # A tensor would keep memory of its device and its graph for as long as the result is kept.
-    kinds = {name: (type(each.sum), type(each.count)) for name, each in {"step": result, **result.metrics}.items()}
+    kinds = {name: (type(value.sum), type(value.count)) for name, value in {"step": result, **result.metrics}.items()}
     assert type(result.loss) is float and all(kind == (float, int) for kind in kinds.values()), (
         f"the loss is a {type(result.loss).__name__}, types of sums and counts are {kinds}; expected float and int"
     )
@@ -198,7 +198,7 @@ class WindowCase(Case):
         """Return each sample as a case of its own."""
         settings = (self.temperature, self.ce_weight, self.kd_weight)
         pairs = [torch.tensor(sample)[None] for sample in self.samples]
-        return [StepCase(each[..., 0], each[..., 1], self.table(), self.teacher, *settings) for each in pairs]
+        return [StepCase(pair[..., 0], pair[..., 1], self.table(), self.teacher, *settings) for pair in pairs]
 
     def gradient_by_logits(self) -> Tensor:
         """Return G, float64 [K, V]: of the mean loss over all scored tokens; 0 if nothing is scored."""

@@ -1,26 +1,69 @@
-"""Attacks on outputs of a teacher on disk: how they are written, read and refused."""
+"""Attacks on outputs of a teacher."""
 
+import hashlib
 import io
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
-from falsifiers.rank_runs.launched import launcher
+from falsifiers.rank_runs.falsify_runs import assert_no_error, launched, launcher
 from falsifiers.resume.runs import TIMEOUT_S
+from falsifiers.support import oracles
+from falsifiers.support.cases import HALVES, TEMPERATURES, tensors
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.ranks import run_ranks
-from falsifiers.support.runs import cut, file_digests, flip, run, scratch, small
-from falsifiers.teacher_outputs.parts import Counted
-from reference_trainer import Lines, SettingError
+from falsifiers.support.runs import cut, file_digests, flip, run, scratch, small, written_model
+from reference_trainer import Annealed, Callback, Lines, Schedule, SettingError
+from reference_trainer.distillation.losses import kd_logit_gradient, kd_loss
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import ModuleStudent
+from reference_trainer.distillation.rows import Weights
+from reference_trainer.distillation.step import pass_gradient
+from reference_trainer.distillation.tables import FixtureStudent, FixtureTeacher
 from reference_trainer.pipeline import distill
+from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.precompute import precompute
+from reference_trainer.plan.objective import Objective
+from reference_trainer.training.evaluation import evaluate
+
+__all__ = ["Counted", "Counting"]
+
+
+class Counted:
+    """Forwards of the teacher so far, and the number of the one that is interrupted, from 1; 0 for none."""
+
+    forwards = 0
+    interrupted = 0
+
+
+class _Teacher(nn.Module):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, tokens: Tensor) -> Any:
+        Counted.forwards += 1
+        if Counted.forwards == Counted.interrupted:
+            raise KeyboardInterrupt
+        return self.module(tokens)
+
+
+class Counting(Distillation):
+    """The packaged distillation with such a teacher."""
+
+    def make_teacher(self) -> nn.Module:
+        return _Teacher(super().make_teacher())
+
 
 MANIFEST = "manifest.json"
-COUNTING = {"parts": "falsifiers.teacher_outputs.parts:Counting"}
+COUNTING = {"parts": "falsifiers.teacher_outputs.falsify_outputs:Counting"}
 SHARDS = 4
 """Of the outputs of a small run: 12 sequences and one that is held back, in batches of 4."""
 
@@ -161,7 +204,7 @@ def _begun(directory: Path) -> dict[str, Any]:
 def renumbered(outputs: Path) -> None:
     """Exchange two shards, and their digests."""
     names = [outputs / f"outputs-0000{number}.safetensors" for number in (0, 1)]
-    contents = [each.read_bytes() for each in names]
+    contents = [name.read_bytes() for name in names]
     for path, content in zip(names, reversed(contents), strict=True):
         path.write_bytes(content)
     tree = json.loads((outputs / MANIFEST).read_text())
@@ -180,3 +223,260 @@ def falsify_other_outputs_are_refused(subject: Any, kind: str) -> None:
         settings = changes[0].model_copy(update=changes[1] if isinstance(changes[1], dict) else {})
         kind_of_error = SettingError if words.endswith(("9", '"pack"', "1.0", "was")) else Exception
         assert_refused(kind, lambda: run(subject, settings), words, kind=kind_of_error)
+
+
+DIVERGENCES = sorted(oracles.DIVERGENCES)
+EXACT = 1e-9
+"""Largest relative difference in float64, whose rounding the largest temperature and its square multiply by 400."""
+
+
+@st.composite
+def models(draw: st.DrawFn) -> tuple[Tensor, Tensor, int, float]:
+    """Draw logits [1, 2, V] of a student and a teacher, the number of kept tokens, and a temperature."""
+    V = draw(st.integers(2, 6))
+    student, teacher = (draw(tensors((1, 2, V), HALVES, torch.float64)) for _ in range(2))
+    return student, teacher + draw(st.sampled_from([0.0, 100.0])), draw(st.integers(1, V)), draw(TEMPERATURES)
+
+
+def outcomes(logits_BTV: Tensor, tokens: list[list[int]], temperature: float) -> list[list[Tensor]]:
+    """Return log-probabilities of the kept tokens of each row and, unless all are kept, of the others together."""
+    log_NV, found = torch.log_softmax(logits_BTV.flatten(0, 1) / temperature, -1), []
+    for row, kept in zip(log_NV, tokens, strict=True):
+        others = [each for number, each in enumerate(row) if number not in kept]
+        tail = [torch.logsumexp(torch.stack(others), 0)] if others else []
+        found.append([*(row[number] for number in kept), *tail])
+    return found
+
+
+def largest(teacher_BTV: Tensor, k: int) -> list[list[int]]:
+    """Return the k tokens of the largest logits of each row, the first of equal ones."""
+    return [sorted(range(len(row)), key=lambda v: -row[v])[:k] for row in teacher_BTV.flatten(0, 1).tolist()]
+
+
+def expected(name: str, student: Tensor, teacher: Tensor, k: int, temperature: float) -> Tensor:
+    """Return temperature^2 times the divergence between distributions of K + 1 outcomes, by its definition."""
+    total, tokens = torch.zeros((), dtype=torch.float64), largest(teacher, k)
+    for q, p in zip(outcomes(student, tokens, temperature), outcomes(teacher, tokens, temperature), strict=True):
+        divergence = oracles.DIVERGENCES[name].textbook(torch.stack(p), torch.stack(q), 0.5)
+        total = total + temperature**2 * divergence
+    return total
+
+
+def loss_and_gradient(
+    subject: Any, name: str, student: Tensor, teacher: Tensor, k: int, tau: float, device: str
+) -> tuple[float, Tensor]:
+    """Return the loss and the gradient that the subject's completed teacher gives."""
+    student, teacher = student.to(device), teacher.to(device)
+    complete = subject.completed(subject.keep_top_k(teacher, k, tau), student, tau)
+    labels = torch.zeros(student.shape[:2], dtype=torch.int64, device=device)
+    settings: Any = {"temperature": tau, "ce_weight": 0.0, "kd_weight": 1.0, "divergence": name}
+    tensors = (student, complete, labels)
+    return float(kd_loss(*tensors, **settings).sum), kd_logit_gradient(*tensors, **settings).cpu()
+
+
+@given(drawn=models(), name=st.sampled_from(DIVERGENCES))
+def falsify_loss_is_that_of_the_outcomes(
+    subject: Any, device: str, drawn: tuple[Tensor, Tensor, int, float], name: str
+) -> None:
+    student, teacher, k, tau = drawn
+    loss, gradient = loss_and_gradient(subject, name, student, teacher, k, tau, device)
+    leaf = student.clone().requires_grad_()
+    nats = expected(name, leaf, teacher, k, tau)
+    (derivative,) = torch.autograd.grad(nats, leaf)
+    of = f"{name} with {k} of {student.shape[-1]} tokens at temperature {tau}"
+    bound = EXACT * max(1.0, abs(float(nats.detach())))
+    assert abs(loss - float(nats.detach())) <= bound, f"{of} is {loss} nats; expected {float(nats.detach())}"
+    apart = float((gradient - derivative).abs().max())
+    assert apart <= EXACT * tau, f"{of}: the gradient is {gradient.tolist()}; expected {derivative.tolist()}"
+
+
+@given(drawn=models())
+def falsify_tail_that_the_student_bans(subject: Any, device: str, drawn: tuple[Tensor, Tensor, int, float]) -> None:
+    student, teacher, k, tau = drawn
+    k = min(k, student.shape[-1] - 1)
+    banned = student.clone().flatten(0, 1)
+    for number, tokens in enumerate(largest(teacher, k)):
+        banned[number, [each for each in range(student.shape[-1]) if each not in tokens]] = -math.inf
+    loss, gradient = loss_and_gradient(subject, "forward_kl", banned[None], teacher, k, tau, device)
+    assert loss == math.inf, f"a student that bans the tail has a loss of {loss} nats, not +inf"
+    assert bool(gradient.isfinite().all()), f"the gradient is {gradient.tolist()}"
+
+
+class TopKTable:
+    """A teacher that knows the most probable tokens of a table [3, V]."""
+
+    def __init__(self, subject: Any, table: Tensor, k: int, tau: float) -> None:
+        self.vocab_size, self.known = table.shape[1], (subject, table, k, tau)
+
+    def top_k(self, batch: Any) -> Any:
+        subject, table, k, tau = self.known
+        return subject.keep_top_k(table[batch.tokens], k, tau)
+
+
+class OneBatch:
+    """Rows of which all are one batch."""
+
+    device, batches = torch.device("cpu"), 1
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return len(self._batch.tokens)
+
+    def batch(self, order: Tensor, position: int) -> Batch:
+        return self._batch
+
+
+@given(table=tensors((3, 4), HALVES, torch.float64), k=st.integers(1, 4), ce_weight=st.sampled_from([0.0, 1.0]))
+def falsify_unknown_metrics_are_absent(subject: Any, table: Tensor, k: int, ce_weight: float) -> None:
+    tokens = torch.tensor([[0, 1, 2]])
+    batch, weights = Batch(tokens=tokens, labels=tokens), Weights(temperature=2.0, ce_weight=ce_weight, kd_weight=1.0)
+    teacher: Any = TopKTable(subject, table, k, 2.0)
+    labels = torch.tensor([[1, 2, -100]])
+    student = FixtureStudent(torch.zeros(3, 4, dtype=torch.float64), learning_rate=0.1)
+    passed = pass_gradient(teacher, student, batch, labels, weights, scale=1.0, metrics=True)
+    assert set(passed.sums) == {"loss", "hard_loss", "soft_loss"}, f"a step measures {sorted(passed.sums)}"
+    evaluated = evaluate(teacher, FixtureTeacher(torch.zeros_like(table)), OneBatch(batch), weights)
+    assert set(evaluated) == {"hard_loss", "soft_loss", "token_accuracy"}, f"an evaluation measures {sorted(evaluated)}"
+    hard = sum(-oracles.log_softmax([0.0] * 4, 1.0)[y] for y in (1, 2))
+    assert abs(float(passed.sums["hard_loss"]) - hard) <= EXACT, f"hard_loss is {float(passed.sums['hard_loss'])}"
+
+
+OF_A_TEACHER = {"kl_at_1", "kl_at_T", "teacher_loss", "teacher_entropy", "teacher_perplexity", "agreement"}
+
+
+class CountedTeacher:
+    """A teacher that notes in which step it is run."""
+
+    vocab_size = 3
+
+    def __init__(self) -> None:
+        self.step, self.steps = 0, list[int]()
+
+    def logits(self, batch: Batch) -> Tensor:
+        self.steps.append(self.step)
+        return torch.zeros(*batch.tokens.shape, 3, dtype=torch.float64)
+
+
+class Noted(Callback):
+    """Tell the teacher the step, and keep the metrics of each logged one."""
+
+    def __init__(self, teacher: CountedTeacher) -> None:
+        self.teacher, self.logged = teacher, dict[int, Any]()
+
+    def on_step_begin(self, context: Any) -> None:
+        self.teacher.step = context.step
+
+    def on_log(self, context: Any) -> None:
+        self.logged[context.step] = set(context.metrics)
+
+
+@given(
+    start=st.sampled_from([0.0, 1.0]),
+    end=st.sampled_from([None, 0.0, 1.0]),
+    warmup=st.integers(0, 4),
+    steps=st.integers(1, 9),
+    every=st.integers(0, 4),
+)
+def falsify_teacher_runs_where_it_is_needed(
+    subject: Any, start: float, end: float | None, warmup: int, steps: int, every: int
+) -> None:
+    kd = start if end is None else Annealed(start, end, "linear", warmup)
+    table, teacher = nn.Embedding(3, 3, _weight=torch.zeros(3, 3, dtype=torch.float64)), CountedTeacher()
+    noted, tokens = Noted(teacher), torch.tensor([[0, 1, 2]])
+    subject.train(
+        teacher,
+        ModuleStudent(table, 3),
+        lambda epoch, k: Batch(tokens=tokens, labels=tokens),
+        torch.optim.SGD(table.parameters(), lr=0.1),
+        schedule=Schedule(epochs=1, steps_per_epoch=steps, log_every=every),
+        objective=Objective(temperature=2.0, ce_weight=1.0, kd_weight=kd),
+        learning_rate=lambda step: 0.1,
+        callbacks=[noted],
+    )
+    weight = {step: kd.at(step, steps) if isinstance(kd, Annealed) else kd for step in range(1, steps + 1)}
+    logged = range(every, steps + 1, every) if every else range(0)
+    together = {
+        step: next(([*range(last - every + 1, last + 1)] for last in logged if step <= last), [step]) for step in weight
+    }
+    expected = [step for step in weight if any(weight[each] for each in together[step])]
+    assert teacher.steps == expected, f"with the weights {weight}, logged every {every}, it ran in {teacher.steps}"
+    for step, names in noted.logged.items():
+        found, whole = names & OF_A_TEACHER, OF_A_TEACHER if step in expected else set()
+        assert found == whole, f"step {step}, of weight {weight[step]}, logs {sorted(found)}; expected {sorted(whole)}"
+
+
+class Kept(Callback):
+    """Write the bytes of the teacher's weights that this rank has at the end, those that there are, and their dtype."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def attach(self, distillation: Any) -> None:
+        self.run = distillation
+
+    def on_train_end(self, context: Any) -> None:
+        pieces = [getattr(parameter, "to_local", parameter.detach)() for parameter in self.run.teacher.parameters()]
+        kept = sum(piece.untyped_storage().nbytes() for piece in pieces)
+        total, dtypes = (
+            sum(parameter.nbytes for parameter in self.run.teacher.parameters()),
+            {str(piece.dtype) for piece in pieces},
+        )
+        self.path.write_text(json.dumps([kept, total, *sorted(dtypes)]))
+
+
+@given(strategy=st.sampled_from(["fsdp2", "ddp"]), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+@example(strategy="ddp", dtype=torch.bfloat16)
+def falsify_ranks_share_the_teacher(subject: Any, strategy: str, dtype: torch.dtype) -> None:
+    class OfDtype(subject.Distillation):  # the subject is any module
+        def make_teacher(self) -> nn.Module:
+            made: nn.Module = super().make_teacher().to(dtype)
+            return made
+
+    with scratch() as directory:
+        given = {"strategy": strategy, "rank_timeout": TIMEOUT_S, "teacher_width": 64, "eval_every": 1}
+        chosen = [small(directory, out=directory / str(flag), shard_teacher=flag, **given) for flag in (False, True)]
+        whole = launched(OfDtype, chosen[0], 2)
+        shared = launched(OfDtype, chosen[1], 2, lambda rank: [Kept(directory / f"kept{rank}")])
+        assert_no_error(f"a teacher in shards, {strategy}", [*whole, *shared])
+        for rank in range(2):
+            kept, total, *dtypes = json.loads((directory / f"kept{rank}").read_text())
+            assert dtypes == [str(dtype)], f"rank {rank} keeps a teacher of {dtype} in {dtypes}"
+            assert kept <= 0.51 * total, f"rank {rank} keeps {kept} of the teacher's {total} bytes"
+        for name, expected in whole[0].weights.items():
+            assert torch.equal(shared[0].weights[name], expected), (
+                f"{name} of the student differs, with {strategy} and a teacher of {dtype}"
+            )
+        digests = [json.loads((directory / out / "manifest.json").read_text()) for out in ("False", "True")]
+        assert digests[0]["teacher_sha256"] == digests[1]["teacher_sha256"], "a divided teacher has another digest"
+
+
+@given(seed=st.integers(0, 99))
+def falsify_digest_of_a_teacher_is_that_of_its_file(subject: Any, seed: int) -> None:
+    """The teacher computes in float64, so its weights in memory are not those of the file."""
+    with scratch() as directory:
+        teacher = written_model(directory, seed=seed)
+        run(subject, small(directory, out=directory / "out", teacher=teacher, dtype="float64"))
+        manifest = json.loads((directory / "out" / "manifest.json").read_text())
+        expected = hashlib.sha256((teacher / "model.safetensors").read_bytes()).hexdigest()
+    assert manifest["teacher_sha256"] == expected, f"the digest is {manifest['teacher_sha256']}, of the file {expected}"
+
+
+@given(contents=st.lists(st.binary(min_size=1, max_size=9), min_size=2, max_size=4))
+def falsify_digest_of_shards(subject: Any, contents: list[bytes]) -> None:
+    with scratch() as directory:
+        files = {f"model-{number}.safetensors": content for number, content in enumerate(contents)}
+        for file, content in files.items():
+            (directory / file).write_bytes(content)
+        index = {"weight_map": {f"w{number}": file for number, file in enumerate(reversed(files))}}
+        (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+        seen = subject.files_digest(subject.weight_files(directory))
+        (directory / "model-1.safetensors").write_bytes(contents[1] + b"x")
+        other = subject.files_digest(subject.weight_files(directory))
+        text = "".join(f"{hashlib.sha256(content).hexdigest()}  {file}\n" for file, content in files.items())
+        assert seen == hashlib.sha256(text.encode()).hexdigest(), f"the digest of {sorted(files)} is {seen}"
+        assert other != seen, "another shard has the same digest"
+        for missing, words in (("model-0.safetensors", "model-0"), ("model.safetensors.index.json", str(directory))):
+            (directory / missing).unlink()
+            assert_refused(f"no {missing}", lambda: subject.files_digest(subject.weight_files(directory)), words)

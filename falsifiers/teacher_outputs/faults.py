@@ -52,8 +52,8 @@ def not_compared(saved: Any, *given: Any) -> None:
 
 def published_first(original: Any, staging: Any, directory: Any, manifest: Any, **options: Any) -> None:
     directory.mkdir()
-    for each in staging.iterdir():
-        shutil.copy(each, directory / each.name)
+    for path in staging.iterdir():
+        shutil.copy(path, directory / path.name)
     original(staging, directory.with_name("unused"), manifest, **options)
 
 

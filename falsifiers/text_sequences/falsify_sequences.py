@@ -1,19 +1,25 @@
-"""Attacks on text files, their sequences and orders, and how these are dealt to ranks."""
+"""Attacks on sequences of texts."""
 
 import hashlib
+import io
 import math
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
+from falsifiers.support.fake_cuda import CUDA, fake_cuda
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.runs import epoch, file_of, sequences_of
+from falsifiers.support.runs import epoch, file_of, run, scratch, sequences_of, small
+from reference_trainer import Lines
+from reference_trainer.data import text as trainer_text
 from reference_trainer.data.text import Sequences, epoch_order
 
 
@@ -159,3 +165,167 @@ def falsify_unreadable_files_are_refused(subject: Any, kind: str) -> None:
     with file_of(b"") as empty:
         for what, path in (("an empty file", empty), (kind, UNREADABLE[kind](empty))):
             assert_refused(what, lambda path=path: subject.read_text(path, 8))
+
+
+TEXTS = st.text(alphabet="ab|", min_size=1, max_size=60)
+SEPARATORS = st.sampled_from(["|", "||", "a|", "é"])
+
+
+def _bytes(text: str) -> Tensor:
+    return torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+
+def _documents(text: str, separator: str) -> list[bytes]:
+    """Return the documents: each ends with its separator, the last one may have none."""
+    *complete, rest = text.encode().split(separator.encode())
+    return [each for each in (*(part + separator.encode() for part in complete), rest) if each]
+
+
+def _predicted(text: str, separator: str, length: int) -> Counter[tuple[bytes, int]]:
+    """Return each byte that is predicted, with the bytes before it in its piece."""
+    found: Counter[tuple[bytes, int]] = Counter()
+    for document in _documents(text, separator):
+        for place in range(1, len(document)):
+            first = (place - 1) // (length - 1) * (length - 1)
+            found[document[first:place], document[place]] += 1
+    return found
+
+
+def _seen(batch: Any) -> Counter[tuple[bytes, int]]:
+    """Return each label of a batch, with the tokens that its model sees before it."""
+    found: Counter[tuple[bytes, int]] = Counter()
+    segments = torch.ones_like(batch.tokens) if batch.segments is None else batch.segments
+    for tokens, labels, own in zip(batch.tokens.tolist(), batch.labels.tolist(), segments.tolist(), strict=True):
+        for place, label in enumerate(labels):
+            if label != IGNORED and place:
+                visible = [token for token, mine in zip(tokens[:place], own, strict=False) if mine == own[place - 1]]
+                found[bytes(visible), label] += 1
+    return found
+
+
+@given(
+    text=TEXTS,
+    separator=SEPARATORS,
+    pack=st.booleans(),
+    length=st.integers(2, 9),
+    batch_size=st.integers(1, 4),
+    seed=st.integers(0, 9),
+)
+@example(text="ab|" * 1000 + "b|" * 9, separator="|", pack=True, length=9, batch_size=4, seed=0)  # two groups of rows
+def falsify_each_byte_is_predicted_once_from_its_document(
+    subject: Any, device: str, text: str, separator: str, pack: bool, length: int, batch_size: int, seed: int
+) -> None:
+    expected = _predicted(text, separator, length)
+    assume(expected)
+    made = {"pack": pack, "length": length, "batch_size": batch_size, "device": torch.device(device)}
+    rows = subject.document_rows(_bytes(text), separator, **made)
+    batches = epoch(trainer_text, rows, seed)
+    seen = sum((_seen(batch) for batch in batches), Counter[tuple[bytes, int]]())
+    lacks, more = expected - seen, seen - expected
+    assert not lacks and not more, f"{text[:60]!r} by {separator!r}, {pack}: lacks {dict(lacks)}, more {dict(more)}"
+    widths = {batch.tokens.shape[1] for batch in batches}
+    assert max(widths) <= length and (not pack or widths == {length}), f"rows of {length} have the widths {widths}"
+    assert all((batch.segments is None) == (not pack) for batch in batches), "segments are for packed rows alone"
+    sizes = [len(batch.tokens) for batch in batches]
+    assert len(sizes) == rows.batches == -(-len(rows) // batch_size) and sum(sizes) == len(rows), f"batches of {sizes}"
+
+
+@given(text=TEXTS, pack=st.booleans())
+def falsify_batches_are_on_the_device_of_the_run(subject: Any, text: str, pack: bool) -> None:
+    assume(_predicted(text, "|", 6))
+    with fake_cuda():
+        rows = subject.document_rows(_bytes(text), "|", pack=pack, length=6, batch_size=2, device=CUDA)
+        batch = rows.batch(torch.arange(len(rows)), 1)
+        parts = [batch.tokens, batch.labels, *([] if batch.segments is None else [batch.segments])]
+        assert {part.device.type for part in parts} == {"cuda"}, f"packed {pack}: {[part.device for part in parts]}"
+
+
+@given(text=st.text(alphabet="|", max_size=9), pack=st.booleans())
+def falsify_a_text_without_documents_is_refused(subject: Any, text: str, pack: bool) -> None:
+    made = {"pack": pack, "length": 6, "batch_size": 2, "device": torch.device("cpu")}
+    assert_refused(repr(text), lambda: subject.document_rows(_bytes(text), "|", **made), "separator", "'|'")
+
+
+TEXT = b"".join(b"%d, %d.\n\n" % (k, k * k) + b"so it goes on and on. " * (k % 3) for k in range(150))
+
+
+@given(mode=st.sampled_from(["pad", "pack"]), separator=st.sampled_from([None, ". ", "\n"]), seed=st.integers(0, 3))
+def falsify_a_run_evaluates_each_document_alone(subject: Any, mode: str, separator: str | None, seed: int) -> None:
+    with scratch() as directory:
+        settings = small(directory, out=directory / "out", documents=mode, separator=separator, seed=seed)
+        settings = settings.model_copy(update={"dtype": "float64", "length": 24, "lr": 0.01, "warmup": 0})
+        settings.data.write_bytes(TEXT)
+        result = run(subject, settings)
+    total, count = _one_by_one(result.student, TEXT[len(TEXT) * 9 // 10 :], (separator or "\n\n").encode(), 24)
+    seen = result.held_back["hard_loss"]
+    assert seen.count == count, f"{mode}, {separator!r}: {seen.count} tokens are evaluated; expected {count}"
+    assert math.isclose(seen.sum, total, rel_tol=1e-12), f"{mode}: {seen.sum!r} nats; alone they give {total!r}"
+
+
+def falsify_a_run_packs_as_named(subject: Any) -> None:
+    batches: dict[str, Any] = {}
+    for mode in ("pad", "pack"):
+        with scratch() as root:
+            settings = small(root, out=root / "out", documents=mode).model_copy(update={"length": 64})
+            settings.data.write_bytes(TEXT)
+            with subject.Distillation(settings, lines=Lines(io.StringIO())) as prepared:
+                prepared.prepare()
+                batches[mode] = prepared.batches
+    most = max(int(batches["pack"].batch(1, k).segments.max()) for k in range(1, 4))
+    assert most > 1, f"with pack, rows of 64 bytes have at most {most} document"
+    assert batches["pad"].batch(1, 1).segments is None, "with pad, rows have segments"
+    counts = {mode: batch.batches for mode, batch in batches.items()}
+    assert counts["pack"] < counts["pad"], f"the batches of an epoch are {counts}"
+
+
+def _one_by_one(student: Any, text: bytes, separator: bytes, length: int) -> tuple[float, int]:
+    """Return cross-entropy in nats and predicted bytes of pieces that share a byte, each in a forward of its own."""
+    nats, count = [], 0
+    *complete, rest = text.split(separator)
+    for document in (*(part + separator for part in complete), rest):
+        for start in range(0, max(len(document) - 1, 0), length - 1):
+            piece = torch.tensor([list(document[start : start + length])])
+            with torch.no_grad():
+                log_p = student.eval()(piece).log_softmax(-1)
+            nats += [-float(log_p[0, place - 1, int(piece[0, place])]) for place in range(1, piece.shape[1])]
+            count += piece.shape[1] - 1
+    return math.fsum(nats), count
+
+
+ROW_LENGTH, COUNT = 8, 12
+"""Of 90 bytes to learn from: a byte of context, and 7 more in each sequence of length 8."""
+
+
+class _Read:
+    """The sequences that each module read in train mode, observed by torch's own hook."""
+
+    def __init__(self) -> None:
+        self.starts: list[tuple[nn.Module, list[int]]] = []
+
+    def note(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if module.training and arguments and arguments[0].dtype == torch.int64 and arguments[0].dim() == 2:
+            self.starts.append((module, [row[0] // (ROW_LENGTH - 1) for row in arguments[0].tolist()]))
+
+    def of(self, module: nn.Module) -> list[int]:
+        """Return the sequences that `module` read; each byte of the text is its own offset."""
+        return [sequence for reader, batch in self.starts if reader is module for sequence in batch]
+
+
+def _order(seed: int, epoch: int) -> list[int]:
+    """As torch draws it by the first seven bytes of `printf SEED/EPOCH | sha256sum`."""
+    drawn_by = int(hashlib.sha256(b"%d/%d" % (seed, epoch)).hexdigest()[:14], 16)
+    order: list[int] = torch.randperm(COUNT, generator=torch.Generator().manual_seed(drawn_by)).tolist()
+    return order
+
+
+@given(seed=st.integers(0, 9), epochs=st.integers(2, 3), batch_size=st.sampled_from([4, 5, 12]))
+def falsify_student_reads_in_order_of_seed_and_epoch(subject: Any, seed: int, epochs: int, batch_size: int) -> None:
+    read = _Read()
+    changes = {"length": ROW_LENGTH, "seed": seed, "epochs": epochs, "batch_size": batch_size}
+    with register_module_forward_pre_hook(read.note), scratch() as directory:
+        student = run(subject, small(directory, out=directory / "out", **changes)).student
+    seen = read.of(student)
+    assert len(seen) == epochs * COUNT, f"a student read {len(seen)} sequences in {epochs} epochs of {COUNT}"
+    for number in range(1, epochs + 1):
+        order, expected = seen[(number - 1) * COUNT : number * COUNT], _order(seed, number)
+        assert order == expected, f"epoch {number} of seed {seed} has the order {order}; expected {expected}"

@@ -1,22 +1,131 @@
-"""Attacks on the state of a run between two steps, and on its snapshot."""
+"""Attacks on states of a training."""
 
 import copy
+import dataclasses
 import json
 import math
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.support.oracles import assert_refused
-from falsifiers.train_state.pairs import OPTIMIZERS, Pair
-from falsifiers.train_state.steps import ANY, EIGHTHS, NAMES, Step, assert_same_state, bits, exact, noted, steps
+from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import CheckpointError
+from reference_trainer.training.masters import MasterAdamW
+
+__all__ = ["OPTIMIZERS", "Pair"]
+
+Optimizers = Callable[[Iterable[Any]], torch.optim.Optimizer]
+OPTIMIZERS: dict[str, Optimizers] = {
+    "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.1),
+    "AdamW, amsgrad": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, amsgrad=True),
+    "MasterAdamW": lambda parameters: MasterAdamW(parameters, lr=0.1),
+    "SGD with momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+}
+
+
+class Model(nn.Module):
+    """Dropout, buffers of running means, a scalar, shared weights, and a parameter without a gradient."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.input, self.norm, self.drop = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)
+        self.output = nn.Linear(4, 4)
+        self.output.weight = nn.Parameter(self.output.weight.detach().T)  # strides other than those of its copy
+        self.tied = self.output
+        self.scale, self.unused = nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.ones(2))
+        self.to(dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.drop(self.norm(self.input(x)))
+        return (self.scale * self.tied(self.output(hidden))).square().mean()
+
+
+class Pair:
+    """Two modules with one optimizer in two groups; `steps` trains them."""
+
+    def __init__(self, seed: int, kind: str = "AdamW", dtype: torch.dtype = torch.float32) -> None:
+        torch.manual_seed(seed)
+        self.dtype, model, head = dtype, Model(dtype), nn.Linear(2, 1, dtype=dtype)
+        self.modules = {"student": model, "head": head}
+        groups = [{"params": list(model.parameters())}, {"params": list(head.parameters()), "weight_decay": 0.5}]
+        self.optimizer = OPTIMIZERS[kind](groups)
+
+    def steps(self, first: int, last: int) -> None:
+        for step in range(first, last + 1):
+            torch.manual_seed(step)
+            x = torch.randn(5, 3, dtype=self.dtype)
+            for group in self.optimizer.param_groups:
+                group["lr"] = 0.1 / step
+            self.optimizer.zero_grad(set_to_none=True)
+            (self.modules["student"](x) + self.modules["head"](x[:, :2]).square().mean()).backward()
+            self.optimizer.step()
+
+    def bits(self) -> dict[str, Tensor]:
+        """Return weights, buffers and state by position, with their names."""
+        weights = {f"{m}.{n}": t for m, module in self.modules.items() for n, t in module.state_dict().items()}
+        held = [each for group in self.optimizer.param_groups for each in group["params"]]
+        states = [self.optimizer.state.get(each, {}) for each in held]
+        return weights | {f"{k}.{what}": value for k, state in enumerate(states) for what, value in state.items()}
+
+
+NAMES = ("loss", "hard_loss", "soft_loss", "kl_at_T", "gradient_norm")
+Step = tuple[dict[str, MetricSum], int]
+
+
+@st.composite
+def steps(draw: st.DrawFn, nats: st.SearchStrategy[float]) -> Step:
+    """Draw the sums of a step, "loss" among them, and its sequences; a step may have scored no token."""
+    count = draw(st.integers(0, 3))
+    names = ["loss", *draw(st.lists(st.sampled_from(NAMES[1:]), unique=True))]
+    sums = {name: MetricSum(draw(nats) if count else 0.0, count) for name in names}
+    return sums, draw(st.integers(0, 4))
+
+
+EIGHTHS = st.integers(-800, 800).map(lambda n: n / 8)
+"""Nats whose sums have no rounding error."""
+ANY = EIGHTHS | st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 0.1, 5e-324, 1e308])
+
+
+def noted(state: Any, taken: Sequence[Step]) -> Any:
+    """Note the steps in order, and return the state."""
+    for sums, sequences in taken:
+        state.note(sums, sequences)
+    return state
+
+
+def exact(values: Sequence[MetricSum]) -> MetricSum:
+    """Return the sum of sums and counts, without rounding."""
+    return MetricSum(float(sum(Fraction(value.sum) for value in values)), sum(value.count for value in values))
+
+
+def bits(value: Any) -> Any:
+    """Return a value that is equal for states whose numbers have equal bits; every NaN is equal."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else struct.pack(">d", value).hex()
+    if dataclasses.is_dataclass(value):
+        return {field.name: bits(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {name: bits(each) for name, each in value.items()}
+    return value if isinstance(value, Enum) else (type(value).__name__, value)
+
+
+def assert_same_state(what: str, seen: Any, expected: Any) -> None:
+    """Assert that every field has the same type and the same bits."""
+    for name in (field.name for field in dataclasses.fields(expected)):
+        got, wanted = getattr(seen, name), getattr(expected, name)
+        assert bits(got) == bits(wanted), f"{what}: {name} is {got!r}; expected {wanted!r}"
+
 
 KINDS = st.sampled_from(list(OPTIMIZERS))
 DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
@@ -38,8 +147,8 @@ def falsify_restored_run_goes_on_bit_for_bit(
         assert_same(f"{name} restored after step {before}", pair.bits(), unseen)
         rates = [group["lr"] for group in pair.optimizer.param_groups]
         assert rates == [0.1 / 8 if pair is used else 0.1] * 2, f"restoring sets the learning rates {rates}"
-        strides = {key: each.stride() for key, each in pair.bits().items()}
-        assert strides == {key: each.stride() for key, each in unseen.items()}, f"{name} has the strides {strides}"
+        strides = {key: bit.stride() for key, bit in pair.bits().items()}
+        assert strides == {key: value.stride() for key, value in unseen.items()}, f"{name} has the strides {strides}"
         pair.steps(before + 1, before + after)
         assert_same(f"{name}, {after} steps later", pair.bits(), straight.bits())
 
@@ -55,9 +164,9 @@ def falsify_state_is_placed_as_the_optimizer_creates_it(subject: Any, fused: boo
         group.update(fused=fused, capturable=capturable)
     subject.restore(subject.snapshot(pair.modules, pair.optimizer), other.modules, other.optimizer)
     for state in other.optimizer.state.values():
-        for what, each in state.items():
+        for what, value in state.items():
             expected = "cpu" if what == "step" and not (fused or capturable) else "meta"
-            assert each.device.type == expected, f"{fused}, {capturable}: {what} is on {each.device}"
+            assert value.device.type == expected, f"{fused}, {capturable}: {what} is on {value.device}"
 
 
 TAKEN = st.lists(steps(EIGHTHS), max_size=6) | st.lists(steps(ANY), max_size=6)
@@ -117,7 +226,7 @@ def _replaced(name: str, change: Callable[[Tensor], Tensor]) -> Change:
 
 def _without(*ends: str) -> Change:
     def change(tensors: dict[str, Tensor], optimizer: dict[str, Any]) -> None:
-        for name in [each for each in tensors if each.endswith(ends)]:
+        for name in [tensor for tensor in tensors if tensor.endswith(ends)]:
             del tensors[name]
 
     return change

@@ -1,8 +1,10 @@
-"""Attacks on what ranks share: sums, collectives, gradients and shards."""
+"""Attacks on sums over ranks."""
 
 import copy
 import os
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -12,12 +14,88 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from falsifiers.feature_training.windows import FeatureWindow, feature_windows
-from falsifiers.ranks.group import FLAGS, Collectives, windows
 from falsifiers.support import oracles
 from falsifiers.support.ranks import run_ranks
-from falsifiers.support.steps import UNEVEN, V, assert_gradients, dealt, hard_windows, models
+from falsifiers.support.steps import UNEVEN, V, WindowCase, assert_gradients, dealt, gradients_of, hard_windows, models
+from reference_trainer.errors import SettingError
+
+FLAGS = (False, True, False)
+"""Flags of a rank, which travel with the counts of a window."""
+
+
+class Seen(NamedTuple):
+    """What one rank has after a window: its gradients, the window's counts, and its sums over all ranks."""
+
+    gradients: dict[str, Tensor | None]
+    count: int
+    total: int
+    sequences: int
+    sums: dict[str, float]
+
+
+class Collectives(TorchDispatchMode):
+    """Record each collective as (name, dtype, numbers); those of the gradients come from the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, torch.dtype, int]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function.namespace == "c10d":
+            tensors = list(_tensors(args))
+            dtype = tensors[0].dtype if tensors else torch.uint8
+            name = str(function).split(".")[1].rstrip("_")
+            self.seen.append((name, dtype, sum(tensor.numel() for tensor in tensors)))
+        return function(*args, **(kwargs or {}))
+
+
+def _tensors(arguments: Any) -> Iterator[Tensor]:
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            yield argument
+        elif isinstance(argument, list | tuple):
+            yield from _tensors(argument)
+
+
+class Worker:
+    """One rank: teacher, student, and the module that averages gradients over the ranks."""
+
+    def __init__(self, subject: Any, case: WindowCase, rank: int, dtype: torch.dtype = torch.float64) -> None:
+        self.subject, self.rank = subject, rank
+        self.module = DistributedDataParallel(case.model(dtype=dtype))
+        self.parallel = subject.DataParallel(self.module)
+        self.teacher = subject.FixtureTeacher(case.teacher.to(dtype))
+        self.student = subject.ModuleStudent(self.module, V)
+
+    def window(self, case: WindowCase) -> Any:
+        """Accumulate the gradient of a window on a module without one."""
+        self.module.zero_grad(set_to_none=True)
+        batches = case.batches(self.rank)
+        settings = {"parallel": self.parallel, "metrics": True, "flags": FLAGS}
+        return self.subject.kd_window(self.teacher, self.student, batches, case.weights, **settings)
+
+    def seen(self, case: WindowCase) -> Seen:
+        """Return what this rank has after a window."""
+        window = self.window(case)
+        sums = self.parallel.sum_metrics(torch.stack(list(window.sums.values())))
+        counts = int(window.count), int(window.total), int(window.sequences)
+        return Seen(gradients_of(self.module), *counts, dict(zip(window.sums, sums.tolist(), strict=True)))
+
+
+def windows(
+    subject: Any, cases: Sequence[WindowCase], dtype: torch.dtype = torch.float64
+) -> Callable[[int], list[Seen]]:
+    """Return the work of a rank: these windows in turn, all with the first one's models."""
+
+    def work(rank: int) -> list[Seen]:
+        worker = Worker(subject, cases[0], rank, dtype)
+        return [worker.seen(case) for case in cases]
+
+    return work
+
 
 COUNTS = st.lists(st.integers(0, 2**60), min_size=1, max_size=3)
 SUMS = st.lists(st.integers(-(2**50), 2**50).map(float), min_size=1, max_size=3)
@@ -31,8 +109,8 @@ def falsify_sums_are_exact(
     ranks, members = groups
 
     def work(rank: int) -> Any:
-        made = [dist.new_group(list(each)) for each in members]
-        mine = next(n for n, each in enumerate(members) if rank in each)
+        made = [dist.new_group(list(member)) for member in members]
+        mine = next(n for n, member in enumerate(members) if rank in member)
         with mock.patch.dict(os.environ, {"LOCAL_RANK": str(rank + 5)}):
             parallel = subject.DataParallel(DistributedDataParallel(nn.Linear(1, 1), process_group=made[mine]))
         given_K = torch.tensor(counts) + rank, torch.tensor(sums, dtype=torch.float64) + rank
@@ -43,7 +121,7 @@ def falsify_sums_are_exact(
         return described, *summed, unchanged
 
     for rank, (described, count_sums, metric_sums, unchanged) in enumerate(run_ranks(ranks, work)):
-        group = next(each for each in members if rank in each)
+        group = next(member for member in members if rank in member)
         place = (group.index(rank), rank + 5, len(group), float(len(group)))
         assert described == place and type(described[3]) is float, f"described as {described}, not {place}"
         wanted_counts = [sum(count + other for other in group) for count in counts]
@@ -179,3 +257,62 @@ def _gradients(module: nn.Module, batches: list[Tensor], factors: list[int]) -> 
     losses = [whole(tokens).sum() * factor for tokens, factor in zip(batches, factors, strict=True)]
     torch.stack(losses).sum().backward()
     return [parameter.grad for parameter in whole.parameters() if parameter.grad is not None]
+
+
+class Changing(nn.Module):
+    """A module with all that a forward may change: statistics, counters of several dtypes, and random numbers."""
+
+    def __init__(self, *, named: bool) -> None:
+        super().__init__()
+        self.embedding, self.norm, self.drop = nn.Embedding(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)
+        self.named = named
+        self.register_buffer("seen", torch.zeros(4, dtype=torch.bool))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.uint8), persistent=False)
+
+    def forward(self, tokens_BT: Tensor) -> Any:
+        self.seen[tokens_BT.flatten()] = True
+        self.calls += 1
+        features_NW = self.embedding(tokens_BT).flatten(0, 1)
+        logits_NW = self.drop(self.norm(features_NW))
+        return SimpleNamespace(logits=logits_NW) if self.named else logits_NW
+
+
+@given(named=st.booleans(), training=st.booleans(), seed=st.integers(0, 3))
+def falsify_warm_up_changes_nothing(subject: Any, named: bool, training: bool, seed: int) -> None:
+    """named: whether the forward returns an object with logits."""
+
+    def work(rank: int) -> list[str]:
+        torch.manual_seed(seed)
+        module = DistributedDataParallel(Changing(named=named)).train(training)
+        before, state = _described(module), torch.get_rng_state()
+        subject.warm_up(module, torch.zeros(1, 2, dtype=torch.int64))
+        changed = [name for name, value in _described(module).items() if not torch.equal(value, before[name])]
+        changed += [
+            f"gradient of {name}" for name, parameter in module.named_parameters() if parameter.grad is not None
+        ]
+        changed += [] if torch.equal(torch.get_rng_state(), state) else ["random numbers"]
+        return changed + [name for name, each in module.named_modules() if each.training is not training]
+
+    seen = run_ranks(2, work)
+    assert seen == [[], []], f"the first backward pass changed {seen} on the ranks"
+
+
+@given(frozen=st.booleans())
+def falsify_unused_parameters_are_refused(subject: Any, frozen: bool) -> None:
+    def work(rank: int) -> str:
+        inner = Changing(named=False)
+        inner.other_head = nn.Linear(3, 3).requires_grad_(not frozen)
+        try:
+            subject.warm_up(DistributedDataParallel(inner), torch.zeros(1, 2, dtype=torch.int64))
+        except SettingError as error:
+            return str(error)
+        return ""
+
+    for rank, seen in enumerate(run_ranks(2, work)):
+        expected = "no error" if frozen else "its names"
+        held = not seen if frozen else "other_head.weight" in seen and "embedding" not in seen
+        assert held, f"an unused parameter, frozen={frozen}: rank {rank} ends with {seen!r}; expected {expected}"
+
+
+def _described(module: nn.Module) -> dict[str, Tensor]:
+    return {name: each.detach().clone() for name, each in (*module.named_parameters(), *module.named_buffers())}

@@ -1,0 +1,409 @@
+"""Attacks on runs that are cut, killed, stopped or rewound, and resumed. The subject is `pipeline.distill`."""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from safetensors.torch import save
+
+from falsifiers.checkpoint_files.saved import assert_same, edited
+from falsifiers.resume.runs import STEPS, Cut, Model, assert_same_end, ended, resumed_to_the_end, settings
+from falsifiers.support.interruptions import ended_before
+from falsifiers.support.oracles import assert_refused
+from falsifiers.support.runs import acting, assert_same_history, file_digests, lines, scratch
+from reference_trainer import Action, Callback
+from reference_trainer.distillation.step import MetricSum
+from reference_trainer.errors import StopRequestedError, TrainerError
+from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
+
+
+@given(
+    cuts=st.lists(st.integers(1, STEPS), min_size=1, max_size=3, unique=True),
+    save_every=st.integers(1, 3),
+    log_every=st.integers(1, 3),
+    keep=st.integers(0, 2),
+)
+def falsify_cut_run_ends_like_the_straight_one(
+    subject: Any, cuts: list[int], save_every: int, log_every: int, keep: int
+) -> None:
+    with scratch() as directory:
+        every = {"save_every": save_every, "log_every": log_every, "keep": keep}
+        straight = ended(subject, settings(directory, "straight", **every))
+        cut = resumed_to_the_end(subject, directory, "cut", [Cut(*cuts)], **every)
+        when = f"saved every {save_every} steps and cut after {sorted(cuts)}"
+        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+
+
+FIRST = (1, 1)
+"""The batch that each run asks for once more, to count the operations of a step."""
+
+
+NAMES: dict[str, Callable[[Path], Path]] = {
+    "latest": lambda cut: Path("latest"),
+    "relative": lambda cut: Path(os.path.relpath(cut)),
+    "linked": lambda cut: _linked(cut.with_name("link"), cut),
+}
+"""How a checkpoint is named, by the directory of its run."""
+
+
+def _linked(link: Path, target: Path) -> Path:
+    if not link.exists():
+        link.symlink_to(target, target_is_directory=True)
+    return link
+
+
+@given(
+    limits=st.sets(st.integers(1, STEPS - 1), min_size=1, max_size=2),
+    save_every=st.sampled_from([1, 2, 5000]),
+    named=st.sampled_from(sorted(NAMES)),
+)
+@example(limits={3, 4}, save_every=5000, named="linked")
+@example(limits={2, 5}, save_every=2, named="relative")
+def falsify_limited_run_goes_on_like_the_straight_one(
+    subject: Any, limits: set[int], save_every: int, named: str
+) -> None:
+    with scratch() as directory:
+        asked, resume = [], None
+        straight = ended(subject, settings(directory, "straight", save_every=save_every))
+        for limit in (*sorted(limits), None):
+            chosen = settings(directory, "cut", save_every=save_every, max_steps=limit, resume=resume, force=True)
+            cut = ended(subject, chosen)
+            asked += cut[0].batches.asked
+            place = NAMES[named](directory / "cut")
+            resume = place if named == "latest" else place / "checkpoints" / f"student-step{limit}"
+        when = f"ended after {sorted(limits)} steps and saved every {save_every}, then resumed by a {named} name"
+        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+        asked, expected = ([each for each in some if each != FIRST] for some in (asked, straight[0].batches.asked))
+        assert asked == expected, f"{when}, the batches {asked} are asked for; expected {expected}"
+
+
+@given(step=st.integers(1, STEPS - 1))
+def falsify_run_forks_into_another_directory(subject: Any, step: int) -> None:
+    with scratch() as directory:
+        _, straight = ended(subject, settings(directory, "straight"))
+        ended(subject, settings(directory, "short", max_steps=step))
+        before = file_digests(directory)
+        path = directory / "short" / "checkpoints" / f"student-step{step}"
+        _, fork = ended(subject, settings(directory, "fork", resume=path))
+        when = f"forked after step {step}"
+        assert_same(when, fork.student.state_dict(), straight.student.state_dict())
+        expected = lines(directory, "straight")[step:]
+        assert_same_history(f"{when}, the metrics file", lines(directory, "fork"), expected)
+        after = file_digests(directory)
+        changed = [each for each in before if after.get(each) != before[each]]
+        assert not changed, f"{when}, files of other runs are changed: {changed}"
+
+
+@given(step=st.integers(1, STEPS), limit=st.integers(1, STEPS))
+@example(step=3, limit=1)
+def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: int) -> None:
+    limit = min(step, limit)
+    with scratch() as directory:
+        before, _ = ended(subject, settings(directory, "out", max_steps=step))
+        resumed = settings(directory, "out", max_steps=limit, resume=Path("latest"), force=True)
+        after, result = ended(subject, resumed)
+        what = f"resumed after step {step} with a limit of {limit}"
+        seen = [line["step"] for line in lines(directory, "out")]
+        assert seen == list(range(1, step + 1)), f"{what}, the metrics file has the steps {seen}"
+        taken = result.train.steps_completed
+        assert taken == step, f"{what}, {taken} steps are reported; expected {step}"
+        assert_same(what, after.student.state_dict(), before.student.state_dict())
+
+
+@given(failure=st.sampled_from([RuntimeError, KeyboardInterrupt]), stopping=st.sampled_from([STEPS, 3, 5]))
+@example(failure=RuntimeError, stopping=3)
+def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type[BaseException], stopping: int) -> None:
+    """The last evaluation fails: resumed, the run takes no step and ends like the straight one, also after a STOP."""
+    failures = [failure("in the evaluation")]
+
+    def measure(run: Any) -> dict[str, Any]:
+        if failures:
+            raise failures.pop()
+        return {}
+
+    with scratch() as directory:
+        answers = [acting(lambda: Action.STOP, step=stopping)]
+        when = f"stopped after step {stopping}, with {failure.__name__} in the evaluation"
+        straight = ended(subject, settings(directory, "straight", save_every=4), answers)
+        try:
+            ended(subject, settings(directory, "cut", save_every=4), answers, measure=measure)
+        except (RuntimeError, KeyboardInterrupt) as error:
+            newest = saved_steps(directory / "cut" / "checkpoints", "student")[-1:]
+            assert newest == [stopping], f"{when}, the newest checkpoint is of {newest}"
+            asked = failure is KeyboardInterrupt
+            noted = any("--resume latest" in note for note in getattr(error, "__notes__", []))
+            assert isinstance(error, StopRequestedError) == asked and noted != asked, f"{when}: {error!r}, {noted}"
+        resumed = settings(directory, "cut", save_every=4, resume=Path("latest"))
+        cut = ended(subject, resumed, answers, measure=measure)
+        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+        asked_for = [each for each in cut[0].batches.asked if each != FIRST]
+        assert not asked_for, f"{when}, the batches {asked_for} are asked for again"
+
+
+KILLS = 3
+
+
+@given(seed=st.integers(0, 999))
+def falsify_killed_run_ends_like_the_straight_one(subject: Any, seed: int) -> None:
+    numbers = random.Random(seed)
+    with scratch() as directory:
+        straight = ended(subject, settings(directory, "straight"))
+        for _ in range(KILLS):
+            moment = numbers.randrange(3, 40)
+            ended_as = ended_before(
+                moment, directory / "cut", lambda: resumed_to_the_end(subject, directory, "cut", [], force=True)
+            )
+            assert ended_as in ("killed", "done"), f"killed before operation {moment}, the run ended with {ended_as}"
+            if ended_as == "done":
+                break
+        cut = resumed_to_the_end(subject, directory, "cut", [], force=True)
+        assert_same_end(f"killed with seed {seed}", directory, ("cut", cut), ("straight", straight))
+        seen = [line["step"] for line in lines(directory, "cut")]
+        assert seen == list(range(1, STEPS + 1)), f"killed with seed {seed}, the metrics file has the steps {seen}"
+
+
+class Asked(Callback):
+    """Callback that lets the run be asked to stop in some steps, `times` each, and answers SKIP to one."""
+
+    def __init__(self, steps: list[int], times: int, skipped: int) -> None:
+        self.left, self.skipped = dict.fromkeys(steps, times), skipped
+        self.seen, self.ended = list[int](), 0
+
+    def __call__(self) -> bool:
+        asked = self.left.get(self.seen[-1], 0) > 0
+        self.left[self.seen[-1]] = self.left.get(self.seen[-1], 0) - 1
+        return asked
+
+    def on_optimizer_step(self, context: Any) -> None:
+        self.seen.append(context.step)
+
+    def on_step_end(self, context: Any) -> Action | None:
+        return Action.SKIP if context.step == self.skipped else None
+
+    def on_train_end(self, context: Any) -> None:
+        self.ended += 1
+
+
+@given(
+    stops=st.lists(st.integers(1, STEPS), min_size=1, max_size=3, unique=True),
+    times=st.integers(1, 2),
+    skipped=st.integers(0, 2),
+    save_every=st.integers(1, 3),
+    log_every=st.integers(1, 3),
+    eval_every=st.integers(0, 2),
+)
+@example(stops=[1], times=2, skipped=0, save_every=2, log_every=1, eval_every=0)
+@example(stops=[1], times=1, skipped=1, save_every=3, log_every=1, eval_every=2)
+def falsify_stopped_run_is_saved_and_goes_on(
+    subject: Any, stops: list[int], times: int, skipped: int, save_every: int, log_every: int, eval_every: int
+) -> None:
+    """Each leg ends after the step in which it is asked, saved; the last one ends like the straight run.
+
+    A resumed leg may be asked again before it takes a step. Of the evaluated steps only the first is
+    saved as the best.
+    """
+    with scratch() as directory:
+        every = {
+            "save_every": save_every,
+            "log_every": log_every,
+            "eval_every": eval_every,
+            "best_metric": "eval/score",
+        }
+        quiet = Asked([], 0, skipped)
+        straight = ended(subject, settings(directory, "straight", **every), [quiet], measure=_measured)
+        stops = sorted(step for step in stops if step <= len(quiet.seen))
+        asked, more = Asked(stops, times, skipped), {}
+        for step in [step for step in stops for _ in range(times)]:
+            _assert_leaves(subject, settings(directory, "cut", **every, **more), asked, step)
+            more = {"resume": Path("latest")}
+        cut = ended(subject, settings(directory, "cut", **every, **more, force=True), [asked], asked, _measured)
+        when = f"saved every {save_every} steps and asked to stop {times} times in {stops}"
+        legs = len(stops) * times + 1
+        assert asked.ended == legs, f"{when}, on_train_end is called {asked.ended} times"
+        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+        steps = [line["step"] for line in lines(directory, "cut")]
+        due = [step for step in asked.seen if step % log_every == 0 or (eval_every and step % eval_every == 0)]
+        assert steps == due, f"{when}, the lines are of {steps}; expected {due}"
+
+
+def _measured(run: Any) -> dict[str, Any]:
+    return {"score": MetricSum(1.0, 1)}
+
+
+def _assert_leaves(subject: Any, chosen: Any, asked: Asked, step: int) -> None:
+    """Assert that the leg ends after `step` and its hooks, with a checkpoint of it."""
+    try:
+        ended(subject, chosen, [asked], asked, _measured)
+    except StopRequestedError:
+        there = saved_steps(chosen.out / "checkpoints", "student")
+        assert asked.seen[-1:] == [step], f"asked to stop in step {step}, the run takes the steps {asked.seen}"
+        assert there[-1:] == [step], f"asked to stop in step {step}, the run has checkpoints of {there}"
+    else:
+        raise AssertionError(f"asked to stop in step {step}, the run goes on to its end")
+
+
+@given(step=st.none() | st.integers(1, STEPS), limit=st.integers(2, STEPS))
+def falsify_rewound_run_ends_like_the_straight_one(subject: Any, step: int | None, limit: int) -> None:
+    with scratch() as directory:
+        start = None if step is None else min(step, limit)
+        straight = ended(subject, settings(directory, "straight", keep=0))
+        ended(subject, settings(directory, "cut", max_steps=limit, keep=0))
+        place = directory / "cut" / "checkpoints"
+        later = file_digests(place)
+        resume = {} if start is None else {"resume": place / f"student-step{start}"}
+        cut = ended(subject, settings(directory, "cut", rewind=True, force=True, keep=0, **resume))
+        when = f"rewound from {limit} to {start}"
+        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+        assert saved_steps(place, "student") == list(range(1, STEPS + 1)), f"{when}: {saved_steps(place, 'student')}"
+        aside = place / "student-rewound-1"
+        expected = list(range((start or 0) + 1, limit + 1))
+        assert saved_steps(aside, "student") == expected, f"{when}, {saved_steps(aside, 'student')} are set aside"
+        for each in expected:
+            read_checkpoint(aside / f"student-step{each}")
+        moved = {name: content for name, content in file_digests(aside).items() if "/" in name}
+        assert moved.items() <= later.items(), f"{when}, files were changed when they were set aside"
+
+
+def _damage(place: Path) -> None:
+    (place / "student-step1" / "rank-00000.safetensors").write_bytes(b"")
+
+
+CASES: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
+    "another seed": (lambda place: None, {"seed": 5}, "seed was 0 and is 5"),
+    "a missing step": (lambda place: shutil.rmtree(place / "student-step1"), {}, "student-step1"),
+    "a damaged step": (_damage, {}, "student-step1"),
+}
+
+
+def falsify_refused_rewind_moves_nothing(subject: Any) -> None:
+    for kind, (change, others, words) in CASES.items():
+        with scratch() as directory:
+            ended(subject, settings(directory, "out", max_steps=3, keep=0))
+            place = directory / "out" / "checkpoints"
+            change(place)
+            before = file_digests(directory)
+            chosen = settings(
+                directory, "out", resume=place / "student-step1", rewind=True, force=True, keep=0, **others
+            )
+            assert_refused(kind, partial(ended, subject, chosen), words, kind=TrainerError)
+            changed = sorted(set(before.items()) ^ set(file_digests(directory).items()))
+            assert not changed, f"{kind}: the run was refused, and changed {changed}"
+
+
+CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "seed": ({"seed": 3}, ["seed was 0 and is 3"]),
+    "accumulation": ({"accumulate": 1}, ["accumulate was 3 and is 1"]),
+    "learning rate": ({"lr": 0.5}, ["lr was 0.1 and is 0.5"]),
+    "clip": ({"clip": 0.5}, ["clip was null and is 0.5"]),
+    "temperature": ({"temperature": 3.0}, ["temperature was 2.0 and is 3.0"]),
+    "dtype": ({"dtype": "bfloat16"}, ['dtype was "float32" and is "bfloat16"']),
+}
+"""Settings that change, and what the refusal says."""
+CONDITIONS = {
+    "world_size": 1,
+    "strategy": "one process",
+    "device": "cpu",
+    "torch": torch.__version__,
+    "threads": torch.get_num_threads(),
+    "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    "teacher_sha256": hashlib.sha256(save(Model(3, seed=2).state_dict())).hexdigest(),
+}
+"""Conditions that are no settings, with their values in this process."""
+
+
+@given(kind=st.sampled_from([*CHANGED, *CONDITIONS]))
+def falsify_drift_is_refused(subject: Any, kind: str) -> None:
+    with scratch() as directory:
+        ended(subject, settings(directory, "out", max_steps=2))
+        others, expected = CHANGED.get(kind, ({}, []))
+        teacher = _teacher if kind == "teacher_sha256" else partial(_no_teacher, kind)
+        if kind in CONDITIONS:
+            expected = [f'{kind} was "other" and is {json.dumps(CONDITIONS[kind])}']
+            _edit(directory, lambda tree: tree["conditions"].update({kind: "other"}))
+        _assert_refused(subject, kind, directory, expected, teacher=teacher, **others)
+
+
+def _teacher() -> Model:
+    return Model(3, seed=2)
+
+
+def _no_teacher(kind: str) -> Any:
+    raise AssertionError(f"{kind}: the change is not refused before a teacher is made, which may take hours")
+
+
+FREE = {"max_steps": 3, "log_every": 2, "save_every": 2, "keep": 1, "project_to_steps": 9, "eval_every": 2}
+
+
+def falsify_free_settings_may_change(subject: Any) -> None:
+    with scratch() as directory:
+        ended(subject, settings(directory, "out", max_steps=2))
+        _, result = ended(subject, settings(directory, "out", resume=Path("latest"), force=True, **FREE))
+    steps = result.train.steps_completed
+    assert steps == 3, f"resumed with {FREE}, the run has {steps} steps"
+
+
+def _edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = directory / "out" / "checkpoints" / "student-step2" / "manifest.json"
+    edited(path, change)
+
+
+def _position(**others: Any) -> Callable[[Path], object]:
+    return lambda d: _edit(d, lambda tree: tree["state"]["train"]["position"].update(others))
+
+
+def _checkpoint(directory: Path) -> Path:
+    return directory / "out" / "checkpoints" / "student-step2"
+
+
+UNFIT: dict[str, Callable[[Path], object]] = {
+    "no checkpoint": lambda d: shutil.rmtree(d / "out" / "checkpoints"),
+    "no tensors": lambda d: (_checkpoint(d) / "rank-00000.safetensors").unlink(),
+    "a damaged checkpoint": lambda d: (_checkpoint(d) / "rank-00000.safetensors").write_bytes(b"x" * 5000),
+    "a state of another step": _position(step=1),
+    "a state beyond the epochs": _position(epoch=3),
+    "a damaged state": lambda d: _edit(d, lambda tree: tree["state"]["train"].pop("tokens")),
+    "another optimizer": lambda d: _edit(d, lambda tree: tree["state"]["optimizer"].update(kind="SGD")),
+    "no metrics file": lambda d: (d / "out" / "metrics.jsonl").unlink(),
+    "a shorter metrics file": lambda d: (d / "out" / "metrics.jsonl").write_text('{"step": 1}\n'),
+    "a later checkpoint": lambda d: shutil.copytree(_checkpoint(d), _checkpoint(d).with_name("student-step3")),
+}
+SAID = {"a damaged checkpoint": ["--rewind --resume", "student-step1"]}
+"""Words of refusals, by kind."""
+
+
+@given(kind=st.sampled_from(list(UNFIT)))
+def falsify_unfit_checkpoint_is_refused(subject: Any, kind: str) -> None:
+    with scratch() as directory:
+        ended(subject, settings(directory, "out", max_steps=2))
+        UNFIT[kind](directory)
+        resume = _checkpoint(directory) if kind == "a later checkpoint" else Path("latest")
+        _assert_refused(subject, kind, directory, SAID.get(kind, []), resume=resume)
+
+
+def falsify_run_that_starts_over_is_refused_beside_checkpoints(subject: Any) -> None:
+    with scratch() as directory:
+        words = ["checkpoints up to step ", "--resume latest"]
+        with suppress(KeyboardInterrupt):
+            ended(subject, settings(directory, "out"), [Cut(2)])
+        for force in (False, True):
+            _assert_refused(subject, f"a run with force {force}", directory, words, resume=None, force=force)
+
+
+def _assert_refused(subject: Any, kind: str, directory: Path, words: list[str], **others: Any) -> None:
+    before = file_digests(directory)
+    teacher = others.pop("teacher", _teacher)
+    given_settings = {"resume": Path("latest"), "force": True, **others}
+    chosen = settings(directory, "out", **given_settings)
+    assert_refused(kind, lambda: ended(subject, chosen, teacher=teacher), *words, kind=TrainerError)
+    changed = sorted(set(before.items()) ^ set(file_digests(directory).items()))
+    assert not changed, f"{kind}: the run was refused, and changed {changed}"
