@@ -196,7 +196,7 @@ def falsify_export_is_the_trained_model(run: Any) -> None:
         AutoModelForCausalLM.from_pretrained(run.directory / name)(probe(words)).logits.detach()
         for name in ("out", "student")
     )
-    size, off, moved = (float(each.abs().max()) for each in (trained, exported - trained, base - trained))
+    size, off, moved = (float(names.abs().max()) for names in (trained, exported - trained, base - trained))
     assert off <= 1e-4 * size, (
         f"exported logits are off by {off:.3g} of {size:.3g}; the training moved them by {moved:.3g}"
     )
@@ -214,7 +214,7 @@ def _oracle(student: Path, run: Any, numbers: Any) -> dict[str, float]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     words = AutoTokenizer.from_pretrained(run.directory / "student")
-    models = [AutoModelForCausalLM.from_pretrained(each, dtype="auto") for each in (student, run.directory / "teacher")]
+    models = [AutoModelForCausalLM.from_pretrained(path, dtype="auto") for path in (student, run.directory / "teacher")]
     sums = {"hard_loss": 0.0, "kl_at_1": 0.0, "count": 0.0}
     for number in numbers:
         tokens, answered = _tokens(words, conversations(run.arguments["seed"])[number]["messages"])

@@ -44,7 +44,7 @@ class Recording(Callback):
 
     def on_train_begin(self, context: Any) -> None:
         assert context.step == 0, f"the run begins at step {context.step}"
-        state = {id(each): values for each, values in self.run.optimizer.state.items()}
+        state = {id(parameter): values for parameter, values in self.run.optimizer.state.items()}
         assert not state, f"the optimizer begins with the state of {len(state)} parameters"
         self._write("begin")
 
@@ -86,7 +86,7 @@ def falsify_weights_are_those_of_the_checkpoint(subject: Any, saved: tuple[int, 
         for rank in range(ranks):
             seen = load_file(directory / "begun" / f"begin-{rank}")
             assert seen.keys() == expected.keys(), f"{where}, rank {rank}: the tensors are {sorted(seen)}"
-            wrong = [each for each, tensor in expected.items() if not torch.equal(seen[each], tensor)]
+            wrong = [name for name, tensor in expected.items() if not torch.equal(seen[name], tensor)]
             assert not wrong, f"{where}, rank {rank}: {wrong} are not those of the checkpoint"
 
 
@@ -116,9 +116,9 @@ def falsify_misfits_are_refused(subject: Any, kind: str, saved: tuple[int, str],
         before = file_digests(directory)
         ranks, strategy = begun
         ended = launched(Other, settings(directory, "out", strategy=strategy, **_source(directory)), ranks)
-        for rank, each in enumerate(ended):
+        for rank, end in enumerate(ended):
             where = f"{kind}, saved by {saved}, begun by {begun}, rank {rank}"
-            assert words in each.error and STEP in each.error, f"{where}: {each.error or 'it was accepted'}"
+            assert words in end.error and STEP in end.error, f"{where}: {end.error or 'it was accepted'}"
         changed = sorted(set(before.items()) ^ set(file_digests(directory).items()))
         assert not changed, f"{kind}: the run was refused, and changed {changed}"
 
@@ -147,7 +147,7 @@ def falsify_source_is_recorded(subject: Any, cut: int, begun: tuple[int, str]) -
         seen = {str(file): json.loads(file.read_text()).get("initial_weights") for file in files}
         for path in sorted((directory / "cut" / "checkpoints").glob("student-step*/manifest.json")):
             seen[str(path)] = json.loads(path.read_text())["state"]["initial"]
-        wrong = {each: value for each, value in seen.items() if value != expected}
+        wrong = {name: value for name, value in seen.items() if value != expected}
         assert not wrong, f"expected {expected} in every manifest; these differ: {wrong}"
 
 
@@ -267,7 +267,7 @@ def falsify_failed_export_leaves_no_new_file(subject: Any, failing: str, kind: s
         export = partial(subject.save_decoder, _small(4), directory, {}, write_file=write)
         assert_refused(f"{kind} at {failing}", export, str(directory / failing), cause, kind=OutputError)
         left = file_digests(directory)
-    odd = [each for each, content in left.items() if each == "manifest.json" or before.get(each) != content]
+    odd = [name for name, content in left.items() if name == "manifest.json" or before.get(name) != content]
     assert not odd, f"with {kind} at {failing}, {odd} of the new model, or a manifest, is left"
 
 

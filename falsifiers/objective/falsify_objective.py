@@ -89,8 +89,10 @@ def falsify_the_divergence_is_the_chosen_one(subject: Any, name: str, beta: floa
         "kl_at_T": oracles.forward_kl(STUDENT, TEACHER, tau),
         "kl_at_1": oracles.forward_kl(STUDENT, TEACHER, 1.0),
     }
-    for each, value in expected.items():
-        assert math.isclose(metrics[each], value, rel_tol=1e-9), f"{name}: {each} is {metrics[each]}; expected {value}"
+    for metric, value in expected.items():
+        assert math.isclose(metrics[metric], value, rel_tol=1e-9), (
+            f"{name}: {metric} is {metrics[metric]}; expected {value}"
+        )
 
 
 WARMED = ("temperature", "ce_weight", "kd_weight", "feature_weight")

@@ -61,7 +61,7 @@ def falsify_removed_callbacks_get_no_later_event(subject: Any, kinds: list[str],
     callbacks.fire("on_log", context(3))
     callbacks.close()
     has.append(hooks())
-    gone = [isinstance(each, target) if by_type else each is target for each in registered]
+    gone = [isinstance(callback, target) if by_type else callback is target for callback in registered]
     expected = [*([1] if is_gone else [1, 2, 3] for is_gone in gone), [3]]
     assert steps == expected, f"{target} is removed from {kinds}: they got {steps}; expected {expected}"
     expected_hooks = [["on_log"], ["on_log"] * (not all(gone)), ["on_log"], []]
@@ -150,7 +150,7 @@ def falsify_exceptions_of_observers_are_logged(
         callbacks.close()
     steps = [step + number for number in range(events)]
     assert seen == steps, f"{error.__name__} in {hook} of step {step}: the observer has got the steps {seen}"
-    assert len(records) == events, f"{events} exceptions are logged as {[each.getMessage() for each in records]}"
+    assert len(records) == events, f"{events} exceptions are logged as {[entry.getMessage() for entry in records]}"
     for record, number in zip(records, steps, strict=True):
         said, expected = record.getMessage(), f"observer Watching raised an exception in {hook} of step {number}"
         assert expected in said, f"the message is {said!r}; expected {expected!r}"
@@ -267,7 +267,7 @@ def falsify_full_queue_drops_the_oldest_and_counts(subject: Any, limit: int, eve
     case = f"{events} events beside one that blocks, in a queue of {limit}"
     assert blocked.steps == expected, f"{case}: the observer has got {blocked.steps}; expected {expected}"
     lost, said = events + 1 - len(expected), [record.getMessage() for record in records]
-    numbers = [each for each in said if "Watching" in each and str(lost) in each.split()]
+    numbers = [message for message in said if "Watching" in message and str(lost) in message.split()]
     assert len(numbers) == (lost > 0), f"{case}: {lost} are lost; the log says {said}"
 
 
@@ -285,7 +285,7 @@ def falsify_stuck_observer_is_waited_for_once(subject: Any, waits: int) -> None:
     inside = blocked.released
     blocked.go.set()
     assert inside is None, "the end of the run waited until a stuck observer gave up"
-    said = [each for each in (record.getMessage() for record in records) if "takes too long" in each]
+    said = [message for message in (record.getMessage() for record in records) if "takes too long" in message]
     assert len(said) == 1 and "Watching" in said[0], f"a stuck observer is reported as {said}; expected once, by name"
     assert seen == ["on_log", "on_train_end"], f"beside a stuck observer, another one has got {seen}"
     waited = _default_waits(subject)
@@ -378,8 +378,8 @@ def falsify_undelivered_events_are_dropped_and_counted(subject: Any, events: int
     case = f"{events} events beside a hook that does not return, in a queue of {limit}"
     assert blocked.steps == [0], f"{case}: after the end, the observer has got {blocked.steps}"
     assert not delivery.is_alive, f"{case}: its thread goes on after its last hook has returned"
-    said = [each for each in (record.getMessage() for record in records) if "lost" in each]
-    numbers = [int(word) for each in said for word in each.split() if word.isdigit()]
+    said = [message for message in (record.getMessage() for record in records) if "lost" in message]
+    numbers = [int(word) for message in said for word in message.split() if word.isdigit()]
     expected = [events - 1] * (events > 1)
     assert numbers == expected, f"{case}: {events - 1} are lost; the log says {said}"
 
@@ -469,5 +469,5 @@ def falsify_states_are_strict_json(subject: Any, numbers: list[float]) -> None:
     assert read == {"Keeping 1": kept, "Keeping 3": kept}, f"{numbers} is saved as {states}"
     fresh = [Keeping("new") for _ in range(4)]
     subject.Callbacks([Callback(), *fresh]).restore(states)
-    seen = [each.state for each in fresh]
+    seen = [thread.state for thread in fresh]
     assert seen == [kept, "new", kept, "new"], f"{states} is given back to more callbacks as {seen}"

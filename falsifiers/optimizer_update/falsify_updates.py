@@ -36,7 +36,7 @@ def dropped(device: torch.device | str, *, training: bool = True) -> Tensor:
 
 def text(kept: Tensor) -> str:
     """Return a mask as ones and zeros."""
-    return "".join("1" if each else "0" for each in kept.tolist())
+    return "".join("1" if value else "0" for value in kept.tolist())
 
 
 class Noisy(nn.Module):
@@ -165,16 +165,16 @@ def falsify_norms_biases_and_embeddings_keep_their_size(
     optimizer = subject.new_optimizer(
         data.draw(st.permutations(list(names))), RATE, undecayed=subject.undecayed(layers)
     )
-    held = [names[each] for group in optimizer.param_groups for each in group["params"]]
+    held = [names[held] for group in optimizer.param_groups for held in group["params"]]
     wanted = sorted(set(names.values()) - ({"linear.weight"} if frozen else set()))
     assert sorted(held) == wanted, f"the optimizer holds {sorted(held)}; expected each of {wanted} once"
-    before = {name: each.detach().clone() for each, name in names.items()}
-    for each in names:
-        each.grad = torch.zeros_like(each)
+    before = {name: parameter.detach().clone() for parameter, name in names.items()}
+    for one in names:
+        one.grad = torch.zeros_like(one)
     optimizer.step()
-    for each, name in names.items():
+    for held_parameter, name in names.items():
         factor = 1 - RATE * DECAY if name in decaying and name in wanted else 1.0
-        old, new = before[name], each.detach()
+        old, new = before[name], held_parameter.detach()
         same = torch.equal(new, old) if factor == 1.0 else torch.allclose(new, old * factor, rtol=1e-6, atol=0)
         assert same, f"{name}, {list(old.shape)}, went from {old.flatten()[:3]} to {new.flatten()[:3]}; x {factor}"
 
@@ -274,8 +274,8 @@ def falsify_generator_of_a_gpu_is_restored(
     ):
         subject.seed_generators(seed, device)
         seeds = [gpu.initial_seed() == seed for gpu in gpus]
-        for each in (torch.default_generator, gpus[used]):
-            each.manual_seed(seed + 1)
+        for source in (torch.default_generator, gpus[used]):
+            source.manual_seed(seed + 1)
         if raises:
             raise KeyError("on purpose")
     expected = [index == used for index in (0, 1)]
@@ -315,7 +315,9 @@ class Kept(torch.optim.SGD):
 
     def step(self, closure: Any = None) -> Any:
         self.rates.append([group["lr"] for group in self.param_groups])
-        every = [each.grad for group in self.param_groups for each in group["params"] if each.grad is not None]
+        every = [
+            parameter.grad for group in self.param_groups for parameter in group["params"] if parameter.grad is not None
+        ]
         self.gradients.append([gradient.clone() for gradient in every])
 
 
@@ -383,7 +385,9 @@ def falsify_clipping(subject: Any, device: str, accumulation: int, clip: float, 
             assert same, f"{what}: the gradient is {got}; expected the one without clipping, {free}"
         else:
             assert _norm(got) <= clip * (1 + CLOSE), f"{what}: the norm after clipping is {_norm(got)}"
-            _assert_close(f"{what}: the clipped gradient", got, [each * clip / (norm + MARGIN) for each in whole])
+            _assert_close(
+                f"{what}: the clipped gradient", got, [gradient * clip / (norm + MARGIN) for gradient in whole]
+            )
 
 
 def _assert_close(what: str, seen: list[Tensor], expected: list[Tensor]) -> None:

@@ -47,7 +47,7 @@ def micro_batches_clipped(original: Any, self: Any, position: Any, rate: float, 
     clip = self.options.clip
     if clip is None or self.optimizer is None:
         return original(self, position, rate, *hooks)
-    parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
+    parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
     return original(replace(self, parallel=_Clipping(self.parallel, parameters, clip)), position, rate, *hooks)
 
 

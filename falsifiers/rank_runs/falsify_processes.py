@@ -44,8 +44,8 @@ class Ranks:
     def __init__(self, subject: Any, ranks: int, accelerator: bool) -> None:
         self.accelerator, self.summed = accelerator, torch.zeros(3, dtype=torch.int64)
         self.asked: int | None = None
-        each = SimpleNamespace(world_size=ranks, sum_counts=lambda flags: self.summed)
-        self.members = [subject.Agreement(each, lambda rank=rank: self.asked == rank) for rank in range(ranks)]
+        parallel = SimpleNamespace(world_size=ranks, sum_counts=lambda flags: self.summed)
+        self.members = [subject.Agreement(parallel, lambda rank=rank: self.asked == rank) for rank in range(ranks)]
 
     def leave_out(self, answers: tuple[Action, ...], asked: int | None) -> list[bool]:
         self.asked = asked
@@ -90,7 +90,7 @@ def falsify_answers_are_carried_out_in_their_epoch(subject: Any, epochs: Any, ra
             what = f"answers {epochs} of {ranks} ranks {place}: step {step} of epoch {epoch}"
             assert left == [due is not Action.CONTINUE] * ranks, f"{what} is left out: {left}; expected for {due!r}"
             leaving = run.leaving()
-            assert all(each is (requested is not None) for each in leaving), f"{what}: leaving {leaving}"
+            assert all(leaves is (requested is not None) for leaves in leaving), f"{what}: leaving {leaving}"
             if due is not Action.CONTINUE:
                 break
         within, ended = run.agreed(), run.agreed(between_epochs=True)
@@ -156,7 +156,7 @@ def falsify_a_restarted_run_starts_afresh(subject: Any) -> None:
     ended = run_ranks(4, work, limit_s=60, served=served)
     os.close(has_failed)
     os.close(fails)
-    assert all("planted" in each for each in ended[:2]), f"where 2 ranks fail, they end with {ended[:2]}"
+    assert all("planted" in text for text in ended[:2]), f"where 2 ranks fail, they end with {ended[:2]}"
     assert ended[2:] == ["[0, 1]"] * 2, f"after a restart, 2 ranks end with {ended[2:]}; expected the values of both"
 
 

@@ -114,7 +114,7 @@ def falsify_sums_are_exact(
         with mock.patch.dict(os.environ, {"LOCAL_RANK": str(rank + 5)}):
             parallel = subject.DataParallel(DistributedDataParallel(nn.Linear(1, 1), process_group=made[mine]))
         given_K = torch.tensor(counts) + rank, torch.tensor(sums, dtype=torch.float64) + rank
-        kept = [each.clone() for each in given_K]
+        kept = [number.clone() for number in given_K]
         summed = parallel.sum_counts(given_K[0]), parallel.sum_metrics(given_K[1])
         unchanged = all(torch.equal(a, b) for a, b in zip(given_K, kept, strict=True))
         described = parallel.rank, parallel.local_rank, parallel.world_size, parallel.gradient_factor
@@ -125,7 +125,7 @@ def falsify_sums_are_exact(
         place = (group.index(rank), rank + 5, len(group), float(len(group)))
         assert described == place and type(described[3]) is float, f"described as {described}, not {place}"
         wanted_counts = [sum(count + other for other in group) for count in counts]
-        wanted_sums = [sum(each + other for other in group) for each in sums]
+        wanted_sums = [sum(number + other for other in group) for number in sums]
         assert (count_sums.dtype, count_sums.tolist()) == (torch.int64, wanted_counts), (
             f"rank {rank} of {group}: the sums are {count_sums}; expected {wanted_counts}, int64"
         )
@@ -155,7 +155,7 @@ def falsify_every_module_reduces_once_in_a_window(subject: Any, window: FeatureW
                 weights = window.but(case=case).weights
                 with Collectives() as collectives:
                     subject.kd_window(window.teacher(), student, case.batches(rank), weights, flags=FLAGS, **given)
-                seen = [each for each in collectives.seen if "reduce" in each[0]]
+                seen = [collective for collective in collectives.seen if "reduce" in collective[0]]
                 results.append((strategy, len(case.split[rank]), seen))
         return results
 
@@ -247,8 +247,10 @@ def falsify_shards_are_gathered_layer_by_layer(
         assert places == wanted, f"{what}: rank, local_rank and world_size are {places}; expected {wanted}"
         assert len(gathers) == 3, f"{what}: an evaluation has the collectives {gathers}; expected 3 gathers"
         assert all(divided), f"{what}: after an evaluation, {divided.count(False)} parameters are not divided"
-        for seen, each in zip(gradients, expected, strict=True):
-            assert torch.equal(seen.double(), each), f"{what}: a gradient is {seen.tolist()}; expected {each.tolist()}"
+        for seen, whole in zip(gradients, expected, strict=True):
+            assert torch.equal(seen.double(), whole), (
+                f"{what}: a gradient is {seen.tolist()}; expected {whole.tolist()}"
+            )
 
 
 def _gradients(module: nn.Module, batches: list[Tensor], factors: list[int]) -> list[Tensor]:
@@ -291,7 +293,7 @@ def falsify_warm_up_changes_nothing(subject: Any, named: bool, training: bool, s
             f"gradient of {name}" for name, parameter in module.named_parameters() if parameter.grad is not None
         ]
         changed += [] if torch.equal(torch.get_rng_state(), state) else ["random numbers"]
-        return changed + [name for name, each in module.named_modules() if each.training is not training]
+        return changed + [name for name, part in module.named_modules() if part.training is not training]
 
     seen = run_ranks(2, work)
     assert seen == [[], []], f"the first backward pass changed {seen} on the ranks"
@@ -315,4 +317,4 @@ def falsify_unused_parameters_are_refused(subject: Any, frozen: bool) -> None:
 
 
 def _described(module: nn.Module) -> dict[str, Tensor]:
-    return {name: each.detach().clone() for name, each in (*module.named_parameters(), *module.named_buffers())}
+    return {name: tensor.detach().clone() for name, tensor in (*module.named_parameters(), *module.named_buffers())}

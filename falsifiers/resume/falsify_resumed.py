@@ -83,7 +83,7 @@ def falsify_limited_run_goes_on_like_the_straight_one(
             resume = place if named == "latest" else place / "checkpoints" / f"student-step{limit}"
         when = f"ended after {sorted(limits)} steps and saved every {save_every}, then resumed by a {named} name"
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
-        asked, expected = ([each for each in some if each != FIRST] for some in (asked, straight[0].batches.asked))
+        asked, expected = ([at for at in numbers if at != FIRST] for numbers in (asked, straight[0].batches.asked))
         assert asked == expected, f"{when}, the batches {asked} are asked for; expected {expected}"
 
 
@@ -100,7 +100,7 @@ def falsify_run_forks_into_another_directory(subject: Any, step: int) -> None:
         expected = lines(directory, "straight")[step:]
         assert_same_history(f"{when}, the metrics file", lines(directory, "fork"), expected)
         after = file_digests(directory)
-        changed = [each for each in before if after.get(each) != before[each]]
+        changed = [name for name in before if after.get(name) != before[name]]
         assert not changed, f"{when}, files of other runs are changed: {changed}"
 
 
@@ -146,7 +146,7 @@ def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type
         resumed = settings(directory, "cut", save_every=4, resume=Path("latest"))
         cut = ended(subject, resumed, answers, measure=measure)
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
-        asked_for = [each for each in cut[0].batches.asked if each != FIRST]
+        asked_for = [place for place in cut[0].batches.asked if place != FIRST]
         assert not asked_for, f"{when}, the batches {asked_for} are asked for again"
 
 
@@ -268,8 +268,8 @@ def falsify_rewound_run_ends_like_the_straight_one(subject: Any, step: int | Non
         aside = place / "student-rewound-1"
         expected = list(range((start or 0) + 1, limit + 1))
         assert saved_steps(aside, "student") == expected, f"{when}, {saved_steps(aside, 'student')} are set aside"
-        for each in expected:
-            read_checkpoint(aside / f"student-step{each}")
+        for number in expected:
+            read_checkpoint(aside / f"student-step{number}")
         moved = {name: content for name, content in file_digests(aside).items() if "/" in name}
         assert moved.items() <= later.items(), f"{when}, files were changed when they were set aside"
 

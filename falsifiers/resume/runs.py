@@ -158,6 +158,6 @@ def assert_same_end(when: str, directory: Path, seen: tuple[str, Any], expected:
     """Assert equal bits of weights, equal results, and equal metrics files with every step once."""
     (out, (_, result)), (straight, (_, wanted)) = seen, expected
     assert_same(when, result.student.state_dict(), wanted.student.state_dict())
-    ours, theirs = (without_times(asdict(each.train)) for each in (result, wanted))
+    ours, theirs = (without_times(asdict(outcome.train)) for outcome in (result, wanted))
     assert ours == theirs, f"{when}, in the result {difference(ours, theirs)}"
     assert_same_lines(when, directory, out, straight)

@@ -39,7 +39,7 @@ def prove_names(subject: Any, run: int, other: int, step: int) -> None:
     assert name == f"{mine}-step{step}", f"the checkpoint of step {step} of {mine!r} is called {name!r}"
     names = [
         subject.checkpoint_name(theirs, step + 1),
-        *(f"{mine}-step{each}" for each in NO_STEPS),
+        *(f"{mine}-step{unsaved}" for unsaved in NO_STEPS),
         mine,
         f"{step}",
         name,
@@ -51,7 +51,7 @@ def prove_names(subject: Any, run: int, other: int, step: int) -> None:
 
 def prove_best(subject: Any, first: int, second: int, third: int, fourth: int, highest: int, delta: int) -> None:
     mode, min_delta = ("min", "max")[highest], delta / 4
-    scores = [SCORES[each] for each in (first, second, third, fourth)]
+    scores = [SCORES[index] for index in (first, second, third, fourth)]
     best, expected = None, None
     for step, score in enumerate(scores, 1):
         best = subject.improved(best, step=step, score=score, mode=mode, min_delta=min_delta)

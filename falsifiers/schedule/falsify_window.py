@@ -27,7 +27,7 @@ def falsify_any_split_gives_the_gradient_of_the_whole(
 ) -> None:
     teacher, student, module = learners(case, device, dtype)
     subject.kd_window(teacher, student, case.batches(device=device), case.weights)
-    what = f"{[len(each) for each in case.split[0]]} sequences in the micro-batches"
+    what = f"{[len(numbers) for numbers in case.split[0]]} sequences in the micro-batches"
     assert_gradients(what, gradients_of(module), case.gradient(), case.allowed(dtype))
 
 
@@ -89,6 +89,6 @@ def falsify_divisor_counts_every_rank(
     subject.kd_window(teacher, student, case.batches(device=device), case.weights, parallel=parallel)
     own, total = max(case.count(), 1), max(case.count() + others[0], 1)
     share = factor * own / total
-    expected, allowed = ({k: share * v for k, v in each.items()} for each in (case.gradient(), case.allowed()))
+    expected, allowed = ({k: share * v for k, v in values.items()} for values in (case.gradient(), case.allowed()))
     what = f"{case.count()} of {case.count() + others[0]} scored tokens are of this rank, gradient_factor {factor:g}"
     assert_gradients(what, gradients_of(module), expected, allowed)

@@ -417,5 +417,5 @@ def falsify_model_of_other_settings_is_not_the_end(
         case = f"with a model of {recorded}, the end is {seen!r}"
         now = settings.model_dump(mode="json")
         said = [f"{name} was {json.dumps(value)} and is {json.dumps(now[name])}" for name, value in changed.items()]
-        assert all(each in seen for each in said) if changed else seen == "DONE", f"{case}; expected {said or 'DONE'}"
+        assert all(words in seen for words in said) if changed else seen == "DONE", f"{case}; expected {said or 'DONE'}"
         assert (run.given, _contents(out)) == ([], before), f"{case}, after the attempts {run.given}"

@@ -168,7 +168,7 @@ class WindowCase(Case):
         return Weights(**self.settings)
 
     def model(self, device: str = "cpu", dtype: torch.dtype = torch.float64) -> TinyModel:
-        return TinyModel(*(each.to(device, dtype) for each in (self.embedding, self.head, self.bias)))
+        return TinyModel(*(weight.to(device, dtype) for weight in (self.embedding, self.head, self.bias)))
 
     def batches(self, rank: int = 0, device: str = "cpu") -> list[Batch]:
         return [self._batch(numbers, device) for numbers in self.split[rank]]

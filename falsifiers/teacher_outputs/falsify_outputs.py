@@ -242,7 +242,7 @@ def outcomes(logits_BTV: Tensor, tokens: list[list[int]], temperature: float) ->
     """Return log-probabilities of the kept tokens of each row and, unless all are kept, of the others together."""
     log_NV, found = torch.log_softmax(logits_BTV.flatten(0, 1) / temperature, -1), []
     for row, kept in zip(log_NV, tokens, strict=True):
-        others = [each for number, each in enumerate(row) if number not in kept]
+        others = [logit for number, logit in enumerate(row) if number not in kept]
         tail = [torch.logsumexp(torch.stack(others), 0)] if others else []
         found.append([*(row[number] for number in kept), *tail])
     return found
@@ -296,7 +296,7 @@ def falsify_tail_that_the_student_bans(subject: Any, device: str, drawn: tuple[T
     k = min(k, student.shape[-1] - 1)
     banned = student.clone().flatten(0, 1)
     for number, tokens in enumerate(largest(teacher, k)):
-        banned[number, [each for each in range(student.shape[-1]) if each not in tokens]] = -math.inf
+        banned[number, [v for v in range(student.shape[-1]) if v not in tokens]] = -math.inf
     loss, gradient = loss_and_gradient(subject, "forward_kl", banned[None], teacher, k, tau, device)
     assert loss == math.inf, f"a student that bans the tail has a loss of {loss} nats, not +inf"
     assert bool(gradient.isfinite().all()), f"the gradient is {gradient.tolist()}"
@@ -400,7 +400,7 @@ def falsify_teacher_runs_where_it_is_needed(
     together = {
         step: next(([*range(last - every + 1, last + 1)] for last in logged if step <= last), [step]) for step in weight
     }
-    expected = [step for step in weight if any(weight[each] for each in together[step])]
+    expected = [step for step in weight if any(weight[tensor] for tensor in together[step])]
     assert teacher.steps == expected, f"with the weights {weight}, logged every {every}, it ran in {teacher.steps}"
     for step, names in noted.logged.items():
         found, whole = names & OF_A_TEACHER, OF_A_TEACHER if step in expected else set()

@@ -344,8 +344,8 @@ def _shared(student: Tensor, teacher: Tensor, mode: str) -> tuple[Tensor, Tensor
     if mode != "pad":
         size = min(student.shape[-1], teacher.shape[-1])
     padded = [
-        torch.cat((each, each.new_full((*each.shape[:-1], size), -math.inf)), -1)[..., :size]
-        for each in (student, teacher)
+        torch.cat((model, model.new_full((*model.shape[:-1], size), -math.inf)), -1)[..., :size]
+        for model in (student, teacher)
     ]
     return padded[0].log_softmax(-1), padded[1].log_softmax(-1)
 
@@ -475,7 +475,7 @@ def falsify_cache_key_covers_dependencies(subject: Any) -> None:
     in_use = subject.teacher_key(base, "d", CPU, version=torch.__version__)
     assert in_use == key, "the version in the key is not that of torch"
     split = [settings_of(None, seed=seed, warmup=warmup) for seed, warmup in ((1, 12), (11, 2))]
-    one, other = (subject.teacher_key(each, "d", CPU) for each in split)
+    one, other = (subject.teacher_key(numbers, "d", CPU) for numbers in split)
     assert one != other, "seed 1 and warmup 12 share the key of seed 11 and warmup 2"
     trained, keyed = _WatchedSettings(base), _WatchedSettings(base)
     sequences = reference_trainer.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=CPU)

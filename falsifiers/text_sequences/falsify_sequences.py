@@ -59,7 +59,7 @@ def falsify_every_byte_is_predicted_once(
 def _assert_placed(batches: list[Any], device: str) -> None:
     """Assert that tokens are labels as well, int64 on the device."""
     for position, batch in enumerate(batches, 1):
-        kinds = [(each.dtype, each.device.type) for each in (batch.tokens, batch.labels)]
+        kinds = [(tensor.dtype, tensor.device.type) for tensor in (batch.tokens, batch.labels)]
         assert kinds == [(torch.int64, device)] * 2, f"batch {position} is {kinds}; expected int64 on {device}"
         assert torch.equal(batch.tokens, batch.labels), f"batch {position}: tokens and labels differ"
 
@@ -107,10 +107,10 @@ def falsify_each_sequence_is_dealt_to_one_rank(
         subject.ShuffledBatches(sequences=sequences, seed=seed, rank=rank, world_size=world_size)
         for rank in range(world_size)
     ]
-    rounds = {each.batches for each in ranks}
+    rounds = {batches.batches for batches in ranks}
     expected = math.ceil(math.ceil(count / batch_size) / world_size)
     assert rounds == {expected}, f"ranks have {rounds} batches of an epoch; expected {expected} each"
-    dealt = [each.batch(epoch, k) for k in range(1, expected + 1) for each in ranks]
+    dealt = [batches.batch(epoch, k) for k in range(1, expected + 1) for batches in ranks]
     scored = [number for batch in dealt if (batch.labels != IGNORED).any() for number in _numbers(batch.tokens)]
     order = epoch_order(seed, epoch, count).tolist()
     assert scored == order, f"{world_size} ranks read the sequences {scored}; expected {order}"
@@ -178,7 +178,7 @@ def _bytes(text: str) -> Tensor:
 def _documents(text: str, separator: str) -> list[bytes]:
     """Return the documents: each ends with its separator, the last one may have none."""
     *complete, rest = text.encode().split(separator.encode())
-    return [each for each in (*(part + separator.encode() for part in complete), rest) if each]
+    return [text for text in (*(part + separator.encode() for part in complete), rest) if text]
 
 
 def _predicted(text: str, separator: str, length: int) -> Counter[tuple[bytes, int]]:

@@ -74,8 +74,8 @@ class Pair:
     def bits(self) -> dict[str, Tensor]:
         """Return weights, buffers and state by position, with their names."""
         weights = {f"{m}.{n}": t for m, module in self.modules.items() for n, t in module.state_dict().items()}
-        held = [each for group in self.optimizer.param_groups for each in group["params"]]
-        states = [self.optimizer.state.get(each, {}) for each in held]
+        held = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        states = [self.optimizer.state.get(parameter, {}) for parameter in held]
         return weights | {f"{k}.{what}": value for k, state in enumerate(states) for what, value in state.items()}
 
 
@@ -116,7 +116,7 @@ def bits(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {field.name: bits(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
-        return {name: bits(each) for name, each in value.items()}
+        return {name: bits(part) for name, part in value.items()}
     return value if isinstance(value, Enum) else (type(value).__name__, value)
 
 
@@ -199,7 +199,7 @@ def falsify_state_of_noted_steps(subject: Any, taken: list[Step], pauses: set[in
         seen = getattr(state, name)
         same = bits(seen) == bits(wanted) or (seen == wanted == 0)
         assert same, f"after steps with the losses {every}: {name} is {seen!r}; expected {wanted!r}"
-    if all((each.sum * 8).is_integer() and abs(each.sum) <= 100 for sums, _ in taken for each in sums.values()):
+    if all((metric.sum * 8).is_integer() and abs(metric.sum) <= 100 for sums, _ in taken for metric in sums.values()):
         _assert_sums(state, taken)
 
 

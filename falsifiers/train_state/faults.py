@@ -40,18 +40,20 @@ def counter_starts_at_one(original: Any, modules: Any, optimizer: Any) -> Any:
     saved = original(modules, optimizer)
     names = {parameter: f"{m}.{n}" for m, module in modules.items() for n, parameter in module.named_parameters()}
     for group in [] if optimizer is None else optimizer.param_groups:
-        for each in group["params"]:
-            key = f"optimizer.{names[each]}"
+        for parameter in group["params"]:
+            key = f"optimizer.{names[parameter]}"
             if not any(name.startswith(key) for name in saved.tensors) and saved.optimizer["kind"] == "AdamW":
-                moments = {f"{key}.{name}": torch.zeros_like(each, device="cpu") for name in ("exp_avg", "exp_avg_sq")}
+                moments = {
+                    f"{key}.{name}": torch.zeros_like(parameter, device="cpu") for name in ("exp_avg", "exp_avg_sq")
+                }
                 saved.tensors.update({f"{key}.step": torch.tensor(1.0), **moments})
     return saved
 
 
 def snapshot_of_live_tensors(original: Any, modules: Any, optimizer: Any) -> Any:
     saved = original(modules, optimizer)
-    for module, each in modules.items():
-        saved.tensors.update({f"{module}.{name}": value.detach() for name, value in each.state_dict().items()})
+    for module, flag in modules.items():
+        saved.tensors.update({f"{module}.{name}": value.detach() for name, value in flag.state_dict().items()})
     return saved
 
 

@@ -78,7 +78,7 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
         assert with_it.drawn == without.drawn, f"{when}, a callback draws {with_it.drawn}; expected {without.drawn}"
         assert run.student.training, f"{when}, the student is left in eval mode"
         logged = [line["metrics"].items() for line in lines(directory, "evaluated")]
-        found = [{name: value for name, value in each if not name.startswith("eval/")} for each in logged]
+        found = [{name: value for name, value in metrics if not name.startswith("eval/")} for metrics in logged]
         wanted = [line["metrics"] for line in lines(directory, "straight")]
         assert_same_history(f"{when}, the training metrics", found, wanted)
 
@@ -234,7 +234,7 @@ def falsify_best_step_is_saved_and_kept(
             if (save_every and (step % save_every == 0 or step == STEPS)) or best[step - 1] == step:
                 there.append(step)
                 last = there[-keep:] if keep else there
-                there = [each for each in there if each in last or each == best[step - 1]]
+                there = [saved for saved in there if saved in last or saved == best[step - 1]]
         place = directory / "out" / "checkpoints"
         seen = sorted(int(p.name.rsplit("step")[1]) for p in place.glob("student-step*"))
         when = f"scores {scores}, evaluated every {every}, saved every {save_every}, keep {keep}, cut after {cuts}"
@@ -619,8 +619,8 @@ def falsify_ranks_evaluate_together(subject: Any, ranks: int, strategy: str) -> 
         without = launched(small_distillation(subject), settings(directory, "without", **every), ranks)
         evaluated = launched(_evaluating(subject), settings(directory, "out", **every, eval_every=1), ranks)
         when = f"{ranks} ranks with {strategy}"
-        for rank, each in enumerate(evaluated):
-            _assert_as_expected(f"{when}, rank {rank}", each, without[0], evaluated[0])
+        for rank, end in enumerate(evaluated):
+            _assert_as_expected(f"{when}, rank {rank}", end, without[0], evaluated[0])
         _assert_best_is_saved(when, directory, ranks if strategy == "fsdp2" else 1)
 
 
@@ -655,5 +655,5 @@ def _assert_best_is_saved(when: str, directory: Path, files: int) -> None:
     for step in seen:
         manifest = read_checkpoint(place / f"student-step{step}").manifest
         assert len(manifest.files) == files, f"{when}, step {step} has the files {sorted(manifest.files)}"
-        recorded = max(each for each in best if each <= step)
+        recorded = max(candidate for candidate in best if candidate <= step)
         assert manifest.best is not None and manifest.best.step == recorded, f"{when}, the best is {manifest.best}"

@@ -164,5 +164,5 @@ def read(job: Job, report: Report) -> None:
             report.evaluations.append((row.step, found["eval/hard_loss"]))
     folder = job.directory / "checkpoints"
     saved = listed(folder) if folder.exists() else []
-    report.checkpoints = {each.step: each.path for each in saved}
+    report.checkpoints = {tensor.step: tensor.path for tensor in saved}
     report.best = saved[-1].best.step if saved and saved[-1].best else None
