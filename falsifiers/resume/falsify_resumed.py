@@ -7,7 +7,6 @@ import random
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from falsifiers.checkpoint_files.saved import assert_same, edited
 from falsifiers.resume.runs import STEPS, Cut, Model, assert_same_end, ended, resumed_to_the_end, settings
 from falsifiers.support.interruptions import ended_before
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.runs import acting, assert_same_history, file_digests, lines, scratch
+from falsifiers.support.runs import acting, assert_same_history, file_digests, lines, scratch, unchanged_files
 from reference_trainer import Action, Callback
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import StopRequestedError, TrainerError
@@ -44,28 +43,26 @@ def falsify_cut_run_ends_like_the_straight_one(
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
 
 
+LATEST = Path("latest")
 FIRST = (1, 1)
 """The batch that each run asks for once more, to count the operations of a step."""
 
 
-NAMES: dict[str, Callable[[Path], Path]] = {
-    "latest": lambda cut: Path("latest"),
-    "relative": lambda cut: Path(os.path.relpath(cut)),
-    "linked": lambda cut: _linked(cut.with_name("link"), cut),
-}
-"""How a checkpoint is named, by the directory of its run."""
-
-
-def _linked(link: Path, target: Path) -> Path:
-    if not link.exists():
-        link.symlink_to(target, target_is_directory=True)
-    return link
+def _named(name: str, run: Path, step: int | None) -> Path:
+    """Return the path by which the checkpoint of a step is resumed: the latest, relative, or through a link."""
+    if name == "latest":
+        return LATEST
+    link = run.with_name("link")
+    if name == "linked" and not link.exists():
+        link.symlink_to(run, target_is_directory=True)
+    place = link if name == "linked" else Path(os.path.relpath(run))
+    return place / "checkpoints" / f"student-step{step}"
 
 
 @given(
     limits=st.sets(st.integers(1, STEPS - 1), min_size=1, max_size=2),
     save_every=st.sampled_from([1, 2, 5000]),
-    named=st.sampled_from(sorted(NAMES)),
+    named=st.sampled_from(["latest", "linked", "relative"]),
 )
 @example(limits={3, 4}, save_every=5000, named="linked")
 @example(limits={2, 5}, save_every=2, named="relative")
@@ -79,8 +76,7 @@ def falsify_limited_run_goes_on_like_the_straight_one(
             chosen = settings(directory, "cut", save_every=save_every, max_steps=limit, resume=resume, force=True)
             cut = ended(subject, chosen)
             asked += cut[0].batches.asked
-            place = NAMES[named](directory / "cut")
-            resume = place if named == "latest" else place / "checkpoints" / f"student-step{limit}"
+            resume = _named(named, directory / "cut", limit)
         when = f"ended after {sorted(limits)} steps and saved every {save_every}, then resumed by a {named} name"
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
         asked, expected = ([at for at in numbers if at != FIRST] for numbers in (asked, straight[0].batches.asked))
@@ -110,8 +106,7 @@ def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: in
     limit = min(step, limit)
     with scratch() as directory:
         before, _ = ended(subject, settings(directory, "out", max_steps=step))
-        resumed = settings(directory, "out", max_steps=limit, resume=Path("latest"), force=True)
-        after, result = ended(subject, resumed)
+        after, result = ended(subject, settings(directory, "out", max_steps=limit, resume=LATEST, force=True))
         what = f"resumed after step {step} with a limit of {limit}"
         seen = [line["step"] for line in lines(directory, "out")]
         assert seen == list(range(1, step + 1)), f"{what}, the metrics file has the steps {seen}"
@@ -143,8 +138,7 @@ def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type
             asked = failure is KeyboardInterrupt
             noted = any("--resume latest" in note for note in getattr(error, "__notes__", []))
             assert isinstance(error, StopRequestedError) == asked and noted != asked, f"{when}: {error!r}, {noted}"
-        resumed = settings(directory, "cut", save_every=4, resume=Path("latest"))
-        cut = ended(subject, resumed, answers, measure=measure)
+        cut = ended(subject, settings(directory, "cut", save_every=4, resume=LATEST), answers, measure=measure)
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
         asked_for = [place for place in cut[0].batches.asked if place != FIRST]
         assert not asked_for, f"{when}, the batches {asked_for} are asked for again"
@@ -213,19 +207,23 @@ def falsify_stopped_run_is_saved_and_goes_on(
     saved as the best.
     """
     with scratch() as directory:
-        every = {
-            "save_every": save_every,
-            "log_every": log_every,
-            "eval_every": eval_every,
-            "best_metric": "eval/score",
-        }
+        every: dict[str, Any] = {"save_every": save_every, "log_every": log_every, "eval_every": eval_every}
+        every["best_metric"] = "eval/score"
         quiet = Asked([], 0, skipped)
         straight = ended(subject, settings(directory, "straight", **every), [quiet], measure=_measured)
         stops = sorted(step for step in stops if step <= len(quiet.seen))
         asked, more = Asked(stops, times, skipped), {}
         for step in [step for step in stops for _ in range(times)]:
-            _assert_leaves(subject, settings(directory, "cut", **every, **more), asked, step)
-            more = {"resume": Path("latest")}
+            what = f"asked to stop in step {step}, the run"
+            try:
+                ended(subject, settings(directory, "cut", **every, **more), [asked], asked, _measured)
+            except StopRequestedError:
+                there = saved_steps(directory / "cut" / "checkpoints", "student")
+                assert asked.seen[-1:] == [step], f"{what} takes the steps {asked.seen}"
+                assert there[-1:] == [step], f"{what} has checkpoints of {there}"
+            else:
+                raise AssertionError(f"{what} goes on to its end")
+            more = {"resume": LATEST}
         cut = ended(subject, settings(directory, "cut", **every, **more, force=True), [asked], asked, _measured)
         when = f"saved every {save_every} steps and asked to stop {times} times in {stops}"
         legs = len(stops) * times + 1
@@ -238,18 +236,6 @@ def falsify_stopped_run_is_saved_and_goes_on(
 
 def _measured(run: Any) -> dict[str, Any]:
     return {"score": MetricSum(1.0, 1)}
-
-
-def _assert_leaves(subject: Any, chosen: Any, asked: Asked, step: int) -> None:
-    """Assert that the leg ends after `step` and its hooks, with a checkpoint of it."""
-    try:
-        ended(subject, chosen, [asked], asked, _measured)
-    except StopRequestedError:
-        there = saved_steps(chosen.out / "checkpoints", "student")
-        assert asked.seen[-1:] == [step], f"asked to stop in step {step}, the run takes the steps {asked.seen}"
-        assert there[-1:] == [step], f"asked to stop in step {step}, the run has checkpoints of {there}"
-    else:
-        raise AssertionError(f"asked to stop in step {step}, the run goes on to its end")
 
 
 @given(step=st.none() | st.integers(1, STEPS), limit=st.integers(2, STEPS))
@@ -274,30 +260,20 @@ def falsify_rewound_run_ends_like_the_straight_one(subject: Any, step: int | Non
         assert moved.items() <= later.items(), f"{when}, files were changed when they were set aside"
 
 
-def _damage(place: Path) -> None:
-    (place / "student-step1" / "rank-00000.safetensors").write_bytes(b"")
-
-
 CASES: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
-    "another seed": (lambda place: None, {"seed": 5}, "seed was 0 and is 5"),
-    "a missing step": (lambda place: shutil.rmtree(place / "student-step1"), {}, "student-step1"),
-    "a damaged step": (_damage, {}, "student-step1"),
+    "another seed": (lambda step: None, {"seed": 5}, "seed was 0 and is 5"),
+    "a missing step": (shutil.rmtree, {}, "student-step1"),
+    "a damaged step": (lambda step: (step / "rank-00000.safetensors").write_bytes(b""), {}, "student-step1"),
 }
 
 
 def falsify_refused_rewind_moves_nothing(subject: Any) -> None:
-    for kind, (change, others, words) in CASES.items():
+    for kind, (change, changes, words) in CASES.items():
         with scratch() as directory:
             ended(subject, settings(directory, "out", max_steps=3, keep=0))
-            place = directory / "out" / "checkpoints"
-            change(place)
-            before = file_digests(directory)
-            chosen = settings(
-                directory, "out", resume=place / "student-step1", rewind=True, force=True, keep=0, **others
-            )
-            assert_refused(kind, partial(ended, subject, chosen), words, kind=TrainerError)
-            changed = sorted(set(before.items()) ^ set(file_digests(directory).items()))
-            assert not changed, f"{kind}: the run was refused, and changed {changed}"
+            step = directory / "out" / "checkpoints" / "student-step1"
+            change(step)
+            _assert_refused(subject, kind, directory, [words], resume=step, rewind=True, keep=0, **changes)
 
 
 CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -325,20 +301,20 @@ CONDITIONS = {
 def falsify_drift_is_refused(subject: Any, kind: str) -> None:
     with scratch() as directory:
         ended(subject, settings(directory, "out", max_steps=2))
-        others, expected = CHANGED.get(kind, ({}, []))
-        teacher = _teacher if kind == "teacher_sha256" else partial(_no_teacher, kind)
+        changes, expected = CHANGED.get(kind, ({}, []))
+        teacher = _teacher if kind == "teacher_sha256" else _no_teacher
         if kind in CONDITIONS:
             expected = [f'{kind} was "other" and is {json.dumps(CONDITIONS[kind])}']
             _edit(directory, lambda tree: tree["conditions"].update({kind: "other"}))
-        _assert_refused(subject, kind, directory, expected, teacher=teacher, **others)
+        _assert_refused(subject, kind, directory, expected, teacher=teacher, **changes)
 
 
 def _teacher() -> Model:
     return Model(3, seed=2)
 
 
-def _no_teacher(kind: str) -> Any:
-    raise AssertionError(f"{kind}: the change is not refused before a teacher is made, which may take hours")
+def _no_teacher() -> Any:
+    raise AssertionError("the change is not refused before a teacher is made, which may take hours")
 
 
 FREE = {"max_steps": 3, "log_every": 2, "save_every": 2, "keep": 1, "project_to_steps": 9, "eval_every": 2}
@@ -347,22 +323,21 @@ FREE = {"max_steps": 3, "log_every": 2, "save_every": 2, "keep": 1, "project_to_
 def falsify_free_settings_may_change(subject: Any) -> None:
     with scratch() as directory:
         ended(subject, settings(directory, "out", max_steps=2))
-        _, result = ended(subject, settings(directory, "out", resume=Path("latest"), force=True, **FREE))
+        _, result = ended(subject, settings(directory, "out", resume=LATEST, force=True, **FREE))
     steps = result.train.steps_completed
     assert steps == 3, f"resumed with {FREE}, the run has {steps} steps"
 
 
-def _edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    path = directory / "out" / "checkpoints" / "student-step2" / "manifest.json"
-    edited(path, change)
-
-
-def _position(**others: Any) -> Callable[[Path], object]:
-    return lambda d: _edit(d, lambda tree: tree["state"]["train"]["position"].update(others))
-
-
 def _checkpoint(directory: Path) -> Path:
     return directory / "out" / "checkpoints" / "student-step2"
+
+
+def _edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    edited(_checkpoint(directory) / "manifest.json", change)
+
+
+def _position(**changes: Any) -> Callable[[Path], object]:
+    return lambda d: _edit(d, lambda tree: tree["state"]["train"]["position"].update(changes))
 
 
 UNFIT: dict[str, Callable[[Path], object]] = {
@@ -399,11 +374,15 @@ def falsify_run_that_starts_over_is_refused_beside_checkpoints(subject: Any) -> 
             _assert_refused(subject, f"a run with force {force}", directory, words, resume=None, force=force)
 
 
-def _assert_refused(subject: Any, kind: str, directory: Path, words: list[str], **others: Any) -> None:
-    before = file_digests(directory)
-    teacher = others.pop("teacher", _teacher)
-    given_settings = {"resume": Path("latest"), "force": True, **others}
-    chosen = settings(directory, "out", **given_settings)
-    assert_refused(kind, lambda: ended(subject, chosen, teacher=teacher), *words, kind=TrainerError)
-    changed = sorted(set(before.items()) ^ set(file_digests(directory).items()))
-    assert not changed, f"{kind}: the run was refused, and changed {changed}"
+def _assert_refused(
+    subject: Any,
+    kind: str,
+    directory: Path,
+    words: list[str],
+    teacher: Callable[[], Model] = _teacher,
+    resume: Path | None = LATEST,
+    **changes: Any,
+) -> None:
+    chosen = settings(directory, "out", **{"resume": resume, "force": True, **changes})
+    with unchanged_files(directory, kind):
+        assert_refused(kind, lambda: ended(subject, chosen, teacher=teacher), *words, kind=TrainerError)

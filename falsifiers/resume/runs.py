@@ -1,4 +1,4 @@
-"""Small runs with dropout and noisy data that are saved often, and what they leave."""
+"""Small runs with dropout and noisy data that are saved often, and comparison of the ends of two runs."""
 
 import io
 import json
@@ -56,12 +56,11 @@ class Noisy:
         return Batch(tokens=tokens, labels=tokens)
 
 
-def settings(directory: Path, out: str, **others: Any) -> Settings:
+def settings(directory: Path, out: str, **changes: Any) -> Settings:
     """Return the settings of a run of `STEPS` steps that logs and saves every one."""
-    given = {"epochs": 2, "accumulate": 3, "log_every": 1, "save_every": 1, "lr": 0.1, "warmup": 2, "device": "cpu"}
-    given |= {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7, "temperature_end": 1.0, "kd_weight_end": 0.2}
-    given |= {"rank_timeout": TIMEOUT_S}
-    return Settings(**{**given, "out": directory / out, **others})
+    usual = {"epochs": 2, "accumulate": 3, "log_every": 1, "save_every": 1, "lr": 0.1, "warmup": 2, "device": "cpu"}
+    usual |= {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7, "temperature_end": 1.0, "kd_weight_end": 0.2}
+    return Settings(**{**usual, "rank_timeout": TIMEOUT_S, "out": directory / out, **changes})
 
 
 def small_distillation(subject: Any) -> Any:
@@ -141,14 +140,14 @@ def resumed_to_the_end(
     out: str,
     callbacks: Sequence[Callback],
     measure: Measure = lambda run: {},
-    **others: Any,
+    **changes: Any,
 ) -> Any:
     """Run, resuming from the latest checkpoint after each interrupt until the run ends; start over where none is."""
     for _ in range(2 * STEPS):
         there = any((directory / out / "checkpoints").glob("student-step*"))
         resume = {"resume": Path("latest")} if there else {}
         try:
-            return ended(subject, settings(directory, out, **others, **resume), callbacks, measure=measure)
+            return ended(subject, settings(directory, out, **changes, **resume), callbacks, measure=measure)
         except KeyboardInterrupt:
             continue
     raise AssertionError("the run does not come to its end")

@@ -1,15 +1,16 @@
-"""Attacks on teachers."""
+"""Attacks on the teacher of a run: packaged, trained on the same text and cached, or of another vocabulary.
+
+The subjects are `distillation.vocabulary`, `pipeline.teachers` and `pipeline.distill`.
+"""
 
 import hashlib
 import json
 import math
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,42 +32,21 @@ TOKENS = 3
 """Rows of each table: tokens are 0, 1 and 2, in both vocabularies."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pair:
-    """Tables of a teacher [K, V] and a student [K, W], tokens and labels [B, T], and the arguments of a step."""
+def sizes_of(case: StepCase) -> tuple[int, int]:
+    """Return the vocabularies of teacher and student."""
+    return case.teacher.shape[1], case.student.shape[1]
 
-    teacher: Tensor
-    student: Tensor
-    tokens: Tensor
-    labels: Tensor
-    settings: dict[str, float]
 
-    def but(self, **changes: Any) -> Self:
-        return replace(self, **changes)
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        return self.teacher.shape[1], self.student.shape[1]
-
-    def resized(self, vocab_size: int) -> StepCase:
-        """Return the step's case with both tables cut to this size, or continued with -inf."""
-        student, teacher = (table_of(table, vocab_size) for table in (self.student, self.teacher))
-        return StepCase(self.tokens, self.labels, student, teacher, **self.settings)
-
-    def step(self, subject: Any, mode: str, device: str = "cpu") -> tuple[Any, Tensor]:
-        """Return the result of a step in this mode, and the gradient that the student got, on the CPU."""
-        learner = RecordingStudent(self.student.to(device))
-        teacher, student = subject.share_vocabulary(providers.FixtureTeacher(self.teacher.to(device)), learner, mode)
-        batch = providers.Batch(tokens=self.tokens.to(device), labels=self.labels.to(device))
-        result = providers.kd_step(teacher, student, batch, **self.settings)
-        gradients = [gradient for done in learner.passes for gradient in done.gradients]
-        assert len(gradients) == 1, f"the student got {len(gradients)} gradients in one step"
-        expected = [*self.tokens.shape, self.student.shape[1]]
-        assert list(gradients[0].shape) == expected, (
-            f"{mode}, sizes {self.sizes}: the student got a gradient of shape {list(gradients[0].shape)}; expected "
-            f"{expected}, its own vocabulary"
-        )
-        return result, gradients[0].cpu()
+def shared_step(subject: Any, case: StepCase, mode: str, device: str = "cpu") -> tuple[Any, Tensor]:
+    """Return the result of a step in this mode, and the gradient that the student got, on the CPU."""
+    learner = RecordingStudent(case.student.to(device))
+    teacher, student = subject.share_vocabulary(providers.FixtureTeacher(case.teacher.to(device)), learner, mode)
+    batch = providers.Batch(tokens=case.tokens.to(device), labels=case.labels.to(device))
+    result = providers.kd_step(teacher, student, batch, **case.settings)
+    gradients = [gradient for done in learner.passes for gradient in done.gradients]
+    shapes, expected = [list(gradient.shape) for gradient in gradients], [*case.tokens.shape, case.student.shape[1]]
+    assert shapes == [expected], f"{mode}, sizes {sizes_of(case)}: gradients of shapes {shapes}; expected {expected}"
+    return result, gradients[0].cpu()
 
 
 def table_of(table: Tensor, vocab_size: int) -> Tensor:
@@ -76,27 +56,21 @@ def table_of(table: Tensor, vocab_size: int) -> Tensor:
 
 
 @st.composite
-def pairs(draw: st.DrawFn, larger: str) -> Pair:
-    """Draw tables, of which `larger` ("teacher" or "student") has one to four more columns; labels are in both."""
+def pairs(draw: st.DrawFn, larger: str) -> StepCase:
+    """Draw a step between tables of which `larger` ("teacher" or "student") has one to four more columns.
+
+    Labels are in both vocabularies.
+    """
     common = draw(st.integers(TOKENS, 5))
-    wide = common + draw(st.integers(1, 4))
-    sizes = {"teacher": common, "student": common, larger: wide}
+    sizes = {"teacher": common, "student": common, larger: common + draw(st.integers(1, 4))}
     tables = {name: draw(tensors((TOKENS, size), HALVES, torch.float64)) for name, size in sizes.items()}
     B, T = draw(st.integers(1, 2)), draw(st.integers(2, 4))
     tokens = draw(st.lists(st.integers(0, TOKENS - 1), min_size=B * T, max_size=B * T))
     labels = draw(st.lists(st.sampled_from([*range(common), -100]), min_size=B * T, max_size=B * T))
     labels[1] = draw(st.integers(0, common - 1))
-    settings = {
-        "temperature": draw(TEMPERATURES),
-        "ce_weight": draw(POSITIVE_WEIGHTS),
-        "kd_weight": draw(POSITIVE_WEIGHTS),
-    }
-    return Pair(
-        **tables,
-        tokens=torch.tensor(tokens).reshape(B, T),
-        labels=torch.tensor(labels).reshape(B, T),
-        settings=settings,
-    )
+    tokens_BT, labels_BT = (torch.tensor(numbers).reshape(B, T) for numbers in (tokens, labels))
+    weights = draw(TEMPERATURES), draw(POSITIVE_WEIGHTS), draw(POSITIVE_WEIGHTS)
+    return StepCase(tokens_BT, labels_BT, tables["student"], tables["teacher"], *weights)
 
 
 CPU = torch.device("cpu")
@@ -109,10 +83,9 @@ DEPENDS |= {"warmup": (1, 11), "teacher_layers": (1, 2), "teacher_steps": (2, 21
 DEPENDS |= {"documents": ("pad", "pack"), "separator": ("--", ".")}
 
 
-def settings_of(cache: Path | None, **others: Any) -> Any:
-    return reference_trainer.Settings(
-        teacher_cache=cache, **{**{name: values[0] for name, values in DEPENDS.items()}, **others}
-    )
+def settings_of(cache: Path | None, **changes: Any) -> Any:
+    defaults = {name: values[0] for name, values in DEPENDS.items()}
+    return reference_trainer.Settings(teacher_cache=cache, **{**defaults, **changes})
 
 
 class Fetched:
@@ -123,15 +96,14 @@ class Fetched:
         self.steps = 0
         part = {"length": settings.length, "batch_size": settings.batch_size, "device": CPU}
         sequences = reference_trainer.Sequences(bytes_N=TEXT, **part)
-        # A smoke run's settings have a smaller number of steps; the key is of the whole training.
-        teacher = subject.cached_or_trained(settings, sequences, digest, [self._counter()], self.said.append, same)
-        self.bits = bits_of(teacher)
 
-    def _counter(self) -> Any:
         def count(listener: Any, context: Any) -> None:
             self.steps = context.step
 
-        return type("Counter", (reference_trainer.Callback,), {"on_step_end": count})()
+        counter = type("Counter", (reference_trainer.Callback,), {"on_step_end": count})()
+        # A smoke run's settings have a smaller number of steps; the key is of the whole training.
+        teacher = subject.cached_or_trained(settings, sequences, digest, [counter], self.said.append, same)
+        self.bits = bits_of(teacher)
 
 
 def same(decoder: nn.Module) -> nn.Module:
@@ -145,42 +117,42 @@ def bits_of(module: nn.Module) -> dict[str, tuple[str, list[Any]]]:
 TRUNCATE = {"teacher": "truncate", "student": "truncate-student"}
 
 
-def assert_step_of_the_shared_tokens(subject: Any, pair: Pair, mode: str, device: str, vocab_size: int) -> None:
+def assert_step_of_the_shared_tokens(subject: Any, pair: StepCase, mode: str, device: str, vocab_size: int) -> None:
     """Assert that result and gradient are the oracle's for tables of this size; other columns have no gradient."""
-    result, gradient = pair.step(subject, mode, device)
-    case = pair.resized(vocab_size)
+    result, gradient = shared_step(subject, pair, mode, device)
+    case = pair.but(student=table_of(pair.student, vocab_size), teacher=table_of(pair.teacher, vocab_size))
     assert_result_is_the_oracles(result, case)
-    own = pair.student.shape[1]
-    expected = torch.zeros(*pair.tokens.shape, own, dtype=torch.float64)
-    kept = min(own, vocab_size)
-    expected[..., :kept] = case.oracle_gradient()[..., :kept]
-    allowed = case.shifted().allowed_gradient()
-    assert_same_gradient(f"{mode}, sizes {pair.sizes}: the gradient", gradient, expected, allowed, SHIFTED)
-    assert not bool(gradient[..., kept:].any()), f"{mode}, sizes {pair.sizes}: a gradient beyond column {kept}"
+    where, shared = f"{mode}, sizes {sizes_of(pair)}", min(pair.student.shape[1], vocab_size)
+    expected = torch.zeros_like(gradient)
+    expected[..., :shared] = case.oracle_gradient()[..., :shared]
+    assert_same_gradient(f"{where}: the gradient", gradient, expected, case.shifted().allowed_gradient(), SHIFTED)
+    assert not bool(gradient[..., shared:].any()), f"{where}: a gradient beyond column {shared}"
 
 
 @given(data=st.data(), larger=st.sampled_from(sorted(TRUNCATE)))
 def falsify_truncated_vocabulary(subject: Any, device: str, data: st.DataObject, larger: str) -> None:
     pair = data.draw(pairs(larger))
-    assert_step_of_the_shared_tokens(subject, pair, TRUNCATE[larger], device, min(pair.sizes))
+    assert_step_of_the_shared_tokens(subject, pair, TRUNCATE[larger], device, min(sizes_of(pair)))
 
 
 @given(teacher_padded=pairs("student"), pair=pairs("teacher"), label=st.none() | st.integers(0, 3))
-def falsify_padded_vocabulary(subject: Any, device: str, teacher_padded: Pair, pair: Pair, label: int | None) -> None:
-    assert_step_of_the_shared_tokens(subject, teacher_padded, "pad", device, max(teacher_padded.sizes))
-    own = pair.student.shape[1]
-    banned = pair.but(teacher=table_of(pair.teacher[:, :own], pair.teacher.shape[1]))
-    assert_step_of_the_shared_tokens(subject, banned, "pad", device, own)
-    result, gradient = pair.step(subject, "pad", device)
-    of = f"pad, sizes {pair.sizes}"
-    assert result.sum == math.inf, f"{of}: the mass of tokens that the student lacks costs {result.sum}, not +inf"
-    assert bool(gradient.isfinite().all()), f"{of}: the gradient is {gradient.tolist()}"
+def falsify_padded_vocabulary(
+    subject: Any, device: str, teacher_padded: StepCase, pair: StepCase, label: int | None
+) -> None:
+    assert_step_of_the_shared_tokens(subject, teacher_padded, "pad", device, max(sizes_of(teacher_padded)))
+    size = pair.student.shape[1]
+    banned = pair.but(teacher=table_of(pair.teacher[:, :size], pair.teacher.shape[1]))
+    assert_step_of_the_shared_tokens(subject, banned, "pad", device, size)
+    cases = {"the mass of tokens": pair}
     if label is not None:
         labels = pair.labels.clone()
-        labels[0, 1] = min(own + label, pair.teacher.shape[1] - 1)
-        result, gradient = banned.but(labels=labels).step(subject, "pad", device)
-        assert result.sum == math.inf, f"{of}: a label that the student lacks costs {result.sum}"
-        assert bool(gradient.isfinite().all()), f"{of}: the gradient is {gradient.tolist()}"
+        labels[0, 1] = min(size + label, pair.teacher.shape[1] - 1)
+        cases["a label"] = banned.but(labels=labels)
+    for what, case in cases.items():
+        result, gradient = shared_step(subject, case, "pad", device)
+        where = f"pad, sizes {sizes_of(pair)}: {what} that the student lacks"
+        assert result.sum == math.inf, f"{where} costs {result.sum}, not +inf"
+        assert bool(gradient.isfinite().all()), f"{where}: the gradient is {gradient.tolist()}"
 
 
 @given(small=st.integers(1, 9), more=st.integers(1, 9))
@@ -203,10 +175,10 @@ def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small:
 def _featured(vocab_size: int, got: list[Any]) -> Any:
     """Return a model with hidden states, whose pass adds the gradients that it gets to `got`."""
     states = [torch.ones(1, 2, 3), torch.zeros(1, 2, 3)]
-    made = SimpleNamespace(logits=torch.zeros(1, 2, vocab_size), hidden_states=states)
-    made.backward = lambda *gradients: got.extend(gradients)
-    calls = {"forward": lambda batch: made, "forward_features": lambda batch: made, "outputs": lambda batch: made}
-    return SimpleNamespace(vocab_size=vocab_size, logits=lambda batch: made.logits, made=made, **calls)
+    done = SimpleNamespace(logits=torch.zeros(1, 2, vocab_size), hidden_states=states)
+    done.backward = lambda *gradients: got.extend(gradients)
+    calls = dict.fromkeys(("forward", "forward_features", "outputs"), lambda batch: done)
+    return SimpleNamespace(vocab_size=vocab_size, logits=lambda batch: done.logits, made=done, **calls)
 
 
 @given(taught=st.integers(2, 5), learned=st.integers(2, 5), mode=st.sampled_from(["pad", "truncate-student"]))
@@ -214,22 +186,18 @@ def falsify_gradients_of_hidden_states_are_passed_on(subject: Any, taught: int, 
     if mode == "truncate-student" and learned <= taught:
         learned = taught + 1
     got = list[Any]()
-    own = _featured(learned, got)
-    _, student = subject.share_vocabulary(_featured(taught, []), own, mode)
+    inner = _featured(learned, got)
+    _, student = subject.share_vocabulary(_featured(taught, []), inner, mode)
     batch = SimpleNamespace(tokens=torch.zeros(1, 2, dtype=torch.int64))
-    made, hidden = student.forward_features(batch), [torch.full((1, 2, 3), 0.5), None]
-    assert made.hidden_states is own.made.hidden_states, "the hidden states are not those of the student"
-    made.backward(torch.ones_like(made.logits), hidden)
-    assert got[0].shape == own.made.logits.shape, f"the logits get a gradient {list(got[0].shape)}"
+    done, hidden = student.forward_features(batch), [torch.full((1, 2, 3), 0.5), None]
+    assert done.hidden_states is inner.made.hidden_states, "the hidden states are not those of the student"
+    done.backward(torch.ones_like(done.logits), hidden)
+    assert got[0].shape == inner.made.logits.shape, f"the logits get a gradient {list(got[0].shape)}"
     assert got[1:] == [hidden], f"the hidden states get {got[1:]}; expected their gradients"
 
 
-WRAPPED = [
-    ("truncate", "teacher", 5, 3),
-    ("pad", "teacher", 3, 5),
-    ("truncate-student", "student", 5, 3),
-    ("pad", "student", 3, 5),
-]
+WRAPPED = [("truncate", "teacher", 5, 3), ("pad", "teacher", 3, 5)]
+WRAPPED += [("truncate-student", "student", 5, 3), ("pad", "student", 3, 5)]
 """Modes, the model that is wrapped, its vocabulary and that of the other one."""
 CALLS = {"teacher": ["logits", "outputs"], "student": ["forward", "forward_features", "logits", "outputs"]}
 
@@ -268,10 +236,10 @@ class _Recorded(nn.Module):
 class _Watched:
     """A training that does not move the weights: the weights, and the batch and loss of each step."""
 
-    def __init__(self, subject: Any, device: str, steps: int, **own: Any) -> None:
+    def __init__(self, subject: Any, device: str, steps: int, **changes: Any) -> None:
         self.losses: list[float] = []
         recorded: list[_Recorded] = []
-        settings = settings_of(None, lr=AT_A_STANDSTILL, **own)
+        settings = settings_of(None, lr=AT_A_STANDSTILL, **changes)
         sequences = reference_trainer.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=torch.device(device))
 
         def wrap(decoder: nn.Module) -> nn.Module:
@@ -322,16 +290,16 @@ def falsify_failed_teacher_training_caches_nothing(subject: Any, event: str, fau
         raise fault("on purpose")
 
     sequences = reference_trainer.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=CPU)
-    with tempfile.TemporaryDirectory() as name:
-        settings, notes = settings_of(Path(name)), None
+    with scratch() as directory:
+        settings, notes = settings_of(directory), None
         try:
             subject.cached_or_trained(settings, sequences, "d", [acting(fail, event)], list[str]().append, same)
         except fault as error:
             notes = getattr(error, "__notes__", [])
-        kept = [p.name for p in Path(name).rglob("*")]
+        left = [path.name for path in directory.rglob("*")]
     assert notes is not None, f"an exception in {event} is lost, and a partly trained teacher is used"
     assert notes, f"the error in {event} has no note, so it seems to be the student's"
-    assert kept == [], f"a training that failed in {event} left {kept} in the cache"
+    assert not left, f"a training that failed in {event} left {left} in the cache"
 
 
 BYTES, LENGTH = 256, 8
@@ -353,29 +321,24 @@ def _shared(student: Tensor, teacher: Tensor, mode: str) -> tuple[Tensor, Tensor
 @given(seed=st.integers(0, 9))
 def falsify_a_run_shares_the_vocabulary_as_named(subject: Any, seed: int) -> None:
     for vocabulary, mode in CASES:
-        _assert_run(subject, vocabulary, mode, seed)
-
-
-def _assert_run(subject: Any, vocabulary: int, mode: str, seed: int) -> None:
-    with scratch() as directory:
-        settings = {"teacher": written_model(directory, vocabulary, seed), "out": directory / "out", "dtype": "float64"}
-        if vocabulary != BYTES:
-            said = refused(subject, small(directory, **{**settings, "out": directory / "refused"}))
-            assert "--share-vocabulary" in said, f"without a mode a teacher of {vocabulary} tokens gives {said!r}"
-        made = small(directory, **settings, share_vocabulary=mode)
-        result = run(subject, made)
-        text = (directory / "text").read_bytes()[90:]
-        manifest = json.loads((directory / "out" / "manifest.json").read_text(), parse_constant=_refuse)
-        again = reference_trainer.load_decoder(directory / "out")
-    assert manifest["settings"]["share_vocabulary"] == mode, f"the manifest names {manifest['settings']}"
-    expected = _expected(again, result.teacher, text, mode)
-    for metric, value in expected.items():
-        seen, what = result.held_back[metric].sum, f"{metric} with a teacher of {vocabulary} tokens and {mode!r}"
-        assert seen == value or math.isclose(seen, value, rel_tol=1e-10, abs_tol=1e-12), (
-            f"{what} is {seen}; expected {value}"
-        )
-        written = float(manifest["held_back"][metric]["sum"])
-        assert written == seen, f"{what} is written as {written}; measured was {seen}"
+        with scratch() as directory:
+            teacher, out = written_model(directory, vocabulary, seed), directory / "out"
+            settings = small(directory, teacher=teacher, out=out, dtype="float64", share_vocabulary=mode)
+            if vocabulary != BYTES:
+                unnamed = settings.model_copy(update={"out": directory / "refused", "share_vocabulary": None})
+                said = refused(subject, unnamed)
+                assert "--share-vocabulary" in said, f"without a mode a teacher of {vocabulary} tokens gives {said!r}"
+            result = run(subject, settings)
+            text = (directory / "text").read_bytes()[90:]
+            manifest = json.loads((out / "manifest.json").read_text(), parse_constant=_refuse)
+            again = reference_trainer.load_decoder(out)
+        assert manifest["settings"]["share_vocabulary"] == mode, f"the manifest names {manifest['settings']}"
+        for metric, value in _expected(again, result.teacher, text, mode).items():
+            seen, what = result.held_back[metric].sum, f"{metric} with a teacher of {vocabulary} tokens and {mode!r}"
+            close = seen == value or math.isclose(seen, value, rel_tol=1e-10, abs_tol=1e-12)
+            assert close, f"{what} is {seen}; expected {value}"
+            written = float(manifest["held_back"][metric]["sum"])
+            assert written == seen, f"{what} is written as {written}; measured was {seen}"
 
 
 def _refuse(constant: str) -> float:
@@ -397,15 +360,6 @@ EVERY = 16
 """Of the sequences of the training part; all of the held-back ones are scored."""
 
 
-def _note() -> dict[str, Any]:
-    note: dict[str, Any] = json.loads((DATA / "teacher" / "manifest.json").read_text())
-    return note
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def _loss(note: dict[str, Any], part: bytes, every: int = 1) -> tuple[float, int]:
     """Return the sum of the cross-entropy of every so many sequences in nats, in float64, and of how many bytes."""
     length, heads = note["settings"]["length"], note["settings"]["width"] // 32
@@ -420,12 +374,14 @@ def _loss(note: dict[str, Any], part: bytes, every: int = 1) -> tuple[float, int
 
 
 def falsify_packaged_teacher_is_what_its_note_says(subject: Any) -> None:
-    note, text = _note(), (DATA / "corpus" / "python-topics.txt").read_bytes()
+    note = json.loads((DATA / "teacher" / "manifest.json").read_text())
+    text = (DATA / "corpus" / "python-topics.txt").read_bytes()
     loaded = bits_of(subject.load_teacher(subject.PACKAGED))
-    given = bits_of(reference_trainer.load_decoder(DATA / "teacher"))
-    assert loaded == given, "the teacher that a run loads has other weights than the packaged file"
+    packaged = bits_of(reference_trainer.load_decoder(DATA / "teacher"))
+    assert loaded == packaged, "the teacher that a run loads has other weights than the packaged file"
     for name, digest in note["sha256"].items():
-        assert _sha256(DATA / "teacher" / name) == digest, f"{name} has another digest than its manifest, {digest}"
+        seen_digest = hashlib.sha256((DATA / "teacher" / name).read_bytes()).hexdigest()
+        assert seen_digest == digest, f"{name} has another digest than its manifest, {digest}"
     trained_on = {"data_sha256": hashlib.sha256(text).hexdigest(), "kd_weight": 0, "ce_weight": 1, "data": None}
     seen = {name: note["settings"].get(name, note.get(name)) for name in trained_on}
     assert seen == trained_on, f"the teacher was trained with {seen}; expected {trained_on}"
@@ -434,30 +390,29 @@ def falsify_packaged_teacher_is_what_its_note_says(subject: Any) -> None:
     assert recorded["count"] == count, f"the note counts {recorded['count']} held-back bytes; there are {count}"
     mean, noted = total / count, recorded["sum"] / count
     assert math.isclose(mean, noted, abs_tol=1e-5), f"its held-back loss is {mean} nats per byte; the note has {noted}"
-    known, bytes_known = _loss(note, text[:cut], EVERY)
-    assert known / bytes_known < mean - 0.05, f"held-back text costs {mean}, its own {known / bytes_known}"
+    trained_total, trained_bytes = _loss(note, text[:cut], EVERY)
+    trained_mean = trained_total / trained_bytes
+    assert trained_mean < mean - 0.05, f"held-back text costs {mean}, the training text {trained_mean}"
 
 
 def falsify_default_run_uses_packaged_teacher(subject: Any) -> None:
-    own = {name: SMALL[name] for name in ("layers", "width", "teacher_layers", "teacher_width", "device")}
-    with tempfile.TemporaryDirectory() as name:
-        paths = {"out": Path(name) / "out", "teacher_cache": Path(name) / "cache"}
-        result = run(subject, reference_trainer.Settings(**own, **paths, smoke=1))
+    options = {name: SMALL[name] for name in ("layers", "width", "teacher_layers", "teacher_width", "device")}
+    with scratch() as directory:
+        options |= {"out": directory / "out", "teacher_cache": directory / "cache"}
+        result = run(subject, reference_trainer.Settings(**options, smoke=1))
     expected = bits_of(reference_trainer.load_decoder(DATA / "teacher"))
     assert bits_of(result.teacher) == expected, "without a text or teacher of its own, a run has another teacher"
 
 
 @given(seed=st.integers(0, 9), layers=st.integers(1, 2), steps=st.integers(1, 3), width=st.sampled_from([16, 48]))
 def falsify_cached_teacher_equals_trained_one(subject: Any, seed: int, layers: int, steps: int, width: int) -> None:
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-        own = {"seed": seed, "teacher_layers": layers, "teacher_steps": steps, "teacher_width": width}
-        first = Fetched(subject, settings_of(Path(one, "cache"), **own))
-        second = Fetched(subject, settings_of(Path(one, "cache"), **own))
-        afresh = Fetched(subject, settings_of(Path(two), **own))
-        other = Fetched(subject, settings_of(Path(one, "cache"), **{**own, "seed": seed + 1}))
+    with scratch() as directory:
+        cache, options = directory / "cache", {"teacher_layers": layers, "teacher_steps": steps, "teacher_width": width}
+        places = ((cache, seed), (cache, seed), (directory / "new", seed), (cache, seed + 1))
+        first, second, afresh, other = (Fetched(subject, settings_of(at, seed=s, **options)) for at, s in places)
     assert first.steps == afresh.steps == steps, f"trained for {first.steps} and {afresh.steps} steps of {steps}"
     assert second.steps == 0, f"a cached teacher was trained again for {second.steps} steps: {second.said}"
-    assert any(f"{Path(one, 'cache')}" in line for line in second.said), f"no line names the cache: {second.said}"
+    assert any(str(cache) in line for line in second.said), f"no line names the cache: {second.said}"
     assert second.bits == first.bits, "the cached teacher has other weights than the one that was trained and kept"
     assert afresh.bits == first.bits, "two trainings with the same settings and text give different teachers"
     assert other.steps == steps and other.bits != first.bits, "another seed gives the same teacher"
@@ -498,8 +453,8 @@ class _WatchedSettings:
 
 @given(steps=st.integers(1, 4))
 def falsify_smoke_run_only_reads_cache(subject: Any, steps: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        cache = Path(name, "cache")
+    with scratch() as directory:
+        cache = directory / "cache"
         smoke = Fetched(subject, settings_of(cache, smoke=steps))
         assert smoke.steps == min(steps, 2), f"a smoke run of {steps} steps trained a teacher for {smoke.steps} of 2"
         assert not cache.exists(), f"a smoke run left {sorted(p.name for p in cache.rglob('*'))} in the cache"
@@ -521,11 +476,11 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @given(damage=st.sampled_from(list(DAMAGES)))
 def falsify_damaged_cache_is_ignored(subject: Any, damage: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        settings = settings_of(Path(name))
+    with scratch() as directory:
+        settings = settings_of(directory)
         first = Fetched(subject, settings)
-        (directory,) = Path(name).iterdir()
-        DAMAGES[damage](directory)
+        (teacher,) = directory.iterdir()
+        DAMAGES[damage](teacher)
         again = Fetched(subject, settings)
         assert again.steps == first.steps, f"with {damage}, the cached teacher is used: {again.said}"
         assert again.bits == first.bits, f"with {damage}, the teacher that is trained again has other weights"
@@ -536,10 +491,10 @@ def falsify_damaged_cache_is_ignored(subject: Any, damage: str) -> None:
 
 
 def falsify_unwritable_cache_does_not_end_run(subject: Any) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        expected = Fetched(subject, settings_of(Path(name, "good")))
-        Path(name, "file").touch()
-        seen = Fetched(subject, settings_of(Path(name, "file", "cache")))
+    with scratch() as directory:
+        expected = Fetched(subject, settings_of(directory / "good"))
+        (directory / "file").touch()
+        seen = Fetched(subject, settings_of(directory / "file" / "cache"))
     assert seen.bits == expected.bits, "a cache below a file gives another teacher"
     assert len(seen.said) == len(expected.said), f"with a cache below a file the output is {seen.said}"
 
@@ -558,13 +513,13 @@ PLACES: dict[str, tuple[dict[str, str], Path | None, Path | None, str]] = {
 def falsify_cache_location(subject: Any, case: str) -> None:
     variables, home, named, expected = PLACES[case]
 
-    def found() -> Path:
+    def find_home() -> Path:
         if home is None:
             raise RuntimeError("no home directory, on purpose")  # as `Path.home` does
         return home
 
     try:
-        seen = str(subject.cache_directory(settings_of(named), environment=variables, home=found))
+        seen = str(subject.cache_directory(settings_of(named), environment=variables, home=find_home))
     except reference_trainer.OutputError as error:
         seen = "--teacher-cache" if "--teacher-cache" in str(error) else repr(error)
     assert seen == expected, f"with {case}, the cache is {seen}; expected {expected}"
@@ -572,11 +527,11 @@ def falsify_cache_location(subject: Any, case: str) -> None:
 
 def falsify_cached_teacher_is_moved_to_device(subject: Any) -> None:
     meta, batches = torch.device("meta"), {"length": 8, "batch_size": 2}
-    with tempfile.TemporaryDirectory() as name:
-        settings = settings_of(Path(name))
+    with scratch() as directory:
+        settings = settings_of(directory)
         Fetched(subject, settings)
-        (kept,) = Path(name).iterdir()
-        kept.rename(kept.with_name(f"teacher-{subject.teacher_key(settings, 'd', meta)}"))
+        (cached,) = directory.iterdir()
+        cached.rename(cached.with_name(f"teacher-{subject.teacher_key(settings, 'd', meta)}"))
         sequences, said = reference_trainer.Sequences(bytes_N=TEXT, device=meta, **batches), list[str]()
         teacher = subject.cached_or_trained(settings, sequences, "d", [], said.append, lambda decoder: decoder)
     places = {str(value.device) for value in teacher.state_dict().values()}
