@@ -33,7 +33,7 @@ from falsifiers.resume.runs import (
     small_distillation,
 )
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.runs import assert_same_history, file_digests, lines, refused, scratch, small
+from falsifiers.support.runs import assert_same_history, lines, refused, scratch, small, unchanged_files
 from falsifiers.teacher_outputs.falsify_outputs import written
 from reference_trainer import Action, Callback, Document, EarlyStopping, MetricSum, ResumePoint, SettingError, Settings
 from reference_trainer.data.documents import rows_of_documents
@@ -67,10 +67,10 @@ class Drawing(Callback):
 @given(every=EVERY, accumulate=st.integers(1, 3))
 def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, accumulate: int) -> None:
     with scratch() as directory:
-        others = {"accumulate": accumulate, "save_every": 0}
+        options = {"accumulate": accumulate, "save_every": 0}
         without, with_it = Drawing(), Drawing()
-        straight, expected = ended(subject, settings(directory, "straight", **others), [without])
-        chosen = settings(directory, "evaluated", eval_every=every, **others)
+        straight, expected = ended(subject, settings(directory, "straight", **options), [without])
+        chosen = settings(directory, "evaluated", eval_every=every, **options)
         run, seen = ended(subject, chosen, [with_it], measure=disturbing)
         when = f"evaluated every {every} steps"
         assert_same(when, seen.student.state_dict(), expected.student.state_dict())
@@ -78,9 +78,9 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
         assert with_it.drawn == without.drawn, f"{when}, a callback draws {with_it.drawn}; expected {without.drawn}"
         assert run.student.training, f"{when}, the student is left in eval mode"
         logged = [line["metrics"].items() for line in lines(directory, "evaluated")]
-        found = [{name: value for name, value in metrics if not name.startswith("eval/")} for metrics in logged]
+        trained = [{name: value for name, value in metrics if not name.startswith("eval/")} for metrics in logged]
         wanted = [line["metrics"] for line in lines(directory, "straight")]
-        assert_same_history(f"{when}, the training metrics", found, wanted)
+        assert_same_history(f"{when}, the training metrics", trained, wanted)
 
 
 NO_NUMBER: Any = torch.ones(1)
@@ -98,11 +98,7 @@ def falsify_evaluations_without_sums_are_refused(subject: Any) -> None:
     with scratch() as directory:
         for number, wrong in enumerate(NO_SUMS):
             chosen = settings(directory, f"out-{number}", eval_every=1, save_every=0)
-
-            def measure(run: Any, wrong: Any = wrong) -> Any:
-                return wrong
-
-            call = partial(ended, subject, chosen, measure=measure)
+            call = partial(ended, subject, chosen, measure=lambda run, wrong=wrong: wrong)
             named = "'score'" if isinstance(wrong, dict) else "list"
             assert_refused(f"an evaluation that returns {wrong}", call, "Asked.evaluate", named, kind=SettingError)
 
@@ -132,10 +128,8 @@ class Watching(Callback):
 def falsify_metrics_are_those_of_the_step(subject: Any, every: int, log_every: int) -> None:
     with scratch() as directory:
         watching = Watching()
-        chosen = settings(
-            directory, "out", eval_every=every, log_every=log_every, trace=directory / "trace", save_every=0
-        )
-        ended(subject, chosen, [watching], measure=measured)
+        options = {"eval_every": every, "log_every": log_every, "trace": directory / "trace", "save_every": 0}
+        ended(subject, settings(directory, "out", **options), [watching], measure=measured)
         when = f"evaluated every {every} steps and logged every {log_every}"
         due = [step for step in range(1, STEPS + 1) if step % every == 0]
         assert list(watching.seen) == due, f"{when}, the steps {list(watching.seen)} are evaluated; expected {due}"
@@ -144,31 +138,26 @@ def falsify_metrics_are_those_of_the_step(subject: Any, every: int, log_every: i
                 got = metrics[metric]
                 assert abs(got - expected) <= 1e-5 * abs(expected), f"{when}, {metric} of step {step} is {got}"
         assert watching.later == watching.seen, f"{when}, on_step_end has {watching.later}; expected {watching.seen}"
-        _assert_written(when, directory, watching.seen, log_every)
-
-
-def _assert_written(when: str, directory: Path, seen: dict[int, dict[str, float]], log_every: int) -> None:
-    """Assert that file and trace have the metrics of the evaluated steps, once, and of no other."""
-    read = lines(directory, "out")
-    steps = [step for step in range(1, STEPS + 1) if step in seen or (log_every and step % log_every == 0)]
-    assert [line["step"] for line in read] == steps, f"{when}, the metrics file has the steps {[*map(str, read)]}"
-    for line in read:
-        found = {name: value for name, value in line["metrics"].items() if name.startswith("eval/")}
-        assert found == seen.get(line["step"], {}), f"{when}, the line of step {line['step']} has {found}"
-        logged = "loss" in line["metrics"]
-        expected = bool(log_every) and line["step"] % log_every == 0
-        assert logged == expected, f"{when}, the line of step {line['step']} is {line}"
-    events = [json.loads(line) for line in (directory / "trace").read_text().splitlines()]
-    traced = {e["step"]: e["validation_metrics"] for e in events if e["event"] == "on_evaluate"}
-    assert traced == seen, f"{when}, the trace has the evaluations {traced}; expected {seen}"
+        # The metrics of the evaluated steps are in the file and in the trace once, and those of no other step.
+        read = lines(directory, "out")
+        steps = [step for step in range(1, STEPS + 1) if step in due or (log_every and step % log_every == 0)]
+        assert [line["step"] for line in read] == steps, f"{when}, the metrics file has the steps {[*map(str, read)]}"
+        for line in read:
+            step, metrics = line["step"], line["metrics"]
+            evaluated = {name: value for name, value in metrics.items() if name.startswith("eval/")}
+            assert evaluated == watching.seen.get(step, {}), f"{when}, the line of step {step} has {evaluated}"
+            is_logged = bool(log_every) and step % log_every == 0
+            assert ("loss" in metrics) == is_logged, f"{when}, the line of step {step} is {line}"
+        events = [json.loads(line) for line in (directory / "trace").read_text().splitlines()]
+        traced = {e["step"]: e["validation_metrics"] for e in events if e["event"] == "on_evaluate"}
+        assert traced == watching.seen, f"{when}, the trace has the evaluations {traced}; expected {watching.seen}"
 
 
 def scripted(scores: Sequence[float | None]) -> Callable[[Any], dict[str, Any]]:
     """Return a measure that gives the scores of steps 1, 2, ... as the metric `score`, and nothing for None."""
 
     def measure(run: Any) -> dict[str, Any]:
-        step = run.watched.step
-        score = scores[(step or 1) - 1]
+        score = scores[(run.watched.step or 1) - 1]
         return {} if score is None else {"score": MetricSum(score, 1)}
 
     return measure
@@ -193,13 +182,13 @@ SCORES = st.sampled_from([1.0, 1.25, 2.0, -1.0, math.nan, math.inf, -math.inf, N
 def best_so_far(scores: Sequence[float | None], every: int, highest: bool, delta: float) -> list[int | None]:
     """Return, for each step, the best evaluated one up to it."""
     best: tuple[int, float] | None = None
-    found: list[int | None] = []
+    steps: list[int | None] = []
     for step, score in enumerate(scores, 1):
         if step % every == 0 and score is not None and math.isfinite(score):
             gain = math.inf if best is None else (score - best[1]) * (1 if highest else -1)
             best = (step, score) if gain > delta else best
-        found.append(None if best is None else best[0])
-    return found
+        steps.append(None if best is None else best[0])
+    return steps
 
 
 @given(
@@ -225,9 +214,9 @@ def falsify_best_step_is_saved_and_kept(
     cuts: list[int],
 ) -> None:
     with scratch() as directory:
-        others = {"eval_every": every, "save_every": save_every, "keep": keep, "best_metric": "eval/score"}
-        others |= {"best_mode": "max" if highest else "min", "best_min_delta": delta}
-        resumed_to_the_end(subject, directory, "out", [Counting(), Cut(*cuts)], measure=scripted(scores), **others)
+        options = {"eval_every": every, "save_every": save_every, "keep": keep, "best_metric": "eval/score"}
+        options |= {"best_mode": "max" if highest else "min", "best_min_delta": delta}
+        resumed_to_the_end(subject, directory, "out", [Counting(), Cut(*cuts)], measure=scripted(scores), **options)
         best = best_so_far(scores, every, highest, delta)
         there: list[int] = []
         for step in range(1, STEPS + 1):
@@ -239,28 +228,24 @@ def falsify_best_step_is_saved_and_kept(
         seen = sorted(int(p.name.rsplit("step")[1]) for p in place.glob("student-step*"))
         when = f"scores {scores}, evaluated every {every}, saved every {save_every}, keep {keep}, cut after {cuts}"
         assert seen == there, f"{when}: the checkpoints {seen} are left; expected {there}"
-        _assert_best(when, place, best[-1])
-
-
-def _assert_best(when: str, place: Path, best: int | None) -> None:
-    """Assert that the newest manifest and the link name the best step."""
-    newest = max(place.glob("student-step*"), key=lambda path: int(path.name.rsplit("step")[1]), default=None)
-    recorded = None if newest is None else json.loads((newest / "manifest.json").read_text())["best"]
-    seen = None if recorded is None else recorded["step"]
-    assert seen == best, f"{when}: the newest manifest has the best {recorded}; expected step {best}"
-    link = place / "student-best"
-    target = link.resolve().name if link.is_symlink() else None
-    assert target == (None if best is None else f"student-step{best}"), f"{when}: the link refers to {target}"
+        newest = max(place.glob("student-step*"), key=lambda path: int(path.name.rsplit("step")[1]), default=None)
+        recorded = None if newest is None else json.loads((newest / "manifest.json").read_text())["best"]
+        step = None if recorded is None else recorded["step"]
+        assert step == best[-1], f"{when}: the newest manifest has the best {recorded}; expected step {best[-1]}"
+        link = place / "student-best"
+        target = link.resolve().name if link.is_symlink() else None
+        assert target == (None if step is None else f"student-step{step}"), f"{when}: the link refers to {target}"
 
 
 def falsify_run_resumes_from_the_best(subject: Any) -> None:
     scores = [3.0, 1.0, 2.0, 2.0, 2.0, 2.0]
     with scratch() as directory:
-        others = {"eval_every": 1, "best_metric": "eval/score"}
-        straight = ended(subject, settings(directory, "straight", **others), [Counting()], measure=scripted(scores))
-        ended(subject, settings(directory, "cut", max_steps=4, **others), [Counting()], measure=scripted(scores))
-        chosen = settings(directory, "cut", resume=Path("best"), rewind=True, force=True, **others)
-        cut = ended(subject, chosen, [Counting()], measure=scripted(scores))
+        options = {"eval_every": 1, "best_metric": "eval/score"}
+        resumed = {"resume": Path("best"), "rewind": True, "force": True}
+        straight, _, cut = (
+            ended(subject, settings(directory, out, **options, **more), [Counting()], measure=scripted(scores))
+            for out, more in (("straight", {}), ("cut", {"max_steps": 4}), ("cut", resumed))
+        )
         step = cut[0].resumed.position.step
         assert step == 2, f"the best of the scores {scores[:4]} is step 2; --resume best goes on after step {step}"
         assert_same_end("resumed from the best", directory, ("cut", cut), ("straight", straight))
@@ -275,8 +260,6 @@ def falsify_unknown_metric_is_refused(subject: Any) -> None:
 
 
 MISSPELT = ["hard_loss", "eval/hard_los", "eval/gradient_norm"]
-
-
 OF_WHOLE_TEACHER = ["eval/kl_at_1", "eval/agreement", "eval/accept_length", "eval/teacher_loss"]
 
 
@@ -289,35 +272,32 @@ OF_WHOLE_TEACHER = ["eval/kl_at_1", "eval/agreement", "eval/accept_length", "eva
 def falsify_unknown_metric_is_refused_at_the_start(
     subject: Any, misspelt: str, absent: str, every: int, smoke: bool
 ) -> None:
-    others = {"eval_every": every, "smoke": 1 if smoke else None}
+    options = {"eval_every": every, "smoke": 1 if smoke else None}
     with scratch() as directory:
-        chosen = small(directory, out=directory / "out", best_metric=misspelt, **others)
+        chosen = small(directory, out=directory / "out", best_metric=misspelt, **options)
         (directory / "text").unlink()
         _assert_refused(subject, directory, chosen, KNOWN)
     with scratch() as directory:
         outputs = written(directory, "outputs", top_k=3)
-        others |= {"accept_depth": 2, "teacher_outputs": outputs}
-        chosen = small(directory, out=directory / "out", best_metric=absent, **others)
+        options |= {"accept_depth": 2, "teacher_outputs": outputs}
+        chosen = small(directory, out=directory / "out", best_metric=absent, **options)
         _assert_refused(subject, directory, chosen, [f"(choose from {OF_TOP_K})"])
         message = refused(subject, chosen.model_copy(update={"best_metric": "eval/soft_loss"}))
         assert not message, f"eval/soft_loss of top-k outputs: {message}"
         drafts = {"accept_depth": 2, "eval_every": 1, "best_metric": "eval/accept_length"}
         message = refused(subject, small(directory, out=directory / "drafts", **drafts))
         assert not message, f"eval/accept_length of a whole teacher: {message}"
-        chosen = chosen.model_copy(
-            update={"best_metric": "eval/hard_loss", "eval_every": 1, "out": directory / "stopped"}
-        )
-        message = refused(subject, chosen, callbacks=[EarlyStopping(absent)])
+        stopped = {"best_metric": "eval/hard_loss", "eval_every": 1, "out": directory / "stopped"}
+        message = refused(subject, chosen.model_copy(update=stopped), callbacks=[EarlyStopping(absent)])
         words = (repr(absent), "EarlyStopping", f"(choose from {OF_TOP_K})")
         assert all(word in message for word in words), f"early stopping on {absent}: {message or 'it was accepted'}"
 
 
-def _assert_refused(subject: Any, directory: Path, chosen: Any, known: list[str]) -> None:
-    before, metric = file_digests(directory), chosen.best_metric
-    message = refused(subject, chosen)
-    words = (repr(metric), "best_metric", *known)
-    assert all(word in message for word in words), f"{metric!r}: {message or 'it was accepted'}"
-    assert file_digests(directory) == before, f"a refused run wrote {sorted(file_digests(directory))}"
+def _assert_refused(subject: Any, directory: Path, chosen: Any, metrics: list[str]) -> None:
+    with unchanged_files(directory, chosen.best_metric):
+        message = refused(subject, chosen)
+    words = (repr(chosen.best_metric), "best_metric", *metrics)
+    assert all(word in message for word in words), f"{words[0]}: {message or 'it was accepted'}"
 
 
 OF_TOP_K = "eval/hard_loss, eval/soft_loss, eval/student_perplexity, eval/token_accuracy"
@@ -325,20 +305,14 @@ KNOWN = ["eval/agreement", "eval/hard_loss", "eval/kl_at_1", "eval/kl_at_T", "ev
 
 
 # Multiples of a quarter: differences are exact.
-JUMPS = st.lists(
-    st.integers(-8, 8).map(lambda n: n / 4) | st.sampled_from([math.nan, math.inf, -math.inf]), max_size=12
-)
-DRIFTS = st.lists(st.integers(-1, 1).map(lambda n: n / 8), max_size=12).map(
-    lambda gains: [*itertools.accumulate(gains)]
-)
+NOT_FINITE = st.sampled_from([math.nan, math.inf, -math.inf])
+JUMPS = st.lists(st.integers(-8, 8).map(lambda n: n / 4) | NOT_FINITE, max_size=12)
+GAINS = st.lists(st.integers(-1, 1).map(lambda n: n / 8), max_size=12)
+DRIFTS = GAINS.map(lambda gains: [*itertools.accumulate(gains)])
 """Values whose gains are smaller than min_delta one by one, but not together."""
-VALUES = JUMPS | DRIFTS
+VALUES, MODES = JUMPS | DRIFTS, st.sampled_from(["min", "max"])
 RULES = st.fixed_dictionaries(
-    {
-        "mode": st.sampled_from(["min", "max"]),
-        "patience": st.integers(1, 4),
-        "min_delta": st.sampled_from([0.0, 0.25, 1]),
-    }
+    {"mode": MODES, "patience": st.integers(1, 4), "min_delta": st.sampled_from([0.0, 0.25, 1])}
 )
 DEFAULTS = {"mode": "min", "patience": 3, "min_delta": 0.0}
 SOURCES = {"evaluation": ("on_evaluate", "validation_metrics"), "log": ("on_log", "metrics")}
@@ -386,36 +360,31 @@ def falsify_resumed_run_stops_at_the_same_step(
     steps = len(values)
     at = stops_at(values, **rules) or steps
     script, saved = Script(1, steps, None, ((),), every=(0, 1, save_every)), list[Any]()
-    given = parts() | {"save": saved.append, "evaluate": _evaluations(values, 0)}
-    result = run(subject, script, [EarlyStopping("it", **rules)], given)
-    assert result.steps_completed == at, f"{rules} of {values}: the run has {result.steps_completed} steps; not {at}"
+
+    def stopped(done: int, **options: Any) -> int:
+        """Return the steps of a run that goes on after `done` evaluations."""
+        left = itertools.islice(values, done, None)
+        needed = parts() | options | {"evaluate": lambda: {"it": next(left)}}
+        return int(run(subject, script, [EarlyStopping("it", **rules)], needed).steps_completed)
+
+    steps = stopped(0, save=saved.append)
+    assert steps == at, f"{rules} of {values}: the run has {steps} steps; not {at}"
     cut = (cut - 1) % at + 1
-    given = parts() | {"resume_from": ResumePoint(state=saved[cut - 1]), "evaluate": _evaluations(values, cut)}
-    result = run(subject, script, [EarlyStopping("it", **rules)], given)
-    steps = result.steps_completed
+    steps = stopped(cut, resume_from=ResumePoint(state=saved[cut - 1]))
     assert steps == at, f"{rules} of {values}, resumed at step {cut}: the run has {steps} steps; expected {at}"
 
 
-def _evaluations(values: list[float], done: int) -> Any:
-    left = itertools.islice(values, done, None)
-    return lambda: {"it": next(left)}
-
-
-ARGUMENTS: list[dict[str, Any]] = [
-    *({"mode": "least"}, {"source": "training"}),
-    *({"patience": wrong} for wrong in (0, 1.0, True, None)),
-    *({"min_delta": wrong} for wrong in (-0.1, math.nan)),
+ARGUMENTS: list[tuple[str, Any]] = [
+    *(("mode", "least"), ("source", "training")),
+    *(("patience", wrong) for wrong in (0, 1.0, True, None)),
+    *(("min_delta", wrong) for wrong in (-0.1, math.nan)),
 ]
 
 
 def falsify_arguments_outside_their_domain_are_refused(subject: Any) -> None:
     unseen = SimpleNamespace(settings=Settings(eval_every=0))
     calls: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
-        *(
-            (partial(subject.EarlyStopping, "it", **given), (name, repr(value)))
-            for given in ARGUMENTS
-            for name, value in given.items()
-        ),
+        *((partial(subject.EarlyStopping, "it", **{name: value}), (name, repr(value))) for name, value in ARGUMENTS),
         *((partial(fed, subject.EarlyStopping("that", source=s), [1.0], s), ("'that'", "it, other")) for s in SOURCES),
         (partial(subject.EarlyStopping("it").attach, unseen), ("'it'",)),
     ]
@@ -447,9 +416,8 @@ class Table:
 
 def rows(documents: list[tuple[list[int], int]], batch_size: int, *, pack: bool) -> Any:
     """Return the trainer's rows of documents."""
-    made = [Document(torch.tensor(tokens), prompt=min(prompt, len(tokens))) for tokens, prompt in documents]
-    shape: dict[str, Any] = {"length": LENGTH, "batch_size": batch_size, "device": torch.device("cpu")}
-    return rows_of_documents(made, pack=pack, **shape)
+    texts = [Document(torch.tensor(tokens), prompt=min(prompt, len(tokens))) for tokens, prompt in documents]
+    return rows_of_documents(texts, pack=pack, length=LENGTH, batch_size=batch_size, device=torch.device("cpu"))
 
 
 def drafts(agreed: list[bool], depth: int) -> Counts:
@@ -550,18 +518,13 @@ def falsify_evaluation_counts_drafts_of_documents(
     subject: Any, documents: list[tuple[list[int], int]], tables: tuple[list[int], list[int]], depth: int, pack: bool
 ) -> None:
     counts = accepted_in(documents, *tables, depth)
-    expected = {f"accepted_{k}": count for k, count in enumerate(counts, 1) if count[1]}
-    for size in BATCHES:
-        seen = _evaluated(subject, documents, tables, depth, size, pack=pack)
-        assert seen == expected, f"{documents} in batches of {size}: hits and trials are {seen}; expected {expected}"
-
-
-def _evaluated(subject: Any, documents: Any, tables: Any, depth: int, size: int, *, pack: bool, **more: Any) -> Any:
+    expected = {f"accepted_{k}": pair for k, pair in enumerate(counts, 1) if pair[1]}
     student, teacher = map(Table, tables)
     weights = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
-    data = rows(documents, size, pack=pack)
-    seen = subject.evaluate(teacher, student, data, weights, accept_depth=depth, **more)
-    return {name: (value.sum, value.count) for name, value in seen.items() if name.startswith("accepted_")}
+    for size in BATCHES:
+        sums = subject.evaluate(teacher, student, rows(documents, size, pack=pack), weights, accept_depth=depth)
+        seen = {name: (metric.sum, metric.count) for name, metric in sums.items() if name.startswith("accepted_")}
+        assert seen == expected, f"{documents} in batches of {size}: hits and trials are {seen}; expected {expected}"
 
 
 DEPTH = 2
@@ -636,8 +599,7 @@ def accepted_drafts(weights: dict[str, torch.Tensor]) -> dict[str, float]:
 
 def _assert_as_expected(where: str, seen: Ended, without: Ended, first: Ended) -> None:
     assert not seen.error, f"{where} raised {seen.error}"
-    wrong = [name for name, weight in without.weights.items() if not torch.equal(seen.weights[name], weight)]
-    assert not wrong, f"{where}: {wrong} differ from those of a run without evaluation"
+    assert_same(f"{where}, beside a run without evaluation", seen.weights, without.weights)
     metrics = seen.result["validation"]
     assert metrics == first.result["validation"], f"{where} has the metrics {metrics}"
     for name, expected in {**oracle(seen.weights), **accepted_drafts(seen.weights)}.items():
