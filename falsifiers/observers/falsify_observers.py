@@ -38,7 +38,7 @@ def falsify_removed_callbacks_get_no_later_event(subject: Any, kinds: list[str],
     types = {name: type(name.title(), (base,), {}) for name in ("first", "second")}
     types["derived"] = type("Derived", (types["first"],), {})
 
-    def made(number: int, kind: str) -> Any:
+    def new_callback(number: int, kind: str) -> Any:
         """Return a callback with one hook: of its class, or of every second instance."""
         note = {"on_log": lambda at: steps[number].append(at.step)}
         one = type("One", (types[kind],), {} if number % 2 else {"on_log": lambda self, at: note["on_log"](at)})()
@@ -48,17 +48,18 @@ def falsify_removed_callbacks_get_no_later_event(subject: Any, kinds: list[str],
     def hooks() -> list[str]:
         return [hook for hook in HOOKS if callbacks.has_callbacks(hook)]
 
-    registered = [made(number, kind) for number, kind in enumerate(kinds)]
+    registered = [new_callback(number, kind) for number, kind in enumerate(kinds)]
     target = types[kinds[0]] if by_type else registered[0]
-    callbacks = subject.Callbacks(registered)
-    has = [hooks()]
-    callbacks.fire("on_log", context(1))
-    callbacks.remove(target)
-    has.append(hooks())
-    callbacks.fire("on_log", context(2))
-    callbacks.add(made(len(kinds), "second"))
-    has.append(hooks())
-    callbacks.fire("on_log", context(3))
+    callbacks, has = subject.Callbacks(registered), list[list[str]]()
+    changes = [
+        lambda: None,
+        lambda: callbacks.remove(target),
+        lambda: callbacks.add(new_callback(len(kinds), "second")),
+    ]
+    for step, change in enumerate(changes, 1):
+        change()
+        has.append(hooks())
+        callbacks.fire("on_log", context(step))
     callbacks.close()
     has.append(hooks())
     gone = [isinstance(callback, target) if by_type else callback is target for callback in registered]
@@ -68,36 +69,27 @@ def falsify_removed_callbacks_get_no_later_event(subject: Any, kinds: list[str],
     assert has == expected_hooks, f"{target} is removed from {kinds}: has_callbacks of {has}; expected {expected_hooks}"
 
 
-def _mistakes(callbacks: Any, base: Any) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]]:
-    """Return calls that are refused, and the words of their refusals."""
-    other, misspelt = type("Other", (base,), {}), type("Mine", (base,), {"on_logs": print})
-    return {
-        "fire of a misspelt hook": (
-            lambda: callbacks.fire("on_step_ends", context(1)),
-            ("on_step_ends", "on_step_end'"),
-        ),
-        "fire of an unknown hook": (lambda: callbacks.fire("on_fit_start", context(1)), ("on_fit_start", *HOOKS)),
-        "has_callbacks of an unknown hook": (
-            lambda: callbacks.has_callbacks("step_end"),
-            ("'step_end'", "on_step_end"),
-        ),
-        "remove of an unregistered callback": (lambda: callbacks.remove(other()), ("Other", "Registered")),
-        "remove of an unregistered type": (lambda: callbacks.remove(other), ("Other", "Registered")),
-        "add of a misspelt hook": (lambda: callbacks.add(misspelt()), ("on_logs", "on_log'")),
-        "add of a class": (lambda: callbacks.add(other), ("the class Other",)),
-        "add of None": (lambda: callbacks.add(None), ("NoneType",)),
-    }
-
-
 @given(watching=st.booleans(), closed=st.booleans())
 def falsify_mistakes_are_refused(subject: Any, watching: bool, closed: bool) -> None:
     base, seen = Observer if watching else Callback, list[int]()
     registered = type("Registered", (base,), {"on_log": lambda self, at: seen.append(at.step)})()
+    other, misspelt = type("Other", (base,), {}), type("Mine", (base,), {"on_logs": print})
     callbacks = subject.Callbacks([registered])
     if closed:
         callbacks.close()
-    for mistake, (call, words) in _mistakes(callbacks, base).items():
-        assert_refused(mistake, call, *words, kind=CallbackError)
+    mistakes: list[tuple[str, Any, tuple[str, ...]]] = [
+        ("fire", ("on_step_ends", context(1)), ("on_step_ends", "on_step_end'")),
+        ("fire", ("on_fit_start", context(1)), ("on_fit_start", *HOOKS)),
+        ("has_callbacks", ("step_end",), ("'step_end'", "on_step_end")),
+        ("remove", (other(),), ("Other", "Registered")),
+        ("remove", (other,), ("Other", "Registered")),
+        ("add", (misspelt(),), ("on_logs", "on_log'")),
+        ("add", (other,), ("the class Other",)),
+        ("add", (None,), ("NoneType",)),
+    ]
+    for method, arguments, words in mistakes:
+        call = partial(getattr(callbacks, method), *arguments)
+        assert_refused(f"{method}{arguments}", call, *words, kind=CallbackError)
     callbacks.fire("on_log", context(1))
     callbacks.close()
     assert seen == [1] * (not closed), f"after the refusals, the registered callback has got {seen}"
@@ -184,11 +176,11 @@ def falsify_observers_see_the_whole_run(
 
     watching = [observer(partial(note, number)) for number in range(observers)]
     before = set(threading.enumerate())
-    given = parts() | {"identity": RunIdentity(run="mine", attempt=7)}
+    needed = parts() | {"identity": RunIdentity(run="mine", attempt=7)}
     registered = [*recording_callbacks(len(script.answers), act), *watching]
     callbacks: Any = Callbacks(registered) if shared else registered
     try:
-        run(subject, script, callbacks, given)
+        run(subject, script, callbacks, needed)
     except RuntimeError:
         assert raises is not None, "the run ended with an error of its own"
     if shared:
@@ -215,9 +207,8 @@ def falsify_every_event_is_delivered_in_order(subject: Any, events: list[str], o
     """The last callback is no observer: it is called at once."""
     seen: list[list[tuple[str, int]]] = [[] for _ in range(observers + 1)]
     watching = [observer(lambda hook, at, n=n: seen[n].append((hook, at.step))) for n in range(observers)]
-    callbacks = subject.Callbacks(
-        [*watching, *recording_callbacks(1, lambda n, hook, at: seen[-1].append((hook, at.step)))]
-    )
+    control = recording_callbacks(1, lambda n, hook, at: seen[-1].append((hook, at.step)))
+    callbacks = subject.Callbacks([*watching, *control])
     for step, hook in enumerate(events):
         callbacks.fire(hook, context(step))
     callbacks.close()
@@ -231,11 +222,11 @@ def falsify_every_event_is_delivered_in_order(subject: Any, events: list[str], o
 
 @given(steps=st.integers(1, 8), blocking=st.integers(0, 1))
 def falsify_blocked_observer_does_not_delay_others(subject: Any, steps: int, blocking: int) -> None:
-    blocked, others, done = Blocked(), list[int](), threading.Event()
+    blocked, delivered, done = Blocked(), list[int](), threading.Event()
 
     def note(hook: str, at: Any) -> None:
-        others.append(at.step)
-        if len(others) == steps:
+        delivered.append(at.step)
+        if len(delivered) == steps:
             done.set()
 
     pair = [observer(note), observer(blocked)]
@@ -247,7 +238,7 @@ def falsify_blocked_observer_does_not_delay_others(subject: Any, steps: int, blo
     blocked.go.set()
     callbacks.close()
     assert blocked.released, f"the run waited until an observer gave up waiting in step {blocked.steps[:1]}"
-    assert finished and others == list(range(steps)), f"beside a blocked observer, another one has got {others}"
+    assert finished and delivered == list(range(steps)), f"beside a blocked observer, another has got {delivered}"
     assert blocked.steps == list(range(steps)), f"once it went on, the blocked observer has got {blocked.steps}"
 
 
@@ -350,7 +341,7 @@ def falsify_run_waits_for_observers(subject: Any, fired: list[str], at: str) -> 
 
 
 PATIENCE_S = 60.0
-"""A wait this long ends a trial that would hang; no claim depends on it."""
+"""As `SAFETY_S`, for threads and processes that end."""
 
 
 def _blocked(subject: Any, events: int, **attributes: Any) -> tuple[Any, Blocked]:
@@ -441,7 +432,7 @@ def falsify_blocked_observer_does_not_prevent_exit(subject: Any, stuck: bool, co
 NO_JSON = st.sampled_from([math.nan, math.inf, -math.inf])
 
 
-class Keeping(Callback):
+class Stateful(Callback):
     """A control callback whose state is what it was given."""
 
     def __init__(self, state: Any) -> None:
@@ -456,18 +447,18 @@ class Keeping(Callback):
 
 @given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False) | NO_JSON, min_size=1, max_size=3))
 def falsify_states_are_strict_json(subject: Any, numbers: list[float]) -> None:
-    kept = {"numbers": numbers}
-    callbacks = subject.Callbacks([Keeping(kept), Keeping({}), Keeping(kept)])
+    state = {"numbers": numbers}
+    callbacks = subject.Callbacks([Stateful(state), Stateful({}), Stateful(state)])
     try:
         states = callbacks.states()
     except CallbackError as error:
         assert not all(map(math.isfinite, numbers)), f"the state {numbers} is refused"
-        assert "Keeping.state_dict" in str(error), f"{error} does not name the method that returned the state"
+        assert "Stateful.state_dict" in str(error), f"{error} does not name the method that returned the state"
         return
     assert all(map(math.isfinite, numbers)), f"the state {numbers} is saved as {states}"
-    read = {name: json.loads(state) for name, state in states.items()}
-    assert read == {"Keeping 1": kept, "Keeping 3": kept}, f"{numbers} is saved as {states}"
-    fresh = [Keeping("new") for _ in range(4)]
+    read = {name: json.loads(text) for name, text in states.items()}
+    assert read == {"Stateful 1": state, "Stateful 3": state}, f"{numbers} is saved as {states}"
+    fresh = [Stateful("new") for _ in range(4)]
     subject.Callbacks([Callback(), *fresh]).restore(states)
-    seen = [thread.state for thread in fresh]
-    assert seen == [kept, "new", kept, "new"], f"{states} is given back to more callbacks as {seen}"
+    seen = [callback.state for callback in fresh]
+    assert seen == [state, "new", state, "new"], f"{states} is given back to more callbacks as {seen}"

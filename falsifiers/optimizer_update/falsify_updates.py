@@ -1,6 +1,4 @@
-"""Attacks on updates of an optimizer."""
-
-from __future__ import annotations
+"""Attacks on updates: clipping, decay, unused parameters, masters in float32, and the random numbers of a run."""
 
 import itertools
 import math
@@ -26,17 +24,15 @@ from reference_trainer.plan.schedule import Schedule
 from reference_trainer.ranks.parallel import OneProcess
 from reference_trainer.training.arguments import UpdateOptions
 
-EPOCHS, MICRO_BATCHES, ACCUMULATION = 2, 3, 2
-
 
 def dropped(device: torch.device | str, *, training: bool = True) -> Tensor:
     """Return 48 ones after dropout."""
     return F.dropout(torch.ones(48, device=device), training=training)
 
 
-def text(kept: Tensor) -> str:
+def text(mask: Tensor) -> str:
     """Return a mask as ones and zeros."""
-    return "".join("1" if value else "0" for value in kept.tolist())
+    return "".join("1" if value else "0" for value in mask.tolist())
 
 
 class Noisy(nn.Module):
@@ -48,17 +44,10 @@ class Noisy(nn.Module):
         self.masks: list[str] = []
 
     def forward(self, tokens: Tensor) -> Tensor:
-        kept = dropped(self.table.device, training=self.training)
-        self.masks.append(text(kept))
-        logits: Tensor = self.table[tokens] * kept[0]
+        mask = dropped(self.table.device, training=self.training)
+        self.masks.append(text(mask))
+        logits: Tensor = self.table[tokens] * mask[0]
         return logits
-
-
-class Rank(OneProcess):
-    """One process with the number of another rank."""
-
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
 
 
 def masks(
@@ -76,7 +65,8 @@ def masks(
     data: gets the mask of each micro-batch that is loaded; by default the data draw no random numbers.
     """
     module = module or Noisy(device)
-    tokens = torch.tensor([[0, 1]], device=device)
+    tokens, parallel = torch.tensor([[0, 1]], device=device), OneProcess()
+    parallel.rank = rank
 
     def batch(epoch: int, number: int) -> Batch:
         if data is not None:
@@ -88,13 +78,11 @@ def masks(
         ModuleStudent(module, 2),
         batch,
         torch.optim.SGD(module.parameters(), lr=0.1),
-        schedule=Schedule(
-            epochs=EPOCHS, steps_per_epoch=2, accumulation=ACCUMULATION, micro_batches=MICRO_BATCHES, log_every=1
-        ),
+        schedule=Schedule(epochs=2, steps_per_epoch=2, accumulation=2, micro_batches=3, log_every=1),
         objective=subject.Objective(**SETTINGS),
         learning_rate=lambda step: 0.1,
         callbacks=callbacks,
-        parallel=Rank(rank),
+        parallel=parallel,
         options=UpdateOptions(seed=seed),
     )
     return list(module.masks)
@@ -118,9 +106,9 @@ def falsify_parameters_without_gradient_are_unchanged(subject: Any, device: str,
     logits = torch.arange(9.0, dtype=torch.float64).reshape(3, 3).cos()
     module, tokens = UsedOnce(logits).to(device), torch.tensor([[0, 1, 2]], device=device)
     callbacks, seen = after_steps(lambda context: module.second.weight.detach().clone())
-    given = parts(device) | {"teacher": tables(logits.to(device), logits)[0], "student": module_student(module)}
-    given |= {"batch_at": lambda *at: Batch(tokens=tokens, labels=tokens)}
-    run(subject, script, callbacks, given | {"optimizer": subject.new_optimizer(module.parameters(), 0.5)})
+    needed = parts(device) | {"teacher": tables(logits.to(device), logits)[0], "student": module_student(module)}
+    needed |= {"batch_at": lambda *at: Batch(tokens=tokens, labels=tokens)}
+    run(subject, script, callbacks, needed | {"optimizer": subject.new_optimizer(module.parameters(), 0.5)})
     for step, now in enumerate(seen[1:], start=2):
         assert torch.equal(now, seen[0]), f"unused in step {step}, it was {seen[0].tolist()}, is {now.tolist()}"
 
@@ -136,45 +124,32 @@ class OwnNorm(nn.Module):
         self.scale = nn.Parameter(torch.ones(width))
 
 
-def _layers(tied: bool) -> tuple[nn.ModuleDict, set[str]]:
-    """Return modules of every kind, and the names of the parameters that decay."""
-    layers = nn.ModuleDict(
-        {
-            "embedding": nn.Embedding(5, 4),
-            "norm": nn.LayerNorm((2, 4)),
-            "root": nn.RMSNorm(4),
-            "own": OwnNorm(4),
-            "linear": nn.Linear(4, 3),
-            "convolution": nn.Conv1d(4, 3, 2),
-            "head": nn.Linear(4, 5, bias=False),
-        }
-    )
-    if tied:
-        layers["head"].weight = layers["embedding"].weight
-    return layers, {"linear.weight", "convolution.weight"} | (set() if tied else {"head.weight"})
-
-
 @given(tied=st.booleans(), frozen=st.booleans(), data=st.data())
 def falsify_norms_biases_and_embeddings_keep_their_size(
     subject: Any, device: str, tied: bool, frozen: bool, data: st.DataObject
 ) -> None:
-    layers, decaying = _layers(tied)
+    modules = {"embedding": nn.Embedding(5, 4), "norm": nn.LayerNorm((2, 4)), "root": nn.RMSNorm(4), "own": OwnNorm(4)}
+    modules |= {"linear": nn.Linear(4, 3), "convolution": nn.Conv1d(4, 3, 2), "head": nn.Linear(4, 5, bias=False)}
+    layers, decaying = nn.ModuleDict(modules), {"linear.weight", "convolution.weight"}
+    if tied:
+        layers["head"].weight = layers["embedding"].weight
+    else:
+        decaying.add("head.weight")
     layers = layers.to(device)
     layers["linear"].weight.requires_grad_(not frozen)
     names = {parameter: name for name, parameter in layers.named_parameters()}
-    optimizer = subject.new_optimizer(
-        data.draw(st.permutations(list(names))), RATE, undecayed=subject.undecayed(layers)
-    )
+    order = data.draw(st.permutations(list(names)))
+    optimizer = subject.new_optimizer(order, RATE, undecayed=subject.undecayed(layers))
     held = [names[held] for group in optimizer.param_groups for held in group["params"]]
     wanted = sorted(set(names.values()) - ({"linear.weight"} if frozen else set()))
     assert sorted(held) == wanted, f"the optimizer holds {sorted(held)}; expected each of {wanted} once"
     before = {name: parameter.detach().clone() for parameter, name in names.items()}
-    for one in names:
-        one.grad = torch.zeros_like(one)
+    for weights in names:
+        weights.grad = torch.zeros_like(weights)
     optimizer.step()
-    for held_parameter, name in names.items():
+    for weights, name in names.items():
         factor = 1 - RATE * DECAY if name in decaying and name in wanted else 1.0
-        old, new = before[name], held_parameter.detach()
+        old, new = before[name], weights.detach()
         same = torch.equal(new, old) if factor == 1.0 else torch.allclose(new, old * factor, rtol=1e-6, atol=0)
         assert same, f"{name}, {list(old.shape)}, went from {old.flatten()[:3]} to {new.flatten()[:3]}; x {factor}"
 
@@ -204,10 +179,11 @@ def falsify_masks_differ(subject: Any, device: str, seed: int, other: int) -> No
     for name, s, rank in {(f"seed {s}, rank {r}", s, r) for s in (seed, other) for r in (0, 1)}:
         data = runs[f"data of {name}"] = []
         runs[name] = masks(subject, device, seed=s, rank=rank, data=data)
-    every = [(f"{run}, micro-batch {n}", mask) for run, found in runs.items() for n, mask in enumerate(found)]
     first: dict[str, str] = {}
-    for name, mask in every:
-        assert first.setdefault(mask, name) == name, f"{name} has the mask of {first[mask]}"
+    for run_name, seen in runs.items():
+        for number, mask in enumerate(seen):
+            name = f"{run_name}, micro-batch {number}"
+            assert first.setdefault(mask, name) == name, f"{name} has the mask of {first[mask]}"
 
 
 def _generators() -> tuple[Any, ...]:
@@ -259,10 +235,7 @@ def falsify_generator_of_a_gpu_is_restored(
     subject: Any, named: int | None, current: int, seed: int, raises: bool
 ) -> None:
     """named: the index of the GPU in the name of the device; None is the current GPU."""
-    gpus, device = (
-        tuple(map(GpuGenerator, (0, 1))),
-        torch.device("cuda") if named is None else torch.device("cuda", named),
-    )
+    gpus, device = tuple(map(GpuGenerator, (0, 1))), torch.device("cuda" if named is None else f"cuda:{named}")
     generators: list[Any] = [torch.default_generator, *gpus]
     before = [generator.get_state() for generator in generators]
     used = current if named is None else named
@@ -305,8 +278,8 @@ class Two(nn.Module):
         return self.table[tokens] + self.bias
 
 
-class Kept(torch.optim.SGD):
-    """Optimizer that keeps the gradients and rates of its steps and changes nothing."""
+class RecordingOptimizer(torch.optim.SGD):
+    """Optimizer that records the gradients and rates of its steps and changes nothing."""
 
     def __init__(self, module: Two) -> None:
         super().__init__([{"params": [module.table, module.unused]}, {"params": [module.bias]}], lr=99.0)
@@ -315,10 +288,8 @@ class Kept(torch.optim.SGD):
 
     def step(self, closure: Any = None) -> Any:
         self.rates.append([group["lr"] for group in self.param_groups])
-        every = [
-            parameter.grad for group in self.param_groups for parameter in group["params"] if parameter.grad is not None
-        ]
-        self.gradients.append([gradient.clone() for gradient in every])
+        gradients = [parameter.grad for group in self.param_groups for parameter in group["params"]]
+        self.gradients.append([gradient.clone() for gradient in gradients if gradient is not None])
 
 
 def _batch(number: int, device: str) -> Batch:
@@ -326,11 +297,13 @@ def _batch(number: int, device: str) -> Batch:
     return Batch(tokens=tokens, labels=tokens)
 
 
-def _run(subject: Any, device: str, accumulation: int, clip: float | None, log_every: int) -> tuple[Kept, list[Any]]:
+def _run(
+    subject: Any, device: str, accumulation: int, clip: float | None, log_every: int
+) -> tuple[RecordingOptimizer, list[float | None]]:
     """Return the optimizer of a run, and the reported norm of each step, None where it has none."""
     module = Two(device)
     callbacks, norms = after_steps(lambda context: context.metrics.get("gradient_norm"))
-    optimizer, teacher = Kept(module), torch.tensor(TEACHER, dtype=torch.float64, device=device)
+    optimizer, teacher = RecordingOptimizer(module), torch.tensor(TEACHER, dtype=torch.float64, device=device)
     subject.train(
         tables(teacher, teacher)[0],
         module_student(module),
@@ -353,8 +326,7 @@ def _oracle(step: int, accumulation: int) -> list[Tensor]:
     for tokens in window:
         logits, teacher = module(tokens)[0, :-1], torch.tensor(TEACHER, dtype=torch.float64)[tokens[0, :-1]]
         loss = loss + nats(logits, teacher, tokens[0, 1:])
-    gradients = torch.autograd.grad(loss / count, [module.table, module.bias])
-    return list(gradients)
+    return list(torch.autograd.grad(loss / count, [module.table, module.bias]))
 
 
 def _norm(gradients: list[Tensor]) -> float:
@@ -385,9 +357,8 @@ def falsify_clipping(subject: Any, device: str, accumulation: int, clip: float, 
             assert same, f"{what}: the gradient is {got}; expected the one without clipping, {free}"
         else:
             assert _norm(got) <= clip * (1 + CLOSE), f"{what}: the norm after clipping is {_norm(got)}"
-            _assert_close(
-                f"{what}: the clipped gradient", got, [gradient * clip / (norm + MARGIN) for gradient in whole]
-            )
+            scaled = [gradient * clip / (norm + MARGIN) for gradient in whole]
+            _assert_close(f"{what}: the clipped gradient", got, scaled)
 
 
 def _assert_close(what: str, seen: list[Tensor], expected: list[Tensor]) -> None:
@@ -421,14 +392,14 @@ def falsify_small_updates_are_not_lost(
 ) -> None:
     """A step of this rate is at most a quarter of the distance between numbers of bfloat16 near 1."""
     parameter = nn.Parameter(torch.tensor(weights, dtype=dtype, device=device))
-    kept = frozenset() if decays else {parameter}
-    optimizer = subject.new_optimizer([parameter], MASTER_RATE, undecayed=kept, masters=True)
+    undecayed = frozenset() if decays else {parameter}
+    optimizer = subject.new_optimizer([parameter], MASTER_RATE, undecayed=undecayed, masters=True)
     for gradient in gradients:
         parameter.grad = torch.full_like(parameter, gradient)
         optimizer.step()
     wanted = [_adamw(weight, gradients, DECAY if decays else 0.0) for weight in weights]
     masters = optimizer.state[parameter]["master"].tolist()
-    worst = max(abs(found - value) for found, value in zip(masters, wanted, strict=True))
+    worst = max(abs(seen - value) for seen, value in zip(masters, wanted, strict=True))
     assert worst <= ALLOWED, f"after {len(gradients)} steps the weights are {masters}; expected {wanted}"
     rounded = torch.tensor(masters, dtype=torch.float32).to(dtype).tolist()
     assert parameter.tolist() == rounded, f"the model has {parameter.tolist()}, the rounded masters are {rounded}"
