@@ -1,4 +1,4 @@
-"""Attacks on outputs of a teacher."""
+"""Attacks on stored outputs of a teacher: their production, training from them, top-k outputs, and digests."""
 
 import hashlib
 import io
@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.rank_runs.falsify_runs import assert_no_error, launched, launcher
 from falsifiers.resume.runs import TIMEOUT_S
 from falsifiers.support import oracles
@@ -20,6 +21,7 @@ from falsifiers.support.cases import HALVES, TEMPERATURES, tensors
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.runs import cut, file_digests, flip, run, scratch, small, written_model
+from falsifiers.teacher_outputs.parts import Counted
 from reference_trainer import Annealed, Callback, Lines, Schedule, SettingError
 from reference_trainer.distillation.losses import kd_logit_gradient, kd_loss
 from reference_trainer.distillation.protocols import Batch
@@ -28,59 +30,22 @@ from reference_trainer.distillation.rows import Weights
 from reference_trainer.distillation.step import pass_gradient
 from reference_trainer.distillation.tables import FixtureStudent, FixtureTeacher
 from reference_trainer.pipeline import distill
-from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.plan.objective import Objective
 from reference_trainer.training.evaluation import evaluate
 
-__all__ = ["Counted", "Counting"]
-
-
-class Counted:
-    """Forwards of the teacher so far, and the number of the one that is interrupted, from 1; 0 for none."""
-
-    forwards = 0
-    interrupted = 0
-
-
-class _Teacher(nn.Module):
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, tokens: Tensor) -> Any:
-        Counted.forwards += 1
-        if Counted.forwards == Counted.interrupted:
-            raise KeyboardInterrupt
-        return self.module(tokens)
-
-
-class Counting(Distillation):
-    """The packaged distillation with such a teacher."""
-
-    def make_teacher(self) -> nn.Module:
-        return _Teacher(super().make_teacher())
-
-
 MANIFEST = "manifest.json"
-COUNTING = {"parts": "falsifiers.teacher_outputs.falsify_outputs:Counting"}
+COUNTING = {"parts": "falsifiers.teacher_outputs.parts:Counting"}
 SHARDS = 4
 """Of the outputs of a small run: 12 sequences and one that is held back, in batches of 4."""
 
 
-def written(directory: Path, name: str, write: Callable[..., Any] = precompute, **others: Any) -> Path:
+def written(
+    directory: Path, name: str, write: Callable[..., Path] = precompute, top_k: int | None = None, **changes: Any
+) -> Path:
     """Return the directory of outputs of a small run, in shards of one batch."""
-    top_k = others.pop("top_k", None)
-    quiet = Lines(io.StringIO())
-    settings = small(directory, out=directory / name, temperature=2.0, **others)
-    result: Path = write(settings, top_k=top_k, shard_bytes=1, lines=quiet)
-    return result
-
-
-def _text(directory: Path) -> Path:
-    path = directory / "documents"
-    path.write_bytes(b"".join(b"word %d and more--" % number for number in range(30)))
-    return path
+    settings = small(directory, out=directory / name, temperature=2.0, **changes)
+    return write(settings, top_k=top_k, shard_bytes=1, lines=Lines(io.StringIO()))
 
 
 @given(
@@ -94,19 +59,21 @@ def falsify_training_from_outputs(
 ) -> None:
     """A run from outputs of every token is that of the live teacher. The subject is `pipeline.distill`."""
     with scratch() as directory:
-        others = {"seed": seed, "accumulate": accumulate, **rows}
-        settings = small(directory, **others)
+        settings = small(directory, seed=seed, accumulate=accumulate, out=directory / "live", **rows)
         if rows:
-            settings = settings.model_copy(update={"data": _text(directory)})
-        of_all = [settings.model_copy(update={"out": directory / out}) for out in ("live", "outputs", "stored")]
-        live = run(subject, of_all[0])
-        precompute(of_all[1], top_k=top_k, shard_bytes=1, lines=Lines(io.StringIO()))
-        stored = run(subject, of_all[2].model_copy(update={"teacher_outputs": directory / "outputs"}))
+            text = directory / "documents"
+            text.write_bytes(b"".join(b"word %d and more--" % number for number in range(30)))
+            settings = settings.model_copy(update={"data": text})
+        outputs = directory / "outputs"
+        live = run(subject, settings)
+        produced = settings.model_copy(update={"out": outputs})
+        precompute(produced, top_k=top_k, shard_bytes=1, lines=Lines(io.StringIO()))
+        stored = run(subject, settings.model_copy(update={"out": directory / "stored", "teacher_outputs": outputs}))
         bits = [file_digests(directory / out)["model.safetensors"] for out in ("live", "stored")]
     assert bits[0] == bits[1], f"from outputs of {top_k or 'all'} tokens, the student differs from the teacher's"
-    kept = stored.held_back.keys()
-    assert ("kl_at_1" in kept) == (top_k is None), f"with top_k {top_k} an evaluation measures {sorted(kept)}"
-    for metric in kept:
+    measured = stored.held_back.keys()
+    assert ("kl_at_1" in measured) == (top_k is None), f"with top_k {top_k} an evaluation measures {sorted(measured)}"
+    for metric in measured:
         seen, expected = stored.held_back[metric], live.held_back[metric]
         assert seen == expected, f"held-back {metric} is {seen} from outputs, and {expected} from the teacher"
 
@@ -114,22 +81,24 @@ def falsify_training_from_outputs(
 @given(interrupted=st.integers(1, SHARDS), top_k=st.sampled_from([None, 3]))
 def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | None) -> None:
     with scratch() as directory:
-        undisturbed = file_digests(written(directory, "undisturbed", subject.precompute, top_k=top_k, **COUNTING))
+        out, where = directory / "out", f"interrupted in forward {interrupted}"
+
+        def produced(name: str = "out") -> dict[str, str]:
+            return file_digests(written(directory, name, subject.precompute, top_k=top_k, **COUNTING))
+
+        undisturbed = produced("undisturbed")
         assert len(undisturbed) == SHARDS + 1, f"the outputs are {sorted(undisturbed)}"
         Counted.forwards, Counted.interrupted = 0, interrupted
-        out = directory / "out"
         try:
-            written(directory, "out", subject.precompute, top_k=top_k, **COUNTING)
+            produced()
             raise AssertionError(f"forward {interrupted} was not interrupted")
         except KeyboardInterrupt:
-            assert not out.exists(), f"an interrupted production left {sorted(p.name for p in out.iterdir())} in --out"
+            assert not out.exists(), f"{where}, a production left {sorted(p.name for p in out.iterdir())} in --out"
         Counted.forwards = Counted.interrupted = 0
-        assert file_digests(written(directory, "out", subject.precompute, top_k=top_k, **COUNTING)) == undisturbed, (
-            f"after an interrupt in forward {interrupted}, the outputs differ from undisturbed ones"
-        )
+        assert produced() == undisturbed, f"{where}, the outputs differ from undisturbed ones"
         again, remaining = Counted.forwards, SHARDS - interrupted + 1
-        assert again == remaining, f"{again} forwards were made after an interrupt in forward {interrupted}"
-        written(directory, "out", subject.precompute, top_k=top_k, **COUNTING)
+        assert again == remaining, f"{where}, {again} forwards were made afterwards; expected {remaining}"
+        produced()
         assert Counted.forwards == again, "outputs that are there were computed again"
         assert sorted(p.name for p in directory.iterdir() if "partial" in p.name) == [], "unfinished outputs are left"
 
@@ -139,21 +108,15 @@ def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | 
 def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None, divided: bool) -> None:
     with scratch() as directory:
         expected = file_digests(written(directory, "alone", subject.precompute, top_k=top_k, **COUNTING))
-        settings = small(
-            directory,
-            out=directory / "several",
-            temperature=2.0,
-            rank_timeout=TIMEOUT_S,
-            shard_teacher=divided,
-            **COUNTING,
-        )
+        options = {"out": directory / "several", "temperature": 2.0, "rank_timeout": TIMEOUT_S, **COUNTING}
+        settings = small(directory, shard_teacher=divided, **options)
         place, served = launcher()
 
         def work(rank: int) -> int:
             Counted.forwards = Counted.interrupted = 0
-            own = {**place, "WORLD_SIZE": str(ranks), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            variables = {**place, "WORLD_SIZE": str(ranks), "RANK": str(rank), "LOCAL_RANK": str(rank)}
             quiet = Lines(io.StringIO())
-            subject.precompute(settings, top_k=top_k, shard_bytes=1, lines=quiet, environment=own)
+            subject.precompute(settings, top_k=top_k, shard_bytes=1, lines=quiet, environment=variables)
             return Counted.forwards
 
         forwards = run_ranks(ranks, work, limit_s=60.0, served=served)
@@ -196,8 +159,8 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 def _begun(directory: Path) -> dict[str, Any]:
     """Train a step from outputs of the same teacher with more tokens, and return the settings of the next ones."""
-    given = {"out": directory / "out", "teacher_outputs": written(directory, "more", top_k=4), "temperature": 2.0}
-    run(distill, small(directory, max_steps=1, save_every=1, **given))
+    options = {"out": directory / "out", "teacher_outputs": written(directory, "more", top_k=4), "temperature": 2.0}
+    run(distill, small(directory, max_steps=1, save_every=1, **options))
     return {"resume": Path("latest"), "force": True, "save_every": 1}
 
 
@@ -218,9 +181,9 @@ def falsify_other_outputs_are_refused(subject: Any, kind: str) -> None:
     with scratch() as directory:
         run(subject, small(directory, out=directory / "other"))  # another model, as a teacher
         outputs = written(directory, "outputs", top_k=3)
-        chosen = {"out": directory / "out", "teacher_outputs": outputs, "temperature": 2.0}
-        changes = small(directory, **chosen), change(directory)
-        settings = changes[0].model_copy(update=changes[1] if isinstance(changes[1], dict) else {})
+        settings = small(directory, out=directory / "out", teacher_outputs=outputs, temperature=2.0)
+        changes = change(directory)
+        settings = settings.model_copy(update=changes if isinstance(changes, dict) else {})
         kind_of_error = SettingError if words.endswith(("9", '"pack"', "1.0", "was")) else Exception
         assert_refused(kind, lambda: run(subject, settings), words, kind=kind_of_error)
 
@@ -240,12 +203,12 @@ def models(draw: st.DrawFn) -> tuple[Tensor, Tensor, int, float]:
 
 def outcomes(logits_BTV: Tensor, tokens: list[list[int]], temperature: float) -> list[list[Tensor]]:
     """Return log-probabilities of the kept tokens of each row and, unless all are kept, of the others together."""
-    log_NV, found = torch.log_softmax(logits_BTV.flatten(0, 1) / temperature, -1), []
+    log_NV, rows = torch.log_softmax(logits_BTV.flatten(0, 1) / temperature, -1), []
     for row, kept in zip(log_NV, tokens, strict=True):
-        others = [logit for number, logit in enumerate(row) if number not in kept]
-        tail = [torch.logsumexp(torch.stack(others), 0)] if others else []
-        found.append([*(row[number] for number in kept), *tail])
-    return found
+        rest = [logit for number, logit in enumerate(row) if number not in kept]
+        tail = [torch.logsumexp(torch.stack(rest), 0)] if rest else []
+        rows.append([*(row[number] for number in kept), *tail])
+    return rows
 
 
 def largest(teacher_BTV: Tensor, k: int) -> list[list[int]]:
@@ -306,11 +269,8 @@ class TopKTable:
     """A teacher that knows the most probable tokens of a table [3, V]."""
 
     def __init__(self, subject: Any, table: Tensor, k: int, tau: float) -> None:
-        self.vocab_size, self.known = table.shape[1], (subject, table, k, tau)
-
-    def top_k(self, batch: Any) -> Any:
-        subject, table, k, tau = self.known
-        return subject.keep_top_k(table[batch.tokens], k, tau)
+        self.vocab_size = table.shape[1]
+        self.top_k = lambda batch: subject.keep_top_k(table[batch.tokens], k, tau)
 
 
 class OneBatch:
@@ -359,8 +319,8 @@ class CountedTeacher:
         return torch.zeros(*batch.tokens.shape, 3, dtype=torch.float64)
 
 
-class Noted(Callback):
-    """Tell the teacher the step, and keep the metrics of each logged one."""
+class StepNotes(Callback):
+    """Callback that gives the teacher the step, and records the metrics of logged steps."""
 
     def __init__(self, teacher: CountedTeacher) -> None:
         self.teacher, self.logged = teacher, dict[int, Any]()
@@ -384,7 +344,7 @@ def falsify_teacher_runs_where_it_is_needed(
 ) -> None:
     kd = start if end is None else Annealed(start, end, "linear", warmup)
     table, teacher = nn.Embedding(3, 3, _weight=torch.zeros(3, 3, dtype=torch.float64)), CountedTeacher()
-    noted, tokens = Noted(teacher), torch.tensor([[0, 1, 2]])
+    notes, tokens = StepNotes(teacher), torch.tensor([[0, 1, 2]])
     subject.train(
         teacher,
         ModuleStudent(table, 3),
@@ -393,21 +353,22 @@ def falsify_teacher_runs_where_it_is_needed(
         schedule=Schedule(epochs=1, steps_per_epoch=steps, log_every=every),
         objective=Objective(temperature=2.0, ce_weight=1.0, kd_weight=kd),
         learning_rate=lambda step: 0.1,
-        callbacks=[noted],
+        callbacks=[notes],
     )
     weight = {step: kd.at(step, steps) if isinstance(kd, Annealed) else kd for step in range(1, steps + 1)}
     logged = range(every, steps + 1, every) if every else range(0)
-    together = {
-        step: next(([*range(last - every + 1, last + 1)] for last in logged if step <= last), [step]) for step in weight
+    # A line needs the teacher in all its steps if it needs it in one.
+    lines = {
+        step: next((range(last - every + 1, last + 1) for last in logged if step <= last), [step]) for step in weight
     }
-    expected = [step for step in weight if any(weight[tensor] for tensor in together[step])]
+    expected = [step for step in weight if any(weight[of_line] for of_line in lines[step])]
     assert teacher.steps == expected, f"with the weights {weight}, logged every {every}, it ran in {teacher.steps}"
-    for step, names in noted.logged.items():
-        found, whole = names & OF_A_TEACHER, OF_A_TEACHER if step in expected else set()
-        assert found == whole, f"step {step}, of weight {weight[step]}, logs {sorted(found)}; expected {sorted(whole)}"
+    for step, names in notes.logged.items():
+        seen, whole = names & OF_A_TEACHER, OF_A_TEACHER if step in expected else set()
+        assert seen == whole, f"step {step}, of weight {weight[step]}, logs {sorted(seen)}; expected {sorted(whole)}"
 
 
-class Kept(Callback):
+class TeacherSize(Callback):
     """Write the bytes of the teacher's weights that this rank has at the end, those that there are, and their dtype."""
 
     def __init__(self, path: Path) -> None:
@@ -417,37 +378,30 @@ class Kept(Callback):
         self.run = distillation
 
     def on_train_end(self, context: Any) -> None:
-        pieces = [getattr(parameter, "to_local", parameter.detach)() for parameter in self.run.teacher.parameters()]
-        kept = sum(piece.untyped_storage().nbytes() for piece in pieces)
-        total, dtypes = (
-            sum(parameter.nbytes for parameter in self.run.teacher.parameters()),
-            {str(piece.dtype) for piece in pieces},
-        )
-        self.path.write_text(json.dumps([kept, total, *sorted(dtypes)]))
+        parameters = list(self.run.teacher.parameters())
+        pieces = [getattr(parameter, "to_local", parameter.detach)() for parameter in parameters]
+        size, total = sum(piece.untyped_storage().nbytes() for piece in pieces), sum(p.nbytes for p in parameters)
+        self.path.write_text(json.dumps([size, total, *sorted({str(piece.dtype) for piece in pieces})]))
 
 
 @given(strategy=st.sampled_from(["fsdp2", "ddp"]), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
 @example(strategy="ddp", dtype=torch.bfloat16)
 def falsify_ranks_share_the_teacher(subject: Any, strategy: str, dtype: torch.dtype) -> None:
     class OfDtype(subject.Distillation):  # the subject is any module
-        def make_teacher(self) -> nn.Module:
-            made: nn.Module = super().make_teacher().to(dtype)
-            return made
+        def make_teacher(self) -> Any:
+            return super().make_teacher().to(dtype)
 
     with scratch() as directory:
-        given = {"strategy": strategy, "rank_timeout": TIMEOUT_S, "teacher_width": 64, "eval_every": 1}
-        chosen = [small(directory, out=directory / str(flag), shard_teacher=flag, **given) for flag in (False, True)]
+        options = {"strategy": strategy, "rank_timeout": TIMEOUT_S, "teacher_width": 64, "eval_every": 1}
+        chosen = [small(directory, out=directory / str(flag), shard_teacher=flag, **options) for flag in (False, True)]
         whole = launched(OfDtype, chosen[0], 2)
-        shared = launched(OfDtype, chosen[1], 2, lambda rank: [Kept(directory / f"kept{rank}")])
+        shared = launched(OfDtype, chosen[1], 2, lambda rank: [TeacherSize(directory / f"size{rank}")])
         assert_no_error(f"a teacher in shards, {strategy}", [*whole, *shared])
         for rank in range(2):
-            kept, total, *dtypes = json.loads((directory / f"kept{rank}").read_text())
+            size, total, *dtypes = json.loads((directory / f"size{rank}").read_text())
             assert dtypes == [str(dtype)], f"rank {rank} keeps a teacher of {dtype} in {dtypes}"
-            assert kept <= 0.51 * total, f"rank {rank} keeps {kept} of the teacher's {total} bytes"
-        for name, expected in whole[0].weights.items():
-            assert torch.equal(shared[0].weights[name], expected), (
-                f"{name} of the student differs, with {strategy} and a teacher of {dtype}"
-            )
+            assert size <= 0.51 * total, f"rank {rank} keeps {size} of the teacher's {total} bytes"
+        assert_same(f"with {strategy} and a divided teacher of {dtype}", shared[0].weights, whole[0].weights)
         digests = [json.loads((directory / out / "manifest.json").read_text()) for out in ("False", "True")]
         assert digests[0]["teacher_sha256"] == digests[1]["teacher_sha256"], "a divided teacher has another digest"
 
