@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.support import oracles, texts
+from falsifiers.support import oracles, runs
 from falsifiers.support.cases import LOGITS, KdCase, tensors
 from reference_trainer import Settings
 from reference_trainer.data import text as data
@@ -57,7 +57,7 @@ class Student(nn.Module):
 
 def sequences_of(text: Tensor, length: int, batch_size: int, device: str = "cpu") -> Any:
     """Return the trainer's sequences of a text."""
-    return texts.sequences_of(data, text.to(torch.uint8), length, batch_size, device)
+    return runs.sequences_of(data, text.to(torch.uint8), length, batch_size, device)
 
 
 def learner(module: nn.Module) -> Any:

@@ -6,13 +6,12 @@ from typing import Any
 def first_rows_only(original: Any, self: Any, module: str, like: Any) -> Any:
     from dataclasses import replace
 
-    taken = original(replace(self, files=self.files[:1]), module, like)
-    for name, value in taken.items():
+    tensors = original(replace(self, files=self.files[:1]), module, like)
+    for name, value in tensors.items():
         if value.shape != like[name].shape:
-            filled = like[name].clone()
-            filled[: len(value)] = value
-            taken[name] = filled
-    return taken
+            tensors[name] = like[name].clone()
+            tensors[name][: len(value)] = value
+    return tensors
 
 
 def not_verified(original: Any, path: Any, *rest: Any) -> Any:
@@ -25,14 +24,14 @@ def not_verified(original: Any, path: Any, *rest: Any) -> Any:
     return SavedWeights(path=path, manifest=manifest, files=[tensors])
 
 
-def source_forgotten(original: Any, self: Any, *given: Any) -> Any:
-    run = original(self, *given)
+def source_forgotten(original: Any, self: Any, *arguments: Any) -> Any:
+    run = original(self, *arguments)
     self.initial = None
     return run
 
 
 def misfits_skipped(original: Any, self: Any, name: str, module: Any) -> None:
-    own = module.state_dict()
-    for key, value in self.of(name, own).items():
-        if key in own and own[key].shape == value.shape:
-            own[key].copy_(value)
+    state = module.state_dict()
+    for key, value in self.of(name, state).items():
+        if key in state and state[key].shape == value.shape:
+            state[key].copy_(value)

@@ -1,4 +1,4 @@
-"""Attacks on sums over ranks."""
+"""Attacks on gradients and sums over ranks, shards, and the backward pass with which the ranks begin."""
 
 import copy
 import os
@@ -70,16 +70,11 @@ class Worker:
         self.teacher = subject.FixtureTeacher(case.teacher.to(dtype))
         self.student = subject.ModuleStudent(self.module, V)
 
-    def window(self, case: WindowCase) -> Any:
-        """Accumulate the gradient of a window on a module without one."""
-        self.module.zero_grad(set_to_none=True)
-        batches = case.batches(self.rank)
-        settings = {"parallel": self.parallel, "metrics": True, "flags": FLAGS}
-        return self.subject.kd_window(self.teacher, self.student, batches, case.weights, **settings)
-
     def seen(self, case: WindowCase) -> Seen:
-        """Return what this rank has after a window."""
-        window = self.window(case)
+        """Accumulate the gradient of a window on a module without one, and return what this rank has afterwards."""
+        self.module.zero_grad(set_to_none=True)
+        batches, settings = case.batches(self.rank), {"parallel": self.parallel, "metrics": True, "flags": FLAGS}
+        window = self.subject.kd_window(self.teacher, self.student, batches, case.weights, **settings)
         sums = self.parallel.sum_metrics(torch.stack(list(window.sums.values())))
         counts = int(window.count), int(window.total), int(window.sequences)
         return Seen(gradients_of(self.module), *counts, dict(zip(window.sums, sums.tolist(), strict=True)))
@@ -109,14 +104,15 @@ def falsify_sums_are_exact(
     ranks, members = groups
 
     def work(rank: int) -> Any:
-        made = [dist.new_group(list(member)) for member in members]
-        mine = next(n for n, member in enumerate(members) if rank in member)
+        process_groups = [dist.new_group(list(member)) for member in members]
+        number = next(n for n, member in enumerate(members) if rank in member)
         with mock.patch.dict(os.environ, {"LOCAL_RANK": str(rank + 5)}):
-            parallel = subject.DataParallel(DistributedDataParallel(nn.Linear(1, 1), process_group=made[mine]))
-        given_K = torch.tensor(counts) + rank, torch.tensor(sums, dtype=torch.float64) + rank
-        kept = [number.clone() for number in given_K]
-        summed = parallel.sum_counts(given_K[0]), parallel.sum_metrics(given_K[1])
-        unchanged = all(torch.equal(a, b) for a, b in zip(given_K, kept, strict=True))
+            module = DistributedDataParallel(nn.Linear(1, 1), process_group=process_groups[number])
+            parallel = subject.DataParallel(module)
+        arguments = torch.tensor(counts) + rank, torch.tensor(sums, dtype=torch.float64) + rank
+        copies = [tensor.clone() for tensor in arguments]
+        summed = parallel.sum_counts(arguments[0]), parallel.sum_metrics(arguments[1])
+        unchanged = all(map(torch.equal, arguments, copies))
         described = parallel.rank, parallel.local_rank, parallel.world_size, parallel.gradient_factor
         return described, *summed, unchanged
 
@@ -124,14 +120,10 @@ def falsify_sums_are_exact(
         group = next(member for member in members if rank in member)
         place = (group.index(rank), rank + 5, len(group), float(len(group)))
         assert described == place and type(described[3]) is float, f"described as {described}, not {place}"
-        wanted_counts = [sum(count + other for other in group) for count in counts]
-        wanted_sums = [sum(number + other for other in group) for number in sums]
-        assert (count_sums.dtype, count_sums.tolist()) == (torch.int64, wanted_counts), (
-            f"rank {rank} of {group}: the sums are {count_sums}; expected {wanted_counts}, int64"
-        )
-        assert (metric_sums.dtype, metric_sums.tolist()) == (torch.float64, wanted_sums), (
-            f"rank {rank} of {group}: the sums are {metric_sums}; expected {wanted_sums}, float64"
-        )
+        for seen, numbers, dtype in ((count_sums, counts, torch.int64), (metric_sums, sums, torch.float64)):
+            wanted = [sum(number + member for member in group) for number in numbers]
+            case = f"rank {rank} of {group}: the sums are {seen}; expected {wanted}, {dtype}"
+            assert (seen.dtype, seen.tolist()) == (dtype, wanted), case
         assert unchanged, f"rank {rank}: the arguments were overwritten by the sums"
 
 
@@ -150,11 +142,11 @@ def falsify_every_module_reduces_once_in_a_window(subject: Any, window: FeatureW
         for strategy in ("ddp", "fsdp2"):
             module = subject.spread(window.student(), strategy, torch.device("cpu"), lambda student: student)
             features, parallel = subject.reduced(module, window.matching())
-            student, given = subject.ModuleStudent(module, V), {"parallel": parallel, "features": features}
+            student, options = subject.ModuleStudent(module, V), {"parallel": parallel, "features": features}
             for case in cases:
                 weights = window.but(case=case).weights
                 with Collectives() as collectives:
-                    subject.kd_window(window.teacher(), student, case.batches(rank), weights, flags=FLAGS, **given)
+                    subject.kd_window(window.teacher(), student, case.batches(rank), weights, flags=FLAGS, **options)
                 seen = [collective for collective in collectives.seen if "reduce" in collective[0]]
                 results.append((strategy, len(case.split[rank]), seen))
         return results
@@ -179,8 +171,8 @@ def falsify_any_split_over_ranks_gives_the_gradient_of_the_whole(
         for case, seen in zip(cases, results, strict=True):
             what = f"rank {rank} of {ranks}, sequences by rank and micro-batch {case.split}"
             assert_gradients(what, seen.gradients, case.gradient(), case.allowed(dtype))
-            own = sum(case.count(n) for micro_batch in case.split[rank] for n in micro_batch)
-            counts, expected = (seen.count, seen.total, seen.sequences), (own, case.count(), case.sequences())
+            tokens = sum(case.count(n) for micro_batch in case.split[rank] for n in micro_batch)
+            counts, expected = (seen.count, seen.total, seen.sequences), (tokens, case.count(), case.sequences())
             assert counts == expected, f"{what}: own tokens, tokens, sequences are {counts}; expected {expected}"
             for name, nats in case.nats().items() if dtype is torch.float64 else ():
                 oracles.assert_close(f"{what}: {name}", seen.sums[name], nats, case.allowed_nats(), "nats of all ranks")

@@ -39,13 +39,12 @@ def falsify_sums_of_a_window(subject: Any, device: str, case: WindowCase, metric
     counts = {"count": window.count, "total": window.total, "sequences": window.sequences}
     seen = {name: (int(count), count.dtype) for name, count in counts.items()}
     expected = {"count": case.count(), "total": case.count(), "sequences": case.sequences()}
-    assert seen == {name: (value, torch.int64) for name, value in expected.items()}, (
-        f"counts are {seen}; expected {expected}, int64"
-    )
+    wanted = {name: (value, torch.int64) for name, value in expected.items()}
+    assert seen == wanted, f"counts are {seen}; expected {expected}, int64"
     weight = {"loss": 1.0, "hard_loss": case.ce_weight, "soft_loss": case.kd_weight, "kl_at_T": 0.0}
     nats = {name: nat for name, nat in case.nats().items() if metrics or weight[name]}
-    lacking, more = nats.keys() - window.sums.keys(), window.sums.keys() - nats.keys()
-    assert not lacking and (metrics or not more), f"sums are {sorted(window.sums)}; expected {sorted(nats)}"
+    lacking, excess = nats.keys() - window.sums.keys(), window.sums.keys() - nats.keys()
+    assert not lacking and (metrics or not excess), f"sums are {sorted(window.sums)}; expected {sorted(nats)}"
     for name, nat in nats.items():
         assert window.sums[name].dtype is torch.float64, f"{name} is {window.sums[name].dtype}; expected float64"
         formula = "the sum over all micro-batches"
@@ -63,32 +62,30 @@ def falsify_nothing_scored(subject: Any, device: str, case: WindowCase, fillers:
 
 
 class Ranks:
-    """Ranks of which this one is the second, and the first has `others`: tokens and sequences."""
+    """Ranks of which this one is the second, and `first` are tokens and sequences of the first."""
 
     rank, world_size = 1, 2
 
-    def __init__(self, others: tuple[int, int], factor: float) -> None:
-        self.others, self.gradient_factor = others, factor
+    def __init__(self, first: tuple[int, int], factor: float) -> None:
+        self.first, self.gradient_factor = first, factor
 
     def sum_counts(self, counts: Tensor) -> Tensor:
-        return counts + torch.tensor([*self.others, 1, 0], device=counts.device)[: len(counts)]
+        return counts + torch.tensor([*self.first, 1, 0], device=counts.device)[: len(counts)]
 
     def micro_batch(self, *, last: bool) -> Any:
         return nullcontext()
 
 
-OTHERS = st.tuples(st.integers(0, 9), st.integers(0, 9))
-
-
-@given(case=window_cases(), others=OTHERS, factor=st.sampled_from([1.0, 2.0, 3.0]))
+@given(
+    case=window_cases(), first=st.tuples(st.integers(0, 9), st.integers(0, 9)), factor=st.sampled_from([1.0, 2.0, 3.0])
+)
 def falsify_divisor_counts_every_rank(
-    subject: Any, device: str, case: WindowCase, others: tuple[int, int], factor: float
+    subject: Any, device: str, case: WindowCase, first: tuple[int, int], factor: float
 ) -> None:
     teacher, student, module = learners(case, device)
-    parallel = Ranks(others, factor)
+    parallel = Ranks(first, factor)
     subject.kd_window(teacher, student, case.batches(device=device), case.weights, parallel=parallel)
-    own, total = max(case.count(), 1), max(case.count() + others[0], 1)
-    share = factor * own / total
+    share = factor * max(case.count(), 1) / max(case.count() + first[0], 1)
     expected, allowed = ({k: share * v for k, v in values.items()} for values in (case.gradient(), case.allowed()))
-    what = f"{case.count()} of {case.count() + others[0]} scored tokens are of this rank, gradient_factor {factor:g}"
+    what = f"{case.count()} of {case.count() + first[0]} scored tokens are of this rank, gradient_factor {factor:g}"
     assert_gradients(what, gradients_of(module), expected, allowed)

@@ -1,4 +1,7 @@
-"""Attacks on settings."""
+"""Attacks on the settings of a run: their origins, in order, and the refusal of values, keys, variables and files.
+
+The subjects are `config.sources`, `config.settings` and the command line.
+"""
 
 import json
 import os
@@ -22,20 +25,27 @@ from reference_trainer.errors import SettingError
 COUNTS = [3, 5, 7, 11]
 PATHS = ["first", "/second/path", "a third", "."]
 NUMBERS = [0.5, 1.25, 3, 1e-2]
-FEW, SIZES, BOTH, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [True, False], [0.0001, 1.5, 3, 10000]
+FEW, SIZES, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [0.0001, 1.5, 3, 10000]
+SWITCHES = "force rewind checkpoint_activations lora_merge shard_teacher"
+
+
+def same_for(names: str, values: list[Any]) -> dict[str, list[Any]]:
+    """Return the same values for settings, whose names are separated by spaces."""
+    return dict.fromkeys(names.split(), values)
+
+
 LEGAL: dict[str, list[Any]] = {
-    **dict.fromkeys(("data", "out", "trace", "callbacks", "teacher", "student", "teacher_cache", "init_from"), PATHS),
-    **dict.fromkeys(("teacher_outputs", "data_cache", "chat_template", "eval_data"), PATHS),
-    **dict.fromkeys(
-        ("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate", "lr_decay", "lora"), COUNTS
-    ),
-    **dict.fromkeys(("max_steps", "smoke", "rank_timeout", "project_to_steps", "threads"), COUNTS),
-    **dict.fromkeys("warmup log_every anneal_warmup save_every eval_every accept_depth data_cache_gib".split(), FEW),
-    **dict.fromkeys(("ce_weight", "kd_weight", "feature_weight", "best_min_delta"), NUMBERS),
-    **dict.fromkeys(("ce_weight_end", "kd_weight_end", "feature_weight_end"), NUMBERS),
-    **dict.fromkeys(("temperature", "temperature_end"), SCALES),
-    **dict.fromkeys(("teacher_width", "width"), SIZES),
-    **dict.fromkeys(("force", "rewind", "checkpoint_activations", "lora_merge", "shard_teacher"), BOTH),
+    **same_for("data out trace callbacks teacher student teacher_cache init_from teacher_outputs", PATHS),
+    **same_for("data_cache chat_template eval_data", PATHS),
+    **same_for("teacher_steps teacher_layers layers batch_size accumulate lr_decay lora", COUNTS),
+    **same_for("max_steps smoke rank_timeout project_to_steps threads", COUNTS),
+    **same_for("warmup log_every anneal_warmup save_every eval_every accept_depth data_cache_gib", FEW),
+    **same_for("ce_weight kd_weight feature_weight best_min_delta", NUMBERS),
+    **same_for("ce_weight_end kd_weight_end feature_weight_end", NUMBERS),
+    **same_for("temperature temperature_end", SCALES),
+    **same_for("teacher_width width", SIZES),
+    **same_for(SWITCHES, [True, False]),
+    **same_for("lr_end beta", [0, 0.25, 0.75, 1]),
     "eval_rows": FEW,
     "length": [2, 17, 33, 10**18 - 1],
     "epochs": [1, 2, 3, 4],
@@ -48,9 +58,7 @@ LEGAL: dict[str, list[Any]] = {
     "teacher_device_map": ["auto", "balanced", "cpu", "é"],
     "clip": [0.5, 1e-6, 1e30, 3],
     "divergence": sorted(DIVERGENCES, reverse=True),
-    "beta": [0, 0.25, 0.75, 1],
     "data_share": [0.5, 1, 1e-6, 0.125],
-    "lr_end": [0, 0.25, 0.75, 1],
     "schedule": ["linear", "constant", "wsd", "cosine"],
     "anneal": ["cosine", "linear"],
     "parts": ["a:B", "mine.models:Mine", "c.d:E.F"],
@@ -69,6 +77,7 @@ LEGAL: dict[str, list[Any]] = {
     "resume": ["latest", "a checkpoint", "/second/path", "."],
     "hang_after": [0.0, 0.5, 30, 1e6, 1800.5],
 }
+"""Values that are accepted, for each setting."""
 PATH_SETTINGS = [name for name, values in LEGAL.items() if values is PATHS or name == "resume"]
 ALIASES = {
     "smoke": "APR_DISTILL_MAX_STEPS",
@@ -79,45 +88,29 @@ ALIASES = {
 
 NO_COUNTS = ["0", "-1", "+5", "1.5", "1e3", "abc", " 5 ", "5\n", "٣", "0x10", "1_000", "nan", "True", "None", "9" * 19]
 NO_COUNTS_IN_TOML = ["0", "-1", "5.0", "true", '"5"', '""', "[5]", "nan", "1" + "0" * 19]
-NO_ZERO_COUNTS = NO_COUNTS[1:]
 NO_NUMBERS = ["-0.5", "nan", "inf", "1e999", "-inf", "abc", " 1", "1_0", "0x1", "1,5"]
-WEIGHTS = ("ce_weight", "kd_weight", "feature_weight")
-NO_WIDTHS = [*NO_COUNTS, "17", "8", "65552"]
-SWITCHES = ("force", "rewind", "checkpoint_activations", "lora_merge", "shard_teacher")
-NO_SWITCHES = ["yes", "True", "2", "on"]
-NO_DEVICES = ["gpu", "CPU", "cuda:x", "cuda:-1", "mps"]
-NO_DTYPES = ["float16", "bf16", "torch.float32"]
+NO_DTYPES, NO_OBJECTS = ["float16", "bf16", "torch.float32"], ["", "a", "[1]", "null"]
+FROM_ZERO = "warmup seed log_every anneal_warmup save_every keep eval_every accept_depth data_cache_gib eval_rows"
 ILLEGAL: dict[str, list[str]] = {
     **{name: NO_COUNTS for name, values in LEGAL.items() if values is COUNTS or name == "epochs"},
-    **dict.fromkeys(("teacher_width", "width"), NO_WIDTHS),
-    **dict.fromkeys(
-        "warmup seed log_every anneal_warmup save_every keep eval_every accept_depth data_cache_gib eval_rows".split(),
-        NO_ZERO_COUNTS,
-    ),
-    **{f"{name}{end}": [*NO_NUMBERS, "1.1e30"] for name in WEIGHTS for end in ("", "_end")},
-    "best_metric": [""],
+    **{name: [""] for name in (*PATH_SETTINGS, "best_metric", "teacher_device_map", "separator")},
+    **same_for(FROM_ZERO, NO_COUNTS[1:]),
+    **same_for("teacher_width width", [*NO_COUNTS, "17", "8", "65552"]),
+    **{name: [*NO_NUMBERS, "1.1e30"] for name, values in LEGAL.items() if values is NUMBERS},
+    **same_for("temperature temperature_end", [*NO_NUMBERS, "0", "0.00009", "10001"]),
+    **same_for("beta lr_end", [*NO_NUMBERS, "1.01"]),
+    **same_for("lora_options template_options", NO_OBJECTS),
+    **same_for(SWITCHES, ["yes", "True", "2", "on"]),
     "best_mode": ["Min", "lowest", "min "],
-    "best_min_delta": [*NO_NUMBERS, "1.1e30"],
-    "rewind": NO_SWITCHES,
-    "checkpoint_activations": NO_SWITCHES,
-    "shard_teacher": NO_SWITCHES,
-    "teacher_device_map": [""],
     "parts": ["", "a", "a.b", "a:b:c", ":B", "a:", "a-b:C", "a/b.py:C"],
-    "lora_merge": NO_SWITCHES,
-    "lora_options": ["", "a", "[1]", "null"],
-    "template_options": ["", "a", "[1]", "null"],
     "turns": ["Last", "all", "every "],
-    "arguments": ["", "a", "[1]", "3", "{'a': 1}", "null"],
+    "arguments": [*NO_OBJECTS, "3", "{'a': 1}"],
     "documents": ["Pad", "packed", "none", "pad "],
-    "separator": [""],
     "share_vocabulary": ["Truncate", "truncate_student", "cut", "pad "],
     "feature_distance": ["cos", "L2", "mse", "l2 "],
     "feature_layers": ["", "0", "0:", "0:0,", "0:0;1:1", "a:b", "0:1:2"],
-    **{name: [""] for name in PATH_SETTINGS},
     "length": [*NO_COUNTS, "1"],
-    **{name: [*NO_NUMBERS, "0", "0.00009", "10001"] for name in ("temperature", "temperature_end")},
     "clip": [*NO_NUMBERS, "0", "-0", "1.1e30"],
-    **{name: [*NO_NUMBERS, "1.01"] for name in ("beta", "lr_end")},
     "data_share": [*NO_NUMBERS, "0", "1.01"],
     "schedule": ["Cosine", "step", "wsd ", "warmup_stable_decay"],
     "divergence": ["kl", "Forward_KL", "jsd", "forward_kl "],
@@ -125,8 +118,7 @@ ILLEGAL: dict[str, list[str]] = {
     "strategy": ["DDP", "fsdp", "fsdp2 ", "zero"],
     "lr": [*NO_NUMBERS, "0", "-0", "1e-400", "1000001"],
     "hang_after": [*NO_NUMBERS, "-1", "1000001"],
-    "force": NO_SWITCHES,
-    "device": NO_DEVICES,
+    "device": ["gpu", "CPU", "cuda:x", "cuda:-1", "mps"],
     "dtype": NO_DTYPES,
     "weights": [*NO_DTYPES, "float64"],
 }
@@ -196,13 +188,13 @@ def assert_named(message: str, *parts: str) -> None:
         assert part in message, f"the refusal {message[:300]!r} does not name {part!r}"
 
 
-def _same(name: str, found: Any, expected: Any) -> bool:
+def _same(name: str, value: Any, expected: Any) -> bool:
     expected = Path(expected) if name in PATH_SETTINGS and expected is not None else expected
-    return bool(found == expected) and isinstance(found, bool) == isinstance(expected, bool)
+    return bool(value == expected) and isinstance(value, bool) == isinstance(expected, bool)
 
 
 @dataclass(frozen=True)
-class Given:
+class Origins:
     """Values of flags, variables and file, and the expected settings."""
 
     flags: dict[str, str]
@@ -212,37 +204,37 @@ class Given:
 
 
 @st.composite
-def given_settings(draw: st.DrawFn) -> Given:
+def origins(draw: st.DrawFn) -> Origins:
     """Draw settings with one origin or more; the origin that counts has another value than the rest."""
     name = st.sampled_from(sorted(ALIASES)) | st.sampled_from(sorted(LEGAL))  # few have two variables
     names = draw(st.sets(name, min_size=1, max_size=6))
-    found = Given({}, {}, {}, {})
+    drawn = Origins({}, {}, {}, {})
     names -= {"max_steps", "resume", "rewind"} if "smoke" in names else set()
     for name in sorted(names):
-        origins = draw(st.lists(st.sampled_from(origins_of(name)), min_size=1, unique=True))
-        first, *rest = sorted(origins, key=origins_of(name).index)
-        found.expected[name] = draw(st.sampled_from(LEGAL[name]))
-        other = draw(st.sampled_from([value for value in LEGAL[name] if value != found.expected[name]]))
-        said = {first: found.expected[name], **dict.fromkeys(rest, other)}
-        if "flag" in said:
-            found.flags[name] = as_text(said["flag"])
-        if "file" in said:
-            found.file[name] = said["file"]
+        first, *rest = sorted(
+            draw(st.lists(st.sampled_from(origins_of(name)), min_size=1, unique=True)), key=origins_of(name).index
+        )
+        drawn.expected[name] = draw(st.sampled_from(LEGAL[name]))
+        other = draw(st.sampled_from([value for value in LEGAL[name] if value != drawn.expected[name]]))
+        values = {first: drawn.expected[name], **dict.fromkeys(rest, other)}
+        if "flag" in values:
+            drawn.flags[name] = as_text(values["flag"])
+        if "file" in values:
+            drawn.file[name] = values["file"]
         for variable in variables(name):
-            if variable in said or draw(st.booleans()):
-                found.environment[variable] = as_text(said[variable]) if variable in said else ""
-    return found
+            if variable in values or draw(st.booleans()):
+                drawn.environment[variable] = as_text(values[variable]) if variable in values else ""
+    return drawn
 
 
-@given(given=given_settings(), by_variable=st.booleans())
-def falsify_precedence_of_origins(subject: Any, given: Given, by_variable: bool) -> None:
-    usual = Settings()
-    with toml_file(as_toml(given.file)) as path:
+@given(drawn=origins(), by_variable=st.booleans())
+def falsify_precedence_of_origins(subject: Any, drawn: Origins, by_variable: bool) -> None:
+    with toml_file(as_toml(drawn.file)) as path:
         # A file that a flag names counts before the one that the variable names, which needn't be there.
-        environment = given.environment | {"REFERENCE_TRAINER_CONFIG": str(path) if by_variable else "/nowhere.toml"}
-        found = subject.gather(given.flags, environment, None if by_variable else path)
-    for name, default in usual:
-        value, expected = getattr(found, name), given.expected.get(name, default)
+        environment = drawn.environment | {"REFERENCE_TRAINER_CONFIG": str(path) if by_variable else "/nowhere.toml"}
+        settings = subject.gather(drawn.flags, environment, None if by_variable else path)
+    for name, default in Settings():
+        value, expected = getattr(settings, name), drawn.expected.get(name, default)
         assert _same(name, value, expected), f"{name} is {value!r}; expected {expected!r}"
 
 
@@ -250,26 +242,26 @@ def falsify_every_setting_has_flag_variable_and_key(subject: Any) -> None:
     names = Settings.model_fields.keys()
     assert names == LEGAL.keys(), f"settings without a known legal value, or none any more: {names ^ LEGAL.keys()}"
     with place() as where:
-        for name, value in ((name, values[0]) for name, values in LEGAL.items()):
-            for origin, arguments, environment in _each_origin(where, name, value):
+        file = where.root / "settings.toml"
+        for name, (value, *_) in LEGAL.items():
+            flag = f"--{name.replace('_', '-')}"
+            file.write_text(as_toml({name: value}), encoding="utf-8")
+            calls: list[tuple[list[str], dict[str, str]]] = [
+                ([flag] if value is True else [flag, as_text(value)], {}),
+                *(([], {variable: as_text(value)}) for variable in variables(name)),
+                (["--config", str(file)], {}),
+            ]
+            for arguments, environment in calls:
+                case = f"{name} = {value!r} by {arguments or environment}"
                 runs, ended = started(subject, where, *arguments, **environment)
-                assert len(runs) == 1, f"{origin} = {value}: exit code {ended.exit_code}, {ended.output}"
-                found = getattr(runs[0], name)
-                assert _same(name, found, value), f"{origin} = {value!r} gives the run {name} = {found!r}"
-
-
-def _each_origin(where: Place, name: str, value: Any) -> Iterator[tuple[str, list[str], dict[str, str]]]:
-    flag, file = f"--{name.replace('_', '-')}", where.root / "settings.toml"
-    file.write_text(as_toml({name: value}), encoding="utf-8")
-    yield flag, [flag] if value is True else [flag, as_text(value)], {}
-    for variable in variables(name):
-        yield variable, [], {variable: as_text(value)}
-    yield f"{name} in the file", ["--config", str(file)], {}
+                assert len(runs) == 1, f"{case}: exit code {ended.exit_code}, {ended.output}"
+                seen = getattr(runs[0], name)
+                assert _same(name, seen, value), f"{case} gives the run {seen!r}"
 
 
 def falsify_empty_flags_are_refused(subject: Any) -> None:
     """As of `--lr "$LR"` with an unset LR. The subject is the command line."""
-    flags = [f"--{name.replace('_', '-')}" for name in LEGAL if name not in SWITCHES]
+    flags = [f"--{name.replace('_', '-')}" for name in LEGAL if name not in SWITCHES.split()]
     with place() as where:
         for flag in (*flags, "--config"):
             runs, ended = started(subject, where, flag, "", REFERENCE_TRAINER_LR="0.1")
@@ -298,9 +290,9 @@ def falsify_unknown_variables_are_refused(subject: Any) -> None:
     theirs = ("MAX_STEP", "LOG_EVRY", "SMOKE_SEQ_LEN")  # the source systems read the last
     for name in (*(f"REFERENCE_TRAINER_{name}" for name in ours), *(f"APR_DISTILL_{name}" for name in theirs)):
         assert_named(refusal(f"the variable {name}", subject.gather, {}, {name: "5"}, None), name)
-    others = {"REFERENCE": "5", "APR_DISTILL": "5", "REFERENCE_TRAINERS": "5", "XAPR_DISTILL_MAX_STEPS": "5"}
-    found, expected = subject.gather({}, others, None), subject.gather({}, {}, None)
-    assert found == expected, f"{others} give the settings {found}; expected {expected}"
+    unrelated = {"REFERENCE": "5", "APR_DISTILL": "5", "REFERENCE_TRAINERS": "5", "XAPR_DISTILL_MAX_STEPS": "5"}
+    seen, expected = subject.gather({}, unrelated, None), subject.gather({}, {}, None)
+    assert seen == expected, f"{unrelated} give the settings {seen}; expected {expected}"
 
 
 def falsify_wrong_values_are_refused(subject: Any) -> None:
@@ -360,16 +352,12 @@ def falsify_refused_before_anything_is_loaded(subject: Any) -> None:
 
 
 def _assert_refused_early(where: Place, origin: str, *flags: str, **variables: str) -> None:
-    given = {**os.environ, **where.environment(**variables)}
+    environment = {**os.environ, **where.environment(**variables)}
+    environment = {name: value for name, value in environment.items() if value is not None}
+    command = [sys.executable, "-X", "importtime", "-m", "reference_trainer", "distill", *where.flags(), *flags]
     before = where.listing()
     ended = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "reference_trainer", "distill", *where.flags(), *flags],
-        cwd=where.work,
-        env={name: value for name, value in given.items() if value is not None},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=where.work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     changed = changes(before, where.listing())
     errors = ended.stderr.splitlines()

@@ -274,6 +274,8 @@ LOSS = "sum over scored rows of ce_weight·CE + kd_weight·τ²·KL(teacher ‖ 
 GRADIENT = "ce_weight·(softmax(s) - onehot) + kd_weight·τ·(softmax(s/τ) - softmax(t/τ))"
 ANYWHERE = st.sampled_from(["none", "teacher", "student", "same", "each"])
 IGNORE_INDICES = st.sampled_from([IGNORED, -1, 0, 1, 7])
+NAMED = st.sampled_from([(name, beta) for name, oracle in oracles.DIVERGENCES.items() for beta in oracle.betas])
+"""A divergence of the trainer, and a value of beta."""
 TERMS_APART = st.sampled_from([(1.0, 0.0), (0.0, 1.0), (0.3, 0.7)])
 
 

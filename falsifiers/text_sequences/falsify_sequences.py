@@ -1,4 +1,4 @@
-"""Attacks on sequences of texts."""
+"""Attacks on the sequences of a text, its documents, and the order in which a run reads them."""
 
 import hashlib
 import io
@@ -6,6 +6,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,27 +42,19 @@ def falsify_every_byte_is_predicted_once(
     order = subject.epoch_order(seed, number, len(sequences))
     positions = data.draw(st.permutations(range(1, sequences.batches + 1)), label="order of requests")
     batches = [batch for _, batch in sorted((position, sequences.batch(order, position)) for position in positions)]
-    _assert_placed(batches, device)
-    rows = [[place[byte] for byte in row] for batch in batches for row in batch.tokens.tolist()]
-    apart = [row for row in rows if row != list(range(row[0], row[0] + length))]
-    assert not apart, f"sequences of {length} hold the bytes at {apart}"
-    count = (len(text) - 1) // (length - 1)
-    assert sorted(k for row in rows for k in row[1:]) == list(range(1, count * (length - 1) + 1)), (
-        f"of {len(text)} bytes, {count} sequences of {length} predict each but the first once; they start at {rows}"
-    )
-    sizes, expected = (
-        [len(b.tokens) for b in batches],
-        [min(batch_size, count - k) for k in range(0, count, batch_size)],
-    )
-    assert sizes == expected, f"batches of {count} sequences hold {sizes}; expected {expected}"
-
-
-def _assert_placed(batches: list[Any], device: str) -> None:
-    """Assert that tokens are labels as well, int64 on the device."""
     for position, batch in enumerate(batches, 1):
         kinds = [(tensor.dtype, tensor.device.type) for tensor in (batch.tokens, batch.labels)]
         assert kinds == [(torch.int64, device)] * 2, f"batch {position} is {kinds}; expected int64 on {device}"
         assert torch.equal(batch.tokens, batch.labels), f"batch {position}: tokens and labels differ"
+    rows = [[place[byte] for byte in row] for batch in batches for row in batch.tokens.tolist()]
+    apart = [row for row in rows if row != list(range(row[0], row[0] + length))]
+    assert not apart, f"sequences of {length} hold the bytes at {apart}"
+    count = (len(text) - 1) // (length - 1)
+    predicted, expected = sorted(k for row in rows for k in row[1:]), list(range(1, count * (length - 1) + 1))
+    assert predicted == expected, f"{count} sequences of {length} do not predict each byte but the first once: {rows}"
+    sizes = [len(batch.tokens) for batch in batches]
+    expected = [min(batch_size, count - k) for k in range(0, count, batch_size)]
+    assert sizes == expected, f"batches of {count} sequences hold {sizes}; expected {expected}"
 
 
 @given(size=st.integers(41, 400), length=st.integers(2, 5), seed=st.integers(0, 9))
@@ -82,16 +75,6 @@ def falsify_held_back_bytes_are_never_trained_on(subject: Any, size: int, length
 LENGTH, IGNORED = 4, -100
 
 
-def _sequences(count: int, batch_size: int) -> Sequences:
-    """Return `count` sequences of a text without repeated bytes: the first byte of each identifies it."""
-    text = torch.arange(count * (LENGTH - 1) + 1, dtype=torch.uint8)
-    return Sequences(bytes_N=text, length=LENGTH, batch_size=batch_size, device=torch.device("cpu"))
-
-
-def _numbers(tokens_BT: Tensor) -> list[int]:
-    return [int(first) // (LENGTH - 1) for first in tokens_BT[:, 0]]
-
-
 @given(
     count=st.integers(1, 60),
     batch_size=st.integers(1, 5),
@@ -102,20 +85,21 @@ def _numbers(tokens_BT: Tensor) -> list[int]:
 def falsify_each_sequence_is_dealt_to_one_rank(
     subject: Any, count: int, batch_size: int, world_size: int, seed: int, epoch: int
 ) -> None:
-    sequences = _sequences(count, batch_size)
-    ranks = [
-        subject.ShuffledBatches(sequences=sequences, seed=seed, rank=rank, world_size=world_size)
-        for rank in range(world_size)
-    ]
+    # No byte occurs twice in the text, so the first byte of a sequence identifies it.
+    text = torch.arange(count * (LENGTH - 1) + 1, dtype=torch.uint8)
+    sequences = Sequences(bytes_N=text, length=LENGTH, batch_size=batch_size, device=torch.device("cpu"))
+    options = {"sequences": sequences, "seed": seed, "world_size": world_size}
+    ranks = [subject.ShuffledBatches(rank=rank, **options) for rank in range(world_size)]
     rounds = {batches.batches for batches in ranks}
     expected = math.ceil(math.ceil(count / batch_size) / world_size)
     assert rounds == {expected}, f"ranks have {rounds} batches of an epoch; expected {expected} each"
     dealt = [batches.batch(epoch, k) for k in range(1, expected + 1) for batches in ranks]
-    scored = [number for batch in dealt if (batch.labels != IGNORED).any() for number in _numbers(batch.tokens)]
+    busy = [batch for batch in dealt if (batch.labels != IGNORED).any()]
+    scored = [first // (LENGTH - 1) for batch in busy for first in batch.tokens[:, 0].tolist()]
     order = epoch_order(seed, epoch, count).tolist()
     assert scored == order, f"{world_size} ranks read the sequences {scored}; expected {order}"
-    idle = [batch for batch in dealt if not (batch.labels != IGNORED).any()]
-    assert all(len(batch.tokens) == 1 for batch in idle), "a rank without a batch left computes more than one sequence"
+    idle = [len(batch.tokens) for batch in dealt if not (batch.labels != IGNORED).any()]
+    assert set(idle) <= {1}, "a rank without a batch left computes more than one sequence"
 
 
 @given(content=st.binary(min_size=11, max_size=300))
@@ -175,32 +159,32 @@ def _bytes(text: str) -> Tensor:
     return torch.tensor(list(text.encode()), dtype=torch.uint8)
 
 
-def _documents(text: str, separator: str) -> list[bytes]:
+def _documents(text: bytes, separator: bytes) -> list[bytes]:
     """Return the documents: each ends with its separator, the last one may have none."""
-    *complete, rest = text.encode().split(separator.encode())
-    return [text for text in (*(part + separator.encode() for part in complete), rest) if text]
+    *complete, rest = text.split(separator)
+    return [document for document in (*(part + separator for part in complete), rest) if document]
 
 
 def _predicted(text: str, separator: str, length: int) -> Counter[tuple[bytes, int]]:
     """Return each byte that is predicted, with the bytes before it in its piece."""
-    found: Counter[tuple[bytes, int]] = Counter()
-    for document in _documents(text, separator):
+    predicted: Counter[tuple[bytes, int]] = Counter()
+    for document in _documents(text.encode(), separator.encode()):
         for place in range(1, len(document)):
             first = (place - 1) // (length - 1) * (length - 1)
-            found[document[first:place], document[place]] += 1
-    return found
+            predicted[document[first:place], document[place]] += 1
+    return predicted
 
 
 def _seen(batch: Any) -> Counter[tuple[bytes, int]]:
     """Return each label of a batch, with the tokens that its model sees before it."""
-    found: Counter[tuple[bytes, int]] = Counter()
+    predicted: Counter[tuple[bytes, int]] = Counter()
     segments = torch.ones_like(batch.tokens) if batch.segments is None else batch.segments
-    for tokens, labels, own in zip(batch.tokens.tolist(), batch.labels.tolist(), segments.tolist(), strict=True):
+    for tokens, labels, row in zip(batch.tokens.tolist(), batch.labels.tolist(), segments.tolist(), strict=True):
         for place, label in enumerate(labels):
             if label != IGNORED and place:
-                visible = [token for token, mine in zip(tokens[:place], own, strict=False) if mine == own[place - 1]]
-                found[bytes(visible), label] += 1
-    return found
+                visible = [tokens[k] for k in range(place) if row[k] == row[place - 1]]
+                predicted[bytes(visible), label] += 1
+    return predicted
 
 
 @given(
@@ -217,12 +201,13 @@ def falsify_each_byte_is_predicted_once_from_its_document(
 ) -> None:
     expected = _predicted(text, separator, length)
     assume(expected)
-    made = {"pack": pack, "length": length, "batch_size": batch_size, "device": torch.device(device)}
-    rows = subject.document_rows(_bytes(text), separator, **made)
+    shape = {"length": length, "batch_size": batch_size, "device": torch.device(device)}
+    rows = subject.document_rows(_bytes(text), separator, pack=pack, **shape)
     batches = epoch(trainer_text, rows, seed)
     seen = sum((_seen(batch) for batch in batches), Counter[tuple[bytes, int]]())
-    lacks, more = expected - seen, seen - expected
-    assert not lacks and not more, f"{text[:60]!r} by {separator!r}, {pack}: lacks {dict(lacks)}, more {dict(more)}"
+    lacks, excess = expected - seen, seen - expected
+    case = f"{text[:60]!r} by {separator!r}, {pack}"
+    assert not lacks and not excess, f"{case}: lacks {dict(lacks)}, has besides {dict(excess)}"
     widths = {batch.tokens.shape[1] for batch in batches}
     assert max(widths) <= length and (not pack or widths == {length}), f"rows of {length} have the widths {widths}"
     assert all((batch.segments is None) == (not pack) for batch in batches), "segments are for packed rows alone"
@@ -242,8 +227,9 @@ def falsify_batches_are_on_the_device_of_the_run(subject: Any, text: str, pack: 
 
 @given(text=st.text(alphabet="|", max_size=9), pack=st.booleans())
 def falsify_a_text_without_documents_is_refused(subject: Any, text: str, pack: bool) -> None:
-    made = {"pack": pack, "length": 6, "batch_size": 2, "device": torch.device("cpu")}
-    assert_refused(repr(text), lambda: subject.document_rows(_bytes(text), "|", **made), "separator", "'|'")
+    shape = {"length": 6, "batch_size": 2, "device": torch.device("cpu")}
+    call = partial(subject.document_rows, _bytes(text), "|", pack=pack, **shape)
+    assert_refused(repr(text), call, "separator", "'|'")
 
 
 TEXT = b"".join(b"%d, %d.\n\n" % (k, k * k) + b"so it goes on and on. " * (k % 3) for k in range(150))
@@ -281,8 +267,7 @@ def falsify_a_run_packs_as_named(subject: Any) -> None:
 def _one_by_one(student: Any, text: bytes, separator: bytes, length: int) -> tuple[float, int]:
     """Return cross-entropy in nats and predicted bytes of pieces that share a byte, each in a forward of its own."""
     nats, count = [], 0
-    *complete, rest = text.split(separator)
-    for document in (*(part + separator for part in complete), rest):
+    for document in _documents(text, separator):
         for start in range(0, max(len(document) - 1, 0), length - 1):
             piece = torch.tensor([list(document[start : start + length])])
             with torch.no_grad():
@@ -296,8 +281,8 @@ ROW_LENGTH, COUNT = 8, 12
 """Of 90 bytes to learn from: a byte of context, and 7 more in each sequence of length 8."""
 
 
-class _Read:
-    """The sequences that each module read in train mode, observed by torch's own hook."""
+class ReadSequences:
+    """The sequences that a module reads in train mode, observed by torch's own hook."""
 
     def __init__(self) -> None:
         self.starts: list[tuple[nn.Module, list[int]]] = []
@@ -311,21 +296,17 @@ class _Read:
         return [sequence for reader, batch in self.starts if reader is module for sequence in batch]
 
 
-def _order(seed: int, epoch: int) -> list[int]:
-    """As torch draws it by the first seven bytes of `printf SEED/EPOCH | sha256sum`."""
-    drawn_by = int(hashlib.sha256(b"%d/%d" % (seed, epoch)).hexdigest()[:14], 16)
-    order: list[int] = torch.randperm(COUNT, generator=torch.Generator().manual_seed(drawn_by)).tolist()
-    return order
-
-
 @given(seed=st.integers(0, 9), epochs=st.integers(2, 3), batch_size=st.sampled_from([4, 5, 12]))
 def falsify_student_reads_in_order_of_seed_and_epoch(subject: Any, seed: int, epochs: int, batch_size: int) -> None:
-    read = _Read()
+    read = ReadSequences()
     changes = {"length": ROW_LENGTH, "seed": seed, "epochs": epochs, "batch_size": batch_size}
     with register_module_forward_pre_hook(read.note), scratch() as directory:
         student = run(subject, small(directory, out=directory / "out", **changes)).student
     seen = read.of(student)
     assert len(seen) == epochs * COUNT, f"a student read {len(seen)} sequences in {epochs} epochs of {COUNT}"
     for number in range(1, epochs + 1):
-        order, expected = seen[(number - 1) * COUNT : number * COUNT], _order(seed, number)
+        # As torch draws it by the first seven bytes of `printf SEED/EPOCH | sha256sum`.
+        drawn_by = int(hashlib.sha256(b"%d/%d" % (seed, number)).hexdigest()[:14], 16)
+        expected = torch.randperm(COUNT, generator=torch.Generator().manual_seed(drawn_by)).tolist()
+        order = seen[(number - 1) * COUNT : number * COUNT]
         assert order == expected, f"epoch {number} of seed {seed} has the order {order}; expected {expected}"

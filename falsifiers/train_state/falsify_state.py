@@ -1,4 +1,4 @@
-"""Attacks on states of a training."""
+"""Attacks on the state of a training: modules and optimizer in tensors, losses and counts in text."""
 
 import copy
 import dataclasses
@@ -21,8 +21,6 @@ from falsifiers.support.oracles import assert_refused
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import CheckpointError
 from reference_trainer.training.masters import MasterAdamW
-
-__all__ = ["OPTIMIZERS", "Pair"]
 
 Optimizers = Callable[[Iterable[Any]], torch.optim.Optimizer]
 OPTIMIZERS: dict[str, Optimizers] = {
@@ -74,9 +72,9 @@ class Pair:
     def bits(self) -> dict[str, Tensor]:
         """Return weights, buffers and state by position, with their names."""
         weights = {f"{m}.{n}": t for m, module in self.modules.items() for n, t in module.state_dict().items()}
-        held = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        states = [self.optimizer.state.get(parameter, {}) for parameter in held]
-        return weights | {f"{k}.{what}": value for k, state in enumerate(states) for what, value in state.items()}
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        states = [self.optimizer.state.get(parameter, {}) for parameter in parameters]
+        return weights | {f"{k}.{name}": value for k, state in enumerate(states) for name, value in state.items()}
 
 
 NAMES = ("loss", "hard_loss", "soft_loss", "kl_at_T", "gradient_norm")
@@ -120,13 +118,6 @@ def bits(value: Any) -> Any:
     return value if isinstance(value, Enum) else (type(value).__name__, value)
 
 
-def assert_same_state(what: str, seen: Any, expected: Any) -> None:
-    """Assert that every field has the same type and the same bits."""
-    for name in (field.name for field in dataclasses.fields(expected)):
-        got, wanted = getattr(seen, name), getattr(expected, name)
-        assert bits(got) == bits(wanted), f"{what}: {name} is {got!r}; expected {wanted!r}"
-
-
 KINDS = st.sampled_from(list(OPTIMIZERS))
 DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
 
@@ -164,9 +155,9 @@ def falsify_state_is_placed_as_the_optimizer_creates_it(subject: Any, fused: boo
         group.update(fused=fused, capturable=capturable)
     subject.restore(subject.snapshot(pair.modules, pair.optimizer), other.modules, other.optimizer)
     for state in other.optimizer.state.values():
-        for what, value in state.items():
-            expected = "cpu" if what == "step" and not (fused or capturable) else "meta"
-            assert value.device.type == expected, f"{fused}, {capturable}: {what} is on {value.device}"
+        for name, value in state.items():
+            expected = "cpu" if name == "step" and not (fused or capturable) else "meta"
+            assert value.device.type == expected, f"{fused}, {capturable}: {name} is on {value.device}"
 
 
 TAKEN = st.lists(steps(EIGHTHS), max_size=6) | st.lists(steps(ANY), max_size=6)
@@ -182,7 +173,10 @@ def falsify_state_of_noted_steps(subject: Any, taken: list[Step], pauses: set[in
             json.loads(text, parse_constant=_no_json)
             state = subject.restored(text)
         noted(state, [step])
-    assert_same_state(f"saved and restored before the steps {sorted(pauses)} of {len(taken)}", state, straight)
+    where = f"saved and restored before the steps {sorted(pauses)} of {len(taken)}"
+    for name in (field.name for field in dataclasses.fields(straight)):
+        seen, wanted = getattr(state, name), getattr(straight, name)
+        assert bits(seen) == bits(wanted), f"{where}: {name} is {seen!r}; expected {wanted!r}"
     every = [sums["loss"].sum / sums["loss"].count if sums["loss"].count else None for sums, _ in taken]
     scored = [loss for loss in every if loss is not None]
     expected = {
@@ -199,17 +193,13 @@ def falsify_state_of_noted_steps(subject: Any, taken: list[Step], pauses: set[in
         seen = getattr(state, name)
         same = bits(seen) == bits(wanted) or (seen == wanted == 0)
         assert same, f"after steps with the losses {every}: {name} is {seen!r}; expected {wanted!r}"
+    # Sums of eighths are exact, whatever their order.
     if all((metric.sum * 8).is_integer() and abs(metric.sum) <= 100 for sums, _ in taken for metric in sums.values()):
-        _assert_sums(state, taken)
-
-
-def _assert_sums(state: Any, taken: list[Step]) -> None:
-    """Assert exact sums, of numbers whose addition does not round."""
-    every = {name: [sums[name] for sums, _ in taken if name in sums] for name in NAMES}
-    expected = {name: exact(values) for name, values in every.items() if values}
-    assert state.interval == expected, f"the interval has {state.interval}; expected {expected}"
-    epoch = exact(every["loss"])
-    assert state.epoch == epoch, f"the epoch has {state.epoch}; expected {epoch}"
+        terms = {name: [sums[name] for sums, _ in taken if name in sums] for name in NAMES}
+        interval = {name: exact(values) for name, values in terms.items() if values}
+        assert state.interval == interval, f"the interval has {state.interval}; expected {interval}"
+        epoch = exact(terms["loss"])
+        assert state.epoch == epoch, f"the epoch has {state.epoch}; expected {epoch}"
 
 
 def _no_json(constant: str) -> None:
