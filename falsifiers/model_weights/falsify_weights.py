@@ -133,7 +133,7 @@ def falsify_source_is_recorded(subject: Any, cut: int, begun: tuple[int, str]) -
     with scratch() as directory:
         source, (ranks, strategy) = _saved(make, directory, (2, "ddp")), begun
         digest = json.loads((source / "manifest.json").read_text())["sha256"]
-        straight = launched(make, settings(directory, "straight", strategy=strategy, init_from=source), ranks)
+        uninterrupted = launched(make, settings(directory, "uninterrupted", strategy=strategy, init_from=source), ranks)
         chosen = settings(directory, "cut", strategy=strategy, init_from=source)
         launched(make, chosen, ranks, lambda rank: [Cut(cut)])
         shutil.rmtree(directory / "source")
@@ -143,11 +143,11 @@ def falsify_source_is_recorded(subject: Any, cut: int, begun: tuple[int, str]) -
         assert all(word in other[0].error for word in words), f"resumed with another source: {other[0].error}"
         relative = Path(os.path.relpath(source))
         resumed = launched(make, settings(directory, "cut", **again, init_from=relative), ranks)
-        assert_no_error(f"{begun}, resumed after step {cut}", [*straight, *resumed])
-        assert_same_lines(f"{begun}, cut after step {cut}", directory, "cut", "straight")
-        assert_same_end(f"{begun}, cut after step {cut}", resumed[0], straight[0])
+        assert_no_error(f"{begun}, resumed after step {cut}", [*uninterrupted, *resumed])
+        assert_same_lines(f"{begun}, cut after step {cut}", directory, "cut", "uninterrupted")
+        assert_same_end(f"{begun}, cut after step {cut}", resumed[0], uninterrupted[0])
         expected = {"path": str(source.resolve()), "step": SAVED, "sha256": digest}
-        files = [directory / out / "manifest.json" for out in ("straight", "cut")]
+        files = [directory / out / "manifest.json" for out in ("uninterrupted", "cut")]
         seen = {str(file): json.loads(file.read_text()).get("initial_weights") for file in files}
         for path in sorted((directory / "cut" / "checkpoints").glob("student-step*/manifest.json")):
             seen[str(path)] = json.loads(path.read_text())["state"]["initial"]

@@ -177,13 +177,13 @@ LATEST: dict[str, Any] = {"resume": Path("latest"), "force": True}
     skips=st.sampled_from([None, 0, 1]),
 )
 @example(ranks=3, strategy="ddp", cut=1, matched=False, skips=1)
-def falsify_cut_ranks_end_like_straight_ones(
+def falsify_cut_ranks_end_like_uninterrupted_ones(
     subject: Any, ranks: int, strategy: str, cut: int, matched: bool, skips: int | None
 ) -> None:
     """skips: the rank that skips the rest of the first epoch after step 1, if one does.
 
     A step with FSDP2 takes several times that of DDP, so its run has one epoch, and two ranks in the simplest example.
-    The straight run saves nothing: its ranks agree on answers with the counts of a step, not when they save.
+    The uninterrupted run saves nothing: its ranks agree on answers with the counts of a step, not when they save.
     """
     epochs = 1 if strategy == "fsdp2" else 2
 
@@ -194,18 +194,18 @@ def falsify_cut_ranks_end_like_straight_ones(
         make = matching(subject) if matched else small_distillation(subject)
         options: dict[str, Any] = {"strategy": strategy, "epochs": epochs, "feature_layers": "0:0,1:1"}
         options["feature_weight"] = 0.5 if matched else 0.0
-        straight = launched(make, settings(directory, "straight", **options, save_every=0), ranks, callbacks)
+        uninterrupted = launched(make, settings(directory, "uninterrupted", **options, save_every=0), ranks, callbacks)
         left = launched(make, settings(directory, "cut", **options), ranks, lambda rank: callbacks(rank, Cut(cut)))
         assert {rank.error for rank in left} == {"KeyboardInterrupt: "}, f"interrupted ranks end with {left}"
         resumed = launched(make, settings(directory, "cut", **options, **LATEST), ranks, callbacks)
         when = f"{ranks} ranks with {strategy}, cut after step {cut}{', with projections' if matched else ''}"
         when += "" if skips is None else f", rank {skips} skips an epoch"
-        assert_no_error(when, [*straight, *resumed])
-        for number, end in enumerate((*straight, *resumed)):
-            where = f"{when}, rank {number % ranks} of the {'resumed' if number >= ranks else 'straight'} run"
-            assert_same_end(where, end, straight[0])
-        assert_same_lines(when, directory, "cut", "straight")
-        taken = len(lines(directory, "straight"))
+        assert_no_error(when, [*uninterrupted, *resumed])
+        for number, end in enumerate((*uninterrupted, *resumed)):
+            where = f"{when}, rank {number % ranks} of the {'resumed' if number >= ranks else 'uninterrupted'} run"
+            assert_same_end(where, end, uninterrupted[0])
+        assert_same_lines(when, directory, "cut", "uninterrupted")
+        taken = len(lines(directory, "uninterrupted"))
         expected = epochs * PER_EPOCH - (0 if skips is None else PER_EPOCH - 1)
         assert taken == expected, f"{when}: {taken} steps are taken; expected {expected}"
 

@@ -32,15 +32,15 @@ from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_st
     log_every=st.integers(1, 3),
     keep=st.integers(0, 2),
 )
-def falsify_cut_run_ends_like_the_straight_one(
+def falsify_cut_run_ends_like_an_uninterrupted_one(
     subject: Any, cuts: list[int], save_every: int, log_every: int, keep: int
 ) -> None:
     with scratch() as directory:
         every = {"save_every": save_every, "log_every": log_every, "keep": keep}
-        straight = ended(subject, settings(directory, "straight", **every))
+        uninterrupted = ended(subject, settings(directory, "uninterrupted", **every))
         cut = resumed_to_the_end(subject, directory, "cut", [Cut(*cuts)], **every)
         when = f"saved every {save_every} steps and cut after {sorted(cuts)}"
-        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+        assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
 
 
 LATEST = Path("latest")
@@ -66,34 +66,34 @@ def _named(name: str, run: Path, step: int | None) -> Path:
 )
 @example(limits={3, 4}, save_every=5000, named="linked")
 @example(limits={2, 5}, save_every=2, named="relative")
-def falsify_limited_run_goes_on_like_the_straight_one(
+def falsify_limited_run_goes_on_like_an_uninterrupted_one(
     subject: Any, limits: set[int], save_every: int, named: str
 ) -> None:
     with scratch() as directory:
         asked, resume = [], None
-        straight = ended(subject, settings(directory, "straight", save_every=save_every))
+        uninterrupted = ended(subject, settings(directory, "uninterrupted", save_every=save_every))
         for limit in (*sorted(limits), None):
             chosen = settings(directory, "cut", save_every=save_every, max_steps=limit, resume=resume, force=True)
             cut = ended(subject, chosen)
             asked += cut[0].batches.asked
             resume = _named(named, directory / "cut", limit)
         when = f"ended after {sorted(limits)} steps and saved every {save_every}, then resumed by a {named} name"
-        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
-        asked, expected = ([at for at in numbers if at != FIRST] for numbers in (asked, straight[0].batches.asked))
+        assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
+        asked, expected = ([at for at in numbers if at != FIRST] for numbers in (asked, uninterrupted[0].batches.asked))
         assert asked == expected, f"{when}, the batches {asked} are asked for; expected {expected}"
 
 
 @given(step=st.integers(1, STEPS - 1))
 def falsify_run_forks_into_another_directory(subject: Any, step: int) -> None:
     with scratch() as directory:
-        _, straight = ended(subject, settings(directory, "straight"))
+        _, uninterrupted = ended(subject, settings(directory, "uninterrupted"))
         ended(subject, settings(directory, "short", max_steps=step))
         before = file_digests(directory)
         path = directory / "short" / "checkpoints" / f"student-step{step}"
         _, fork = ended(subject, settings(directory, "fork", resume=path))
         when = f"forked after step {step}"
-        assert_same(when, fork.student.state_dict(), straight.student.state_dict())
-        expected = lines(directory, "straight")[step:]
+        assert_same(when, fork.student.state_dict(), uninterrupted.student.state_dict())
+        expected = lines(directory, "uninterrupted")[step:]
         assert_same_history(f"{when}, the metrics file", lines(directory, "fork"), expected)
         after = file_digests(directory)
         changed = [name for name in before if after.get(name) != before[name]]
@@ -118,7 +118,7 @@ def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: in
 @given(failure=st.sampled_from([RuntimeError, KeyboardInterrupt]), stopping=st.sampled_from([STEPS, 3, 5]))
 @example(failure=RuntimeError, stopping=3)
 def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type[BaseException], stopping: int) -> None:
-    """The last evaluation fails: resumed, the run takes no step and ends like the straight one, also after a STOP."""
+    """If the last evaluation fails, the resumed run takes no step and ends like an uninterrupted one, also after STOP."""
     failures = [failure("in the evaluation")]
 
     def measure(run: Any) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type
     with scratch() as directory:
         answers = [acting(lambda: Action.STOP, step=stopping)]
         when = f"stopped after step {stopping}, with {failure.__name__} in the evaluation"
-        straight = ended(subject, settings(directory, "straight", save_every=4), answers)
+        uninterrupted = ended(subject, settings(directory, "uninterrupted", save_every=4), answers)
         try:
             ended(subject, settings(directory, "cut", save_every=4), answers, measure=measure)
         except (RuntimeError, KeyboardInterrupt) as error:
@@ -139,7 +139,7 @@ def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type
             noted = any("--resume latest" in note for note in getattr(error, "__notes__", []))
             assert isinstance(error, StopRequestedError) == asked and noted != asked, f"{when}: {error!r}, {noted}"
         cut = ended(subject, settings(directory, "cut", save_every=4, resume=LATEST), answers, measure=measure)
-        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+        assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
         asked_for = [place for place in cut[0].batches.asked if place != FIRST]
         assert not asked_for, f"{when}, the batches {asked_for} are asked for again"
 
@@ -148,10 +148,10 @@ KILLS = 3
 
 
 @given(seed=st.integers(0, 999))
-def falsify_killed_run_ends_like_the_straight_one(subject: Any, seed: int) -> None:
+def falsify_killed_run_ends_like_an_uninterrupted_one(subject: Any, seed: int) -> None:
     numbers = random.Random(seed)
     with scratch() as directory:
-        straight = ended(subject, settings(directory, "straight"))
+        uninterrupted = ended(subject, settings(directory, "uninterrupted"))
         for _ in range(KILLS):
             moment = numbers.randrange(3, 40)
             ended_as = ended_before(
@@ -161,7 +161,7 @@ def falsify_killed_run_ends_like_the_straight_one(subject: Any, seed: int) -> No
             if ended_as == "done":
                 break
         cut = resumed_to_the_end(subject, directory, "cut", [], force=True)
-        assert_same_end(f"killed with seed {seed}", directory, ("cut", cut), ("straight", straight))
+        assert_same_end(f"killed with seed {seed}", directory, ("cut", cut), ("uninterrupted", uninterrupted))
         seen = [line["step"] for line in lines(directory, "cut")]
         assert seen == list(range(1, STEPS + 1)), f"killed with seed {seed}, the metrics file has the steps {seen}"
 
@@ -201,7 +201,7 @@ class Asked(Callback):
 def falsify_stopped_run_is_saved_and_goes_on(
     subject: Any, stops: list[int], times: int, skipped: int, save_every: int, log_every: int, eval_every: int
 ) -> None:
-    """Each leg ends after the step in which it is asked, saved; the last one ends like the straight run.
+    """Each leg ends after the step in which it is asked, saved; the last one ends like an uninterrupted run.
 
     A resumed leg may be asked again before it takes a step. Of the evaluated steps only the first is
     saved as the best.
@@ -210,7 +210,7 @@ def falsify_stopped_run_is_saved_and_goes_on(
         every: dict[str, Any] = {"save_every": save_every, "log_every": log_every, "eval_every": eval_every}
         every["best_metric"] = "eval/score"
         quiet = Asked([], 0, skipped)
-        straight = ended(subject, settings(directory, "straight", **every), [quiet], measure=_measured)
+        uninterrupted = ended(subject, settings(directory, "uninterrupted", **every), [quiet], measure=_measured)
         stops = sorted(step for step in stops if step <= len(quiet.seen))
         asked, more = Asked(stops, times, skipped), {}
         for step in [step for step in stops for _ in range(times)]:
@@ -228,7 +228,7 @@ def falsify_stopped_run_is_saved_and_goes_on(
         when = f"saved every {save_every} steps and asked to stop {times} times in {stops}"
         legs = len(stops) * times + 1
         assert asked.ended == legs, f"{when}, on_train_end is called {asked.ended} times"
-        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+        assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
         steps = [line["step"] for line in lines(directory, "cut")]
         due = [step for step in asked.seen if step % log_every == 0 or (eval_every and step % eval_every == 0)]
         assert steps == due, f"{when}, the lines are of {steps}; expected {due}"
@@ -239,17 +239,17 @@ def _measured(run: Any) -> dict[str, Any]:
 
 
 @given(step=st.none() | st.integers(1, STEPS), limit=st.integers(2, STEPS))
-def falsify_rewound_run_ends_like_the_straight_one(subject: Any, step: int | None, limit: int) -> None:
+def falsify_rewound_run_ends_like_an_uninterrupted_one(subject: Any, step: int | None, limit: int) -> None:
     with scratch() as directory:
         start = None if step is None else min(step, limit)
-        straight = ended(subject, settings(directory, "straight", keep=0))
+        uninterrupted = ended(subject, settings(directory, "uninterrupted", keep=0))
         ended(subject, settings(directory, "cut", max_steps=limit, keep=0))
         place = directory / "cut" / "checkpoints"
         later = file_digests(place)
         resume = {} if start is None else {"resume": place / f"student-step{start}"}
         cut = ended(subject, settings(directory, "cut", rewind=True, force=True, keep=0, **resume))
         when = f"rewound from {limit} to {start}"
-        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+        assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
         assert saved_steps(place, "student") == list(range(1, STEPS + 1)), f"{when}: {saved_steps(place, 'student')}"
         aside = place / "student-rewound-1"
         expected = list(range((start or 0) + 1, limit + 1))

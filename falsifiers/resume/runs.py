@@ -155,8 +155,8 @@ def resumed_to_the_end(
 
 def assert_same_end(when: str, directory: Path, seen: tuple[str, Any], expected: tuple[str, Any]) -> None:
     """Assert equal bits of weights, equal results, and equal metrics files with every step once."""
-    (out, (_, result)), (straight, (_, wanted)) = seen, expected
+    (out, (_, result)), (uninterrupted, (_, wanted)) = seen, expected
     assert_same(when, result.student.state_dict(), wanted.student.state_dict())
     ours, theirs = (without_times(asdict(outcome.train)) for outcome in (result, wanted))
     assert ours == theirs, f"{when}, in the result {difference(ours, theirs)}"
-    assert_same_lines(when, directory, out, straight)
+    assert_same_lines(when, directory, out, uninterrupted)

@@ -137,7 +137,7 @@ class Hanging(Callback):
 
 def falsify_hung_run_ends(subject: Any) -> None:
     with scratch() as directory:
-        _, result = ended(subject, settings(directory, "straight", hang_after=60))
+        _, result = ended(subject, settings(directory, "uninterrupted", hang_after=60))
         assert result.train.steps_completed == STEPS, f"a run that does not hang: {result.train}"
 
         for begins, since, hook in ((False, "its start", "attach"), (True, "on_step_end of step 2", "on_step_end")):
@@ -178,7 +178,7 @@ def _assert_left(work: Callable[[], None], directory: Path, line: str, hook: str
 @given(save_every=st.sampled_from([0, 1, 5000]), step=st.integers(1, 2))
 def falsify_asked_run_has_saved_its_step(subject: Any, save_every: int, step: int) -> None:
     with scratch() as directory:
-        run(subject, small(directory, out=directory / "straight"))
+        run(subject, small(directory, out=directory / "uninterrupted"))
 
         def asked() -> None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

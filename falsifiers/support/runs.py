@@ -131,9 +131,9 @@ def lines(directory: Path, out: str) -> list[dict[str, Any]]:
     return [without_times(json.loads(line)) for line in (directory / out / "metrics.jsonl").read_text().splitlines()]
 
 
-def assert_same_lines(when: str, directory: Path, out: str, straight: str) -> None:
+def assert_same_lines(when: str, directory: Path, out: str, uninterrupted: str) -> None:
     """Assert equal metrics files of two outputs; the message has the first line that differs."""
-    assert_same_history(f"{when}, the metrics file of {out}", lines(directory, out), lines(directory, straight))
+    assert_same_history(f"{when}, the metrics file of {out}", lines(directory, out), lines(directory, uninterrupted))
 
 
 def assert_same_history(what: str, seen: Sequence[Any], expected: Sequence[Any]) -> None:

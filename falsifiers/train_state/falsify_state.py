@@ -126,13 +126,13 @@ DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
 def falsify_restored_run_goes_on_bit_for_bit(
     subject: Any, kind: str, dtype: torch.dtype, before: int, after: int
 ) -> None:
-    straight, fresh, used = (Pair(seed, kind, dtype) for seed in (1, 2, 3))
+    uninterrupted, fresh, used = (Pair(seed, kind, dtype) for seed in (1, 2, 3))
     used.steps(7, 8)
-    straight.steps(1, before)
-    unseen = copy.deepcopy(straight.bits())
-    saved = subject.snapshot(straight.modules, straight.optimizer)
-    assert_same("after the snapshot", straight.bits(), unseen)
-    straight.steps(before + 1, before + after)
+    uninterrupted.steps(1, before)
+    unseen = copy.deepcopy(uninterrupted.bits())
+    saved = subject.snapshot(uninterrupted.modules, uninterrupted.optimizer)
+    assert_same("after the snapshot", uninterrupted.bits(), unseen)
+    uninterrupted.steps(before + 1, before + after)
     for name, pair in (("a fresh run", fresh), ("a used run", used)):
         subject.restore(saved, pair.modules, pair.optimizer)
         assert_same(f"{name} restored after step {before}", pair.bits(), unseen)
@@ -141,7 +141,7 @@ def falsify_restored_run_goes_on_bit_for_bit(
         strides = {key: bit.stride() for key, bit in pair.bits().items()}
         assert strides == {key: value.stride() for key, value in unseen.items()}, f"{name} has the strides {strides}"
         pair.steps(before + 1, before + after)
-        assert_same(f"{name}, {after} steps later", pair.bits(), straight.bits())
+        assert_same(f"{name}, {after} steps later", pair.bits(), uninterrupted.bits())
 
 
 @given(fused=st.booleans(), capturable=st.booleans(), kind=st.sampled_from(["AdamW", "AdamW, amsgrad"]))
@@ -166,7 +166,7 @@ TAKEN = st.lists(steps(EIGHTHS), max_size=6) | st.lists(steps(ANY), max_size=6)
 @given(taken=TAKEN, pauses=st.sets(st.integers(0, 6)))
 def falsify_state_of_noted_steps(subject: Any, taken: list[Step], pauses: set[int]) -> None:
     """pauses: the steps before which the state is saved and restored."""
-    straight, state = noted(subject.fresh(), taken), subject.fresh()
+    uninterrupted, state = noted(subject.fresh(), taken), subject.fresh()
     for number, step in enumerate(taken):
         if number in pauses:
             text = subject.saved(state)
@@ -174,8 +174,8 @@ def falsify_state_of_noted_steps(subject: Any, taken: list[Step], pauses: set[in
             state = subject.restored(text)
         noted(state, [step])
     where = f"saved and restored before the steps {sorted(pauses)} of {len(taken)}"
-    for name in (field.name for field in dataclasses.fields(straight)):
-        seen, wanted = getattr(state, name), getattr(straight, name)
+    for name in (field.name for field in dataclasses.fields(uninterrupted)):
+        seen, wanted = getattr(state, name), getattr(uninterrupted, name)
         assert bits(seen) == bits(wanted), f"{where}: {name} is {seen!r}; expected {wanted!r}"
     every = [sums["loss"].sum / sums["loss"].count if sums["loss"].count else None for sums, _ in taken]
     scored = [loss for loss in every if loss is not None]
@@ -247,10 +247,10 @@ WORDS = {
 
 @given(kind=st.sampled_from(list(CHANGES)))
 def falsify_other_state_is_refused(subject: Any, kind: str) -> None:
-    straight, other = Pair(1), Pair(2)
-    straight.steps(1, 2)
+    uninterrupted, other = Pair(1), Pair(2)
+    uninterrupted.steps(1, 2)
     other.steps(1, 1)
-    saved = subject.snapshot(straight.modules, straight.optimizer)
+    saved = subject.snapshot(uninterrupted.modules, uninterrupted.optimizer)
     CHANGES[kind](saved.tensors, saved.optimizer)
     before = copy.deepcopy(other.bits())
     call = partial(subject.restore, saved, other.modules, other.optimizer)

@@ -69,17 +69,17 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
     with scratch() as directory:
         options = {"accumulate": accumulate, "save_every": 0}
         without, with_it = Drawing(), Drawing()
-        straight, expected = ended(subject, settings(directory, "straight", **options), [without])
+        uninterrupted, expected = ended(subject, settings(directory, "uninterrupted", **options), [without])
         chosen = settings(directory, "evaluated", eval_every=every, **options)
         run, seen = ended(subject, chosen, [with_it], measure=disturbing)
         when = f"evaluated every {every} steps"
         assert_same(when, seen.student.state_dict(), expected.student.state_dict())
-        assert run.batches.asked == straight.batches.asked, f"{when}, {run.batches.asked} are asked for"
+        assert run.batches.asked == uninterrupted.batches.asked, f"{when}, {run.batches.asked} are asked for"
         assert with_it.drawn == without.drawn, f"{when}, a callback draws {with_it.drawn}; expected {without.drawn}"
         assert run.student.training, f"{when}, the student is left in eval mode"
         logged = [line["metrics"].items() for line in lines(directory, "evaluated")]
         trained = [{name: value for name, value in metrics if not name.startswith("eval/")} for metrics in logged]
-        wanted = [line["metrics"] for line in lines(directory, "straight")]
+        wanted = [line["metrics"] for line in lines(directory, "uninterrupted")]
         assert_same_history(f"{when}, the training metrics", trained, wanted)
 
 
@@ -242,13 +242,13 @@ def falsify_run_resumes_from_the_best(subject: Any) -> None:
     with scratch() as directory:
         options = {"eval_every": 1, "best_metric": "eval/score"}
         resumed = {"resume": Path("best"), "rewind": True, "force": True}
-        straight, _, cut = (
+        uninterrupted, _, cut = (
             ended(subject, settings(directory, out, **options, **more), [Counting()], measure=scripted(scores))
-            for out, more in (("straight", {}), ("cut", {"max_steps": 4}), ("cut", resumed))
+            for out, more in (("uninterrupted", {}), ("cut", {"max_steps": 4}), ("cut", resumed))
         )
         step = cut[0].resumed.position.step
         assert step == 2, f"the best of the scores {scores[:4]} is step 2; --resume best goes on after step {step}"
-        assert_same_end("resumed from the best", directory, ("cut", cut), ("straight", straight))
+        assert_same_end("resumed from the best", directory, ("cut", cut), ("uninterrupted", uninterrupted))
 
 
 def falsify_unknown_metric_is_refused(subject: Any) -> None:
