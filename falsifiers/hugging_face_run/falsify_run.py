@@ -58,35 +58,30 @@ def distil(
             with_kwargs=True,
         )
         trained = run.run()
-        facts = {
+        facts: dict[str, Any] = {
             "teacher": sorted({str(parameter.dtype) for parameter in run.teacher.parameters()}),
             "trained_logits": _logits(run.student, probe(words)),
             "first_pass": _numbers(next(tokens for training, tokens in passes if training)),
         }
-        passes_of = {name: [tokens for training, tokens in passes if training is flag] for name, flag in MODES.items()}
-        facts |= {
-            name: sorted({number for tokens in value for number in _numbers(tokens)})
-            for name, value in passes_of.items()
-        }
+        for name, flag in (("trained_on", True), ("evaluated_on", False)):
+            numbers = (number for training, tokens in passes if training is flag for number in _numbers(tokens))
+            facts[name] = sorted(set(numbers))
         result = run.conclude(trained)
         facts["changed_export"] = _changed_export(result.student, words, directory / "changed")
     return facts
 
 
-MODES = {"trained_on": True, "evaluated_on": False}
-
-
 def conversations(seed: int) -> list[dict[str, Any]]:
     """Return conversations of one or two turns, each with its number in the first."""
-    draw, found = random.Random(seed), []
+    draw, drawn = random.Random(seed), []
     for number in NUMBERS:
         turns: list[dict[str, str]] = []
         for turn in range(draw.choice([1, 2])):
             question, answer = (" ".join(draw.choices(WORDS, k=draw.randint(2, 4))) for _ in range(2))
             turns.append({"role": "user", "content": question if turn else f"{number} {question}"})
             turns.append({"role": "assistant", "content": answer})
-        found.append({"messages": turns})
-    return found
+        drawn.append({"messages": turns})
+    return drawn
 
 
 def probe(words: Any) -> torch.Tensor:
@@ -105,11 +100,11 @@ def _tokenizer() -> Any:
     return words
 
 
-def _write(directory: Path, words: Any, width: int, dtype: torch.dtype, **others: Any) -> None:
+def _write(directory: Path, words: Any, width: int, dtype: torch.dtype, **options: Any) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     shape = {"hidden_size": width, "intermediate_size": width, "num_hidden_layers": 2, "initializer_range": 0.3}
-    config = LlamaConfig(vocab_size=len(VOCABULARY), num_attention_heads=2, num_key_value_heads=1, **shape, **others)
+    config = LlamaConfig(vocab_size=len(VOCABULARY), num_attention_heads=2, num_key_value_heads=1, **shape, **options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(width)
         LlamaForCausalLM(config).to(dtype).save_pretrained(directory)
@@ -149,9 +144,8 @@ def _changed_export(student: Any, words: Any, directory: Path) -> str:
 def falsify_held_back_conversations_are_not_trained_on(run: Any) -> None:
     wanted = [n for n in range(CONVERSATIONS) if n not in HELD_BACK]
     seen = run.result["trained_on"]
-    assert seen == wanted, (
-        f"the student is trained on {sorted({*seen} - {*wanted})} too, and not on {sorted({*wanted} - {*seen})}"
-    )
+    excess, missing = sorted({*seen} - {*wanted}), sorted({*wanted} - {*seen})
+    assert seen == wanted, f"the student is trained on {excess} too, and not on {missing}"
     seen = run.result["evaluated_on"]
     assert seen == list(EVALUATED), f"the student is evaluated on the conversations {seen}; expected {EVALUATED}"
 
@@ -180,8 +174,8 @@ def falsify_reported_numbers_are_those_of_the_export(run: Any) -> None:
 def _compare(seen: dict[str, float], wanted: dict[str, float], what: str) -> None:
     # Float32 arithmetic of about 50 tokens; a teacher in bfloat16 rounds its logits, in other rows otherwise.
     for name, tolerance in (("hard_loss", 1e-5), ("kl_at_1", 0.03)):
-        found = f"{what} {name} is {seen[name]:.6f}; conversation by conversation it is {wanted[name]:.6f}"
-        assert math.isclose(seen[name], wanted[name], rel_tol=tolerance), found
+        case = f"{what} {name} is {seen[name]:.6f}; conversation by conversation it is {wanted[name]:.6f}"
+        assert math.isclose(seen[name], wanted[name], rel_tol=tolerance), case
 
 
 def falsify_export_is_the_trained_model(run: Any) -> None:
@@ -196,10 +190,9 @@ def falsify_export_is_the_trained_model(run: Any) -> None:
         AutoModelForCausalLM.from_pretrained(run.directory / name)(probe(words)).logits.detach()
         for name in ("out", "student")
     )
-    size, off, moved = (float(names.abs().max()) for names in (trained, exported - trained, base - trained))
-    assert off <= 1e-4 * size, (
-        f"exported logits are off by {off:.3g} of {size:.3g}; the training moved them by {moved:.3g}"
-    )
+    size, off, moved = (float(x.abs().max()) for x in (trained, exported - trained, base - trained))
+    case = f"exported logits are off by {off:.3g} of {size:.3g}; the training moved them by {moved:.3g}"
+    assert off <= 1e-4 * size, case
     assert moved > 1e-2 * size, f"the training moved logits of {size:.3g} by {moved:.3g}; the comparison says nothing"
 
 

@@ -45,10 +45,6 @@ def _trained(
     return seen
 
 
-def _line(start: float, end: float, step: int, total: int) -> float:
-    return start + (end - start) * (step - 1) / max(total - 1, 1)
-
-
 @given(
     ends=st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3),
     annealed=st.sets(st.sampled_from(NAMES)),
@@ -59,7 +55,7 @@ def _line(start: float, end: float, step: int, total: int) -> float:
 )
 def falsify_each_value_follows_its_schedule(
     subject: Any,
-    ends: tuple[tuple[float, float], ...],
+    ends: tuple[Any, ...],
     annealed: set[str],
     epochs: int,
     steps: int,
@@ -67,17 +63,17 @@ def falsify_each_value_follows_its_schedule(
     accumulation: int,
 ) -> None:
     pairs = dict(zip(NAMES, ends, strict=True))
-    given = {n: Annealed(*pair, "linear", name=n) if n in annealed else pair[0] for n, pair in pairs.items()}
-    seen = _trained(subject, subject.Objective(**given), epochs, steps, limit, accumulation)
+    values = {n: Annealed(*pair, "linear", name=n) if n in annealed else pair[0] for n, pair in pairs.items()}
+    seen = _trained(subject, subject.Objective(**values), epochs, steps, limit, accumulation)
     for step, metrics in enumerate(seen, start=1):
-        now = {n: _line(*pair, step, epochs * steps) if n in annealed else pair[0] for n, pair in pairs.items()}
+        share = (step - 1) / max(epochs * steps - 1, 1)
+        now = {n: a + (b - a) * share if n in annealed else a for n, (a, b) in pairs.items()}
         tau = now["temperature"]
         hard, soft = oracles.cross_entropy(STUDENT, LABEL), tau**2 * oracles.forward_kl(STUDENT, TEACHER, tau)
         expected = {**now, "loss": now["ce_weight"] * hard + now["kd_weight"] * soft, "soft_loss": soft}
         for name, value in expected.items():
-            assert math.isclose(metrics[name], value, rel_tol=CLOSE), (
-                f"step {step} of {epochs * steps}: {name} is {metrics[name]}; expected {value}"
-            )
+            case = f"step {step} of {epochs * steps}: {name} is {metrics[name]}; expected {value}"
+            assert math.isclose(metrics[name], value, rel_tol=CLOSE), case
 
 
 @given(name=st.sampled_from(sorted(oracles.DIVERGENCES)), beta=st.floats(0.05, 0.95), tau=NUMBERS)
@@ -90,9 +86,8 @@ def falsify_the_divergence_is_the_chosen_one(subject: Any, name: str, beta: floa
         "kl_at_1": oracles.forward_kl(STUDENT, TEACHER, 1.0),
     }
     for metric, value in expected.items():
-        assert math.isclose(metrics[metric], value, rel_tol=1e-9), (
-            f"{name}: {metric} is {metrics[metric]}; expected {value}"
-        )
+        close = math.isclose(metrics[metric], value, rel_tol=1e-9)
+        assert close, f"{name}: {metric} is {metrics[metric]}; expected {value}"
 
 
 WARMED = ("temperature", "ce_weight", "kd_weight", "feature_weight")
@@ -112,31 +107,28 @@ def _expected(name: str, start: float, end: float | None, warmup: int, step: int
     ends=st.tuples(*[st.none() | st.floats(0.25, 4)] * 4),
     warmup=st.integers(0, 4),
     to_zero=st.sampled_from([None, *WARMED[1:]]),
-    kept=st.sampled_from([None, *WARMED]),
+    constant=st.sampled_from([None, *WARMED]),
 )
 def falsify_weights_with_an_end_warm_up(
     subject: Any,
     starts: tuple[float, ...],
-    ends: tuple[float | None, ...],
+    ends: tuple[Any, ...],
     warmup: int,
     to_zero: str | None,
-    kept: str | None,
+    constant: str | None,
 ) -> None:
     callbacks, seen = after_steps(lambda context: dict(context.metrics))
     ends = tuple(0.0 if name == to_zero else end for name, end in zip(WARMED, ends, strict=True))
-    ends = tuple(start if name == kept else end for name, start, end in zip(WARMED, starts, ends, strict=True))
-    given = dict(zip(WARMED, starts, strict=True)) | {f"{n}_end": end for n, end in zip(WARMED, ends, strict=True)}
+    ends = tuple(start if name == constant else end for name, start, end in zip(WARMED, starts, ends, strict=True))
+    weights = dict(zip(WARMED, starts, strict=True)) | {f"{n}_end": end for n, end in zip(WARMED, ends, strict=True)}
     with scratch() as root:
-        settings = small(root, smoke=STEPS, log_every=1, anneal_warmup=warmup, **given)
-        run(subject, settings, callbacks=callbacks)
+        run(subject, small(root, smoke=STEPS, log_every=1, anneal_warmup=warmup, **weights), callbacks=callbacks)
     for name, start, end in zip(WARMED, starts, ends, strict=True):
         for step, metrics in enumerate(seen, start=1):
             expected = _expected(name, start, end, warmup, step)
             value = metrics.get(name, 0.0 if name == "feature_weight" else math.nan)  # absent where nothing is matched
-            assert math.isclose(value, expected, rel_tol=1e-12, abs_tol=1e-15), (
-                f"{name} from {start} to {end} with a warm-up of {warmup} is {value} in step {step}; "
-                f"expected {expected}"
-            )
+            case = f"{name} from {start} to {end} with a warm-up of {warmup}, step {step}: {value}; expected {expected}"
+            assert math.isclose(value, expected, rel_tol=1e-12, abs_tol=1e-15), case
 
 
 RATES = st.sampled_from([0.0, 1, 0.1, 0.2, 0.9, 0.7, 4.0, 1e-4, 1e30]) | st.floats(0, 1e4)
@@ -222,6 +214,7 @@ def _run(
     table, weights = nn.Embedding(3, 3, _weight=torch.zeros(3, 3, dtype=torch.float64)), list[Tensor]()
 
     optimizer = torch.optim.AdamW(table.parameters(), lr=0.1, fused=fused)
+    shape = {"epochs": 1, "steps_per_epoch": steps, "log_every": every}
 
     def act(callback: int, event: str, context: Any) -> None:
         if event == "on_step_end":
@@ -234,13 +227,7 @@ def _run(
             ModuleStudent(table, 3),
             lambda epoch, k: Batch(tokens=TOKENS, labels=TOKENS),
             optimizer,
-            schedule=Schedule(
-                epochs=1,
-                steps_per_epoch=steps,
-                log_every=every,
-                accumulation=accumulation,
-                micro_batches=steps * accumulation,
-            ),
+            schedule=Schedule(**shape, accumulation=accumulation, micro_batches=steps * accumulation),
             objective=subject.Objective(temperature=2.0, ce_weight=0.5, kd_weight=0.5),
             learning_rate=lambda step: 0.1,
             callbacks=recording_callbacks(1, act),
@@ -251,15 +238,11 @@ def _run(
     return weights, None
 
 
-def _at(accumulation: int) -> st.SearchStrategy[tuple[int, int]]:
-    return st.tuples(st.just(accumulation), st.integers(1, accumulation))
-
-
 @given(
     steps=st.integers(2, 8),
     every=st.integers(1, 9),
     broken=st.integers(1, 8),
-    accumulated=st.integers(1, 3).flatmap(_at),
+    accumulated=st.integers(1, 3).flatmap(lambda count: st.tuples(st.just(count), st.integers(1, count))),
 )
 def falsify_a_broken_step_is_left_out_and_raised_when_read(
     subject: Any, steps: int, every: int, broken: int, accumulated: tuple[int, int]

@@ -18,8 +18,8 @@ def every_rank_evaluates_all(original: Any, teacher: Any, student: Any, rows: An
     return {name: type(value)(value.sum, value.count * times) for name, value in found.items()}
 
 
-def ranks_not_compared(original: Any, *given: Any) -> Any:
-    conditions = original(*given)
+def ranks_not_compared(original: Any, *arguments: Any) -> Any:
+    conditions = original(*arguments)
     return {name: condition for name, condition in conditions.items() if name not in ("world_size", "strategy")}
 
 
