@@ -118,7 +118,7 @@ def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: in
 @given(failure=st.sampled_from([RuntimeError, KeyboardInterrupt]), stopping=st.sampled_from([STEPS, 3, 5]))
 @example(failure=RuntimeError, stopping=3)
 def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type[BaseException], stopping: int) -> None:
-    """After a failed last evaluation, the resumed run takes no step and ends like an uninterrupted one, also after STOP."""
+    """After a failed last evaluation, a resumed run takes no step, and ends like an uninterrupted one."""
     failures = [failure("in the evaluation")]
 
     def measure(run: Any) -> dict[str, Any]:
