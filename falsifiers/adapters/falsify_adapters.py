@@ -17,10 +17,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import reference_trainer
-from falsifiers.resume.runs import STEPS, V, own, settings
+from falsifiers.resume.runs import STEPS, V, settings
+from falsifiers.resume.runs import small_distillation as own
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
+from falsifiers.support.runs import scratch
 from reference_trainer import CheckpointError, DriftError, Lines, Settings
 from reference_trainer.huggingface.adapters import frozen_weights
 from reference_trainer.pipeline.own import checkpoint_module

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
+from falsifiers.support.runs import scratch
 from reference_trainer import SettingError, Settings, distill
 
 HERE = "falsifiers.callbacks.mine"

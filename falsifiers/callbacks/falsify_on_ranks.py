@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import HOOKS, Script, lifecycle
-from falsifiers.rank_runs.launched import assert_no_error, launched
-from falsifiers.resume.runs import Noisy, own, settings
+from falsifiers.rank_runs.falsify_runs import assert_no_error, launched
+from falsifiers.resume.runs import Noisy, settings
+from falsifiers.resume.runs import small_distillation as own
 from falsifiers.support.assertions import assert_equal
-from falsifiers.support.scratch import scratch
+from falsifiers.support.runs import scratch
 from reference_trainer import Callback, MetricSum, Observer
 
 RANKS, MACHINE = 4, 2

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from falsifiers.chats.tokenizer import END, Messages, Tokenizer, conversations, letters, read_rows, words
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
+from falsifiers.support.runs import scratch
 from reference_trainer import DataError, Document, SettingError, pack_documents, pad_documents, rows_of_documents
 
 

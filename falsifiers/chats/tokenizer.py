@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 
-from falsifiers.support.scratch import scratch
+from falsifiers.support.runs import scratch
 
 END = 1
 ROLES = {"system": "S", "user": "U", "assistant": "A", "tool": "T"}

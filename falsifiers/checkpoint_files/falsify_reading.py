@@ -23,7 +23,7 @@ from torch import nn
 from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, edited, manifest, names, place, tensors
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import flip
+from falsifiers.support.runs import flip
 from reference_trainer.errors import CheckpointError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import load_teacher

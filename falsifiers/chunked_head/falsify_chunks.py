@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from falsifiers.chunked_head import models
 from falsifiers.chunked_head.models import WEIGHTS, Tiny, V, assert_gradients, batches_of, chunks_of, oracle, window
 from falsifiers.support.assertions import assert_equal
-from falsifiers.support.divergence_oracles import DIVERGENCES
 from falsifiers.support.fake_cuda import fake_cuda, moved
+from falsifiers.support.oracles import DIVERGENCES
 from falsifiers.support.ranks import run_ranks
 from reference_trainer import Batch, Sequences, Weights
 from reference_trainer.distillation.top_k import TopK, keep_top_k

@@ -10,9 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.resume.runs import Noisy, V, own, settings
+from falsifiers.resume.runs import Noisy, V, settings
+from falsifiers.resume.runs import small_distillation as own
 from falsifiers.support.assertions import assert_equal
-from falsifiers.support.scratch import scratch
+from falsifiers.support.runs import scratch
 from reference_trainer import Lines
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 

@@ -19,11 +19,19 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from falsifiers.resume.runs import Cut, Model, Noisy, V, assert_same_end, own
+from falsifiers.resume.runs import Cut, Model, Noisy, V, assert_same_end
+from falsifiers.resume.runs import small_distillation as own
 from falsifiers.support.assertions import assert_equal, refusal
-from falsifiers.support.histories import assert_same_history
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import SMALL, found, refused, run, small, written_model
+from falsifiers.support.runs import (
+    SMALL,
+    assert_same_history,
+    file_digests,
+    refused,
+    run,
+    scratch,
+    small,
+    written_model,
+)
 from reference_trainer import Callback, Lines, MetricSum, Schedule, SettingError, Settings
 
 NOTHING = """data documents data_share separator share_vocabulary teacher teacher_cache init_from parts arguments
@@ -167,12 +175,12 @@ def falsify_missing_part_is_refused(subject: Any) -> None:
         with scratch() as directory:
             teacher = {"teacher": written_model(directory)} if "teacher" in changes else {}
             settings = small(directory, out=directory / "out", **changes | teacher)
-            before = found(directory)
+            before = file_digests(directory)
             _, message = prepared(overriding(subject, *names), settings)
             assert bool(message) == bool(needed), f"{kind}: {message or 'the run is accepted'}"
             if needed:
                 assert "Own" in message and f"override {needed} too" in message, f"{kind}: {message!r}"
-                assert_equal(f"{kind}: files after the refusal", found(directory), before)
+                assert_equal(f"{kind}: files after the refusal", file_digests(directory), before)
 
 
 class Noting(Callback):
@@ -210,7 +218,7 @@ def falsify_own_parts_are_used(subject: Any, epochs: int, smoke: bool) -> None:
         untrained, trained = Model(5, seed=1).state_dict(), result.student.state_dict()
         same = [name for name in untrained if torch.equal(untrained[name], trained[name])]
         assert_equal(f"{case}: untrained tensors", same, [])
-        assert out.exists() is not smoke, f"{case}: the files are {sorted(found(directory))}"
+        assert out.exists() is not smoke, f"{case}: the files are {sorted(file_digests(directory))}"
         if not smoke:
             saved = torch.load(out / "own.pt", weights_only=True)
             wrong = [name for name, tensor in trained.items() if not torch.equal(saved[name], tensor)]
@@ -336,6 +344,6 @@ def falsify_another_text_is_refused(subject: Any, place: int) -> None:
         text = bytearray(settings.data.read_bytes())
         text[place] += 1
         settings.data.write_bytes(text)
-        before, message = found(directory), refused(subject, settings)
+        before, message = file_digests(directory), refused(subject, settings)
         assert "data_sha256 was" in message, f"byte {place} of the text is another: {message or 'resumed'!r}"
-        assert_equal(f"byte {place} of the text is another: files after the refusal", found(directory), before)
+        assert_equal(f"byte {place} of the text is another: files after the refusal", file_digests(directory), before)

@@ -25,12 +25,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import reference_trainer
 from falsifiers.distill_run.reference_run import CHOSEN, HEADS, digests, held_back_of, steps_per_epoch, weights_of
 from falsifiers.support import decoder_oracle as oracle
-from falsifiers.support.acting import acting
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.run_lines import ATTACHED, matcher
 from falsifiers.support.run_record import RunRecord
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import SMALL, found, refused, run, small
+from falsifiers.support.runs import SMALL, acting, file_digests, refused, run, scratch, small
 
 
 def falsify_student_learns(run: RunRecord) -> None:
@@ -141,7 +139,7 @@ def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: flo
         times = itertools.chain([0.0], itertools.repeat(elapsed_s))
         result = run(subject, settings, clock=lambda: next(times))
         manifest, config = (json.loads((settings.out / f"{name}.json").read_text()) for name in ("manifest", "config"))
-        files = found(settings.out)
+        files = file_digests(settings.out)
         (teacher,) = settings.teacher_cache.glob("*/model.safetensors")
         expected = {
             "schema": "reference-trainer/manifest/1",
@@ -239,7 +237,7 @@ def falsify_run_uses_one_thread_unless_asked(subject: Any, asked: int | None, va
 
 
 def _assert_nothing_changed(run_name: str, directory: Path, before: dict[str, str]) -> None:
-    changed = sorted(set(found(directory).items()) ^ set(before.items()))
+    changed = sorted(set(file_digests(directory).items()) ^ set(before.items()))
     assert not changed, f"{run_name} created, changed or removed {changed}"
 
 
@@ -259,7 +257,7 @@ def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[Bas
         if there != "nothing":
             out.mkdir(parents=True)
         run(subject, small(directory, out=out if there == "an older model" else directory / "model"))
-        before = found(directory)
+        before = file_digests(directory)
         settings = small(directory, out=out, force=True, seed=0)
         try:
             run(subject, settings, callbacks=[acting(fail, event)])
@@ -284,7 +282,7 @@ def falsify_refused_run_leaves_no_files(subject: Any, kind: str) -> None:
     with scratch() as directory:
         run(subject, small(directory, out=directory / "model"))
         settings = small(directory, **{"out": directory / "out", **TAKEN[kind](directory)})
-        before = found(directory)
+        before = file_digests(directory)
         assert refused(subject, settings), f"{kind}: the run is accepted"
         _assert_nothing_changed(f"{kind}: the refused run", directory, before)
 
@@ -301,7 +299,7 @@ def falsify_run_that_does_not_fit_is_refused_at_its_start(subject: Any) -> None:
             with subject.Distillation(settings) as distillation:
                 student = distillation.make_student()
             free = int(share * sum(p.numel() * p.element_size() for p in student.parameters()))
-            before, disk = found(directory), SimpleNamespace(free=free)
+            before, disk = file_digests(directory), SimpleNamespace(free=free)
             with mock.patch.object(shutil, "disk_usage", lambda path, disk=disk: disk):
                 message = refused(subject, settings)
             case = f"with {changes or 'no checkpoints'} and {share} times the bytes of the weights"

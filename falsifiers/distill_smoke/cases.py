@@ -19,7 +19,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from falsifiers.support.run_lines import SMOKE_SUMMARY, matcher
-from falsifiers.support.small_runs import SMALL
+from falsifiers.support.runs import SMALL
 from reference_trainer import Callback, Lines, Settings
 
 TINY = {**SMALL, "teacher_steps": 2, "length": 16, "epochs": 3, "log_every": 0}

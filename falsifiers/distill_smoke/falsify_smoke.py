@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from falsifiers.distill_smoke import cases
 from falsifiers.distill_smoke.cases import changes, distilled, finished, invoked, place, planned, steps_of
-from falsifiers.support.acting import acting
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.run_lines import SMOKE_OUTPUT, SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
 from falsifiers.support.run_record import RunRecord
+from falsifiers.support.runs import acting
 from reference_trainer import Action
 from reference_trainer.storage.checkpoint_files import saved_steps
 

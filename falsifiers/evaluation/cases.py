@@ -9,8 +9,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.support import oracles, texts
-from falsifiers.support.strategies import LOGITS, tensors
+from falsifiers.support import oracles, runs
+from falsifiers.support.cases import LOGITS, tensors
 from reference_trainer import MetricSum, Settings, Weights
 from reference_trainer.data import text as data
 from reference_trainer.distillation.providers import ModuleStudent
@@ -56,7 +56,7 @@ class Student(nn.Module):
 
 def sequences_of(text: Tensor, length: int, batch_size: int, device: str = "cpu") -> Any:
     """Return the trainer's sequences of a text."""
-    return texts.sequences_of(data, text.to(torch.uint8), length, batch_size, device)
+    return runs.sequences_of(data, text.to(torch.uint8), length, batch_size, device)
 
 
 def evaluated(subject: Any, teacher: Any, student: nn.Module, *sequences: Any, tau: float = 2.0, **options: Any) -> Any:

@@ -11,11 +11,10 @@ from torch.nn.parallel import DistributedDataParallel
 from falsifiers.evaluation import cases
 from falsifiers.evaluation.cases import BATCH_SIZES, TABLE, TEXTS, VOCABULARY, Student, Teacher, evaluated
 from falsifiers.support.assertions import assert_equal
+from falsifiers.support.cases import TEMPERATURES
 from falsifiers.support.fake_cuda import fake_cuda, moved
 from falsifiers.support.ranks import run_ranks
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import run, small
-from falsifiers.support.strategies import TEMPERATURES
+from falsifiers.support.runs import run, scratch, small
 from reference_trainer.distillation.providers import ModuleTeacher
 from reference_trainer.ranks.parallel import DataParallel
 

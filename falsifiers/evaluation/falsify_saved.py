@@ -19,8 +19,7 @@ from falsifiers.evaluation.cases import BYTES, TOKENS, checkpoint, chosen, decod
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_close
 from falsifiers.support.ranks import run_ranks
-from falsifiers.support.scratch import flip, reconfigure, scratch
-from falsifiers.support.small_runs import run, small
+from falsifiers.support.runs import flip, reconfigure, run, scratch, small
 from falsifiers.teacher_outputs.falsify_outputs import written
 from reference_trainer import MetricSum, TrainerError
 from reference_trainer.pipeline import distill

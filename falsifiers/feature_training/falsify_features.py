@@ -16,9 +16,8 @@ from falsifiers.feature_training.windows import FeatureWindow, feature_windows
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.fake_cuda import fake_cuda
 from falsifiers.support.oracles import assert_close, assert_refused
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import small
-from falsifiers.support.windows import V, assert_gradients, gradients_of
+from falsifiers.support.runs import scratch, small
+from falsifiers.support.steps import V, assert_gradients, gradients_of
 from reference_trainer import Annealed, Lines, Schedule
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, ended, settings
-from falsifiers.support.acting import acting
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.interruptions import LINES_AT_MOST, in_child, kill
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
+from falsifiers.support.runs import acting, scratch
 from reference_trainer import Callback, OutputError, StopRequestedError
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoints import DISK

@@ -1,41 +1,157 @@
-"""Attacks on a distillation of models of transformers: predicates over `reference_run.py::distil`.
+"""Attacks on a distillation of a Hugging Face model, and the run that all of them read."""
 
-The oracle uses transformers alone: each conversation is a row of its own, and which tokens an assistant writes follows
-from the words.
-"""
-
+import io
 import json
 import math
+import os
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from safetensors.torch import load_file
 
-from falsifiers.hugging_face_run.reference_run import (
-    CONVERSATIONS,
-    EVALUATED,
-    HELD_BACK,
-    TEMPLATE,
-    conversations,
-    probe,
-)
+import reference_trainer
+from pv import observe
 from pv.suites.training_run.claims import judge
 from pv.suites.training_run.run import read_folder
+from reference_trainer.huggingface.models import Causal, save_model
+
+CONVERSATIONS, HELD_BACK, EVALUATED = 40, range(36, 40), (36, 38)
+"""How many there are, which are held back, and which two of these are evaluated."""
+MARKS = ["<end>", "<user>", "<assistant>"]
+WORDS = [f"w{n}" for n in range(20)]
+NUMBERS = [f"n{n}" for n in range(CONVERSATIONS)]
+VOCABULARY = [*MARKS, *WORDS, *NUMBERS]
+FIRST_NUMBER = len(MARKS) + len(WORDS)
+TEMPLATE = (
+    "{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }} <end> {% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+ADAPTER = {"target_modules": ["q_proj", "v_proj", "lm_head"], "lora_dropout": 0.1}
+SETTINGS = {"lora": 4, "lora_options": json.dumps(ADAPTER), "lora_merge": True, "documents": "pack", "length": 40}
+SETTINGS |= {"ce_weight": 0.5, "kd_weight": 0.5, "lr": 0.03, "warmup": 0, "batch_size": 2}
+SETTINGS |= {"eval_rows": len(EVALUATED), "eval_every": 4, "log_every": 1, "save_every": 0, "hang_after": 0.0}
+
+
+def distil(
+    subject: Any, *, device: str, directory: Path, trace: Callable[[dict[str, Any]], None], seed: int, epochs: int
+) -> dict[str, Any]:
+    """Distil once, and return what was trained on, evaluated and loaded, and how a changed export ends."""
+    del trace
+    words = _tokenizer()
+    _write(directory / "teacher", words, 32, torch.bfloat16)
+    _write(directory / "student", words, 16, torch.float32, tie_word_embeddings=True)
+    (directory / "chats.jsonl").write_text("\n".join(map(json.dumps, conversations(seed))))
+    paths = {"teacher": "teacher", "student": "student", "data": "chats.jsonl", "out": "out", "data_cache": "cache"}
+    places = {name: directory / path for name, path in paths.items()}
+    settings = reference_trainer.Settings(**places, **SETTINGS, device=device, seed=seed, epochs=epochs)
+    offline = mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"})
+    lines = reference_trainer.Lines(io.StringIO())
+    with offline, observe.recording(directory / "observed"), subject.HuggingFace(settings, lines=lines) as run:
+        run.prepare()
+        passes: list[tuple[bool, list[int]]] = []
+        run.student.model.register_forward_pre_hook(
+            lambda module, args, named: passes.append((module.training, named["input_ids"].flatten().tolist())),
+            with_kwargs=True,
+        )
+        trained = run.run()
+        facts: dict[str, Any] = {
+            "teacher": sorted({str(parameter.dtype) for parameter in run.teacher.parameters()}),
+            "trained_logits": _logits(run.student, probe(words)),
+            "first_pass": _numbers(next(tokens for training, tokens in passes if training)),
+        }
+        for name, flag in (("trained_on", True), ("evaluated_on", False)):
+            numbers = (number for training, tokens in passes if training is flag for number in _numbers(tokens))
+            facts[name] = sorted(set(numbers))
+        result = run.conclude(trained)
+        facts["changed_export"] = _changed_export(result.student, words, directory / "changed")
+    return facts
+
+
+def conversations(seed: int) -> list[dict[str, Any]]:
+    """Return conversations of one or two turns, each with its number in the first."""
+    draw, drawn = random.Random(seed), []
+    for number in NUMBERS:
+        turns: list[dict[str, str]] = []
+        for turn in range(draw.choice([1, 2])):
+            question, answer = (" ".join(draw.choices(WORDS, k=draw.randint(2, 4))) for _ in range(2))
+            turns.append({"role": "user", "content": question if turn else f"{number} {question}"})
+            turns.append({"role": "assistant", "content": answer})
+        drawn.append({"messages": turns})
+    return drawn
+
+
+def probe(words: Any) -> torch.Tensor:
+    """Return tokens [1, T] to compare models by."""
+    return torch.tensor([words(" ".join(WORDS[:10]))["input_ids"]])
+
+
+def _tokenizer() -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    model = Tokenizer(models.WordLevel({word: n for n, word in enumerate(VOCABULARY)}, unk_token="<end>"))
+    model.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words = PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<end>")
+    words.chat_template = TEMPLATE
+    return words
+
+
+def _write(directory: Path, words: Any, width: int, dtype: torch.dtype, **options: Any) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    shape = {"hidden_size": width, "intermediate_size": width, "num_hidden_layers": 2, "initializer_range": 0.3}
+    config = LlamaConfig(vocab_size=len(VOCABULARY), num_attention_heads=2, num_key_value_heads=1, **shape, **options)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(width)
+        LlamaForCausalLM(config).to(dtype).save_pretrained(directory)
+    words.save_pretrained(directory)
+
+
+@torch.no_grad()
+def _logits(student: Any, tokens: torch.Tensor) -> Any:
+    modes = [(module, module.training) for module in student.modules()]
+    logits = student.eval()(tokens.to(next(student.parameters()).device)).logits.tolist()
+    for module, training in modes:
+        module.training = training
+    return logits
+
+
+def _numbers(tokens: list[int]) -> list[int]:
+    """Return the numbers of the conversations among these tokens."""
+    return [token - FIRST_NUMBER for token in tokens if token >= FIRST_NUMBER]
+
+
+def _changed_export(student: Any, words: Any, directory: Path) -> str:
+    """Return the error of an export whose weights are others than those of the student; empty if it is accepted."""
+
+    def halved(model: Causal) -> Causal:
+        with torch.no_grad():
+            next(model.parameters()).mul_(0.5)
+        return model
+
+    directory.mkdir()
+    try:
+        save_model(student, words, directory, {}, merge=halved)
+    except reference_trainer.OutputError as error:
+        return str(error)
+    return ""
 
 
 def falsify_held_back_conversations_are_not_trained_on(run: Any) -> None:
     wanted = [n for n in range(CONVERSATIONS) if n not in HELD_BACK]
     seen = run.result["trained_on"]
-    assert seen == wanted, (
-        f"the student is trained on {sorted({*seen} - {*wanted})} too, and not on {sorted({*wanted} - {*seen})}"
-    )
+    excess, missing = sorted({*seen} - {*wanted}), sorted({*wanted} - {*seen})
+    assert seen == wanted, f"the student is trained on {excess} too, and not on {missing}"
     seen = run.result["evaluated_on"]
     assert seen == list(EVALUATED), f"the student is evaluated on the conversations {seen}; expected {EVALUATED}"
 
 
 def falsify_teacher_keeps_its_data_type(run: Any) -> None:
-    saved = sorted({str(each.dtype) for each in load_file(run.directory / "teacher/model.safetensors").values()})
+    saved = sorted({str(value.dtype) for value in load_file(run.directory / "teacher/model.safetensors").values()})
     assert run.result["teacher"] == saved, f"the teacher has {run.result['teacher']}; its files have {saved}"
 
 
@@ -50,16 +166,16 @@ def falsify_first_loss_is_that_of_each_conversation_alone(run: Any) -> None:
 def falsify_reported_numbers_are_those_of_the_export(run: Any) -> None:
     reported = json.loads((run.directory / "out/manifest.json").read_text())["held_back"]
     sums = _oracle(run.directory / "out", run, EVALUATED)
-    counts = {each["count"] for each in reported.values()}
+    counts = {value["count"] for value in reported.values()}
     assert counts == {sums["count"]}, f"the manifest counts {counts} tokens; the assistant writes {sums['count']}"
-    _compare({name: each["sum"] for name, each in reported.items()}, sums, "the held-back sum")
+    _compare({name: value["sum"] for name, value in reported.items()}, sums, "the held-back sum")
 
 
 def _compare(seen: dict[str, float], wanted: dict[str, float], what: str) -> None:
     # Float32 arithmetic of about 50 tokens; a teacher in bfloat16 rounds its logits, in other rows otherwise.
     for name, tolerance in (("hard_loss", 1e-5), ("kl_at_1", 0.03)):
-        found = f"{what} {name} is {seen[name]:.6f}; conversation by conversation it is {wanted[name]:.6f}"
-        assert math.isclose(seen[name], wanted[name], rel_tol=tolerance), found
+        case = f"{what} {name} is {seen[name]:.6f}; conversation by conversation it is {wanted[name]:.6f}"
+        assert math.isclose(seen[name], wanted[name], rel_tol=tolerance), case
 
 
 def falsify_export_is_the_trained_model(run: Any) -> None:
@@ -67,22 +183,21 @@ def falsify_export_is_the_trained_model(run: Any) -> None:
 
     words = AutoTokenizer.from_pretrained(run.directory / "out")
     assert words.chat_template == TEMPLATE, f"the exported template is {words.chat_template!r}"
-    adapter = sorted(each.name for each in (run.directory / "out").glob("adapter*"))
+    adapter = sorted(path.name for path in (run.directory / "out").glob("adapter*"))
     assert adapter == [], f"the merged model has {adapter} beside it"
     trained = torch.tensor(run.result["trained_logits"])
     exported, base = (
         AutoModelForCausalLM.from_pretrained(run.directory / name)(probe(words)).logits.detach()
         for name in ("out", "student")
     )
-    size, off, moved = (float(each.abs().max()) for each in (trained, exported - trained, base - trained))
-    assert off <= 1e-4 * size, (
-        f"exported logits are off by {off:.3g} of {size:.3g}; the training moved them by {moved:.3g}"
-    )
+    size, off, moved = (float(x.abs().max()) for x in (trained, exported - trained, base - trained))
+    case = f"exported logits are off by {off:.3g} of {size:.3g}; the training moved them by {moved:.3g}"
+    assert off <= 1e-4 * size, case
     assert moved > 1e-2 * size, f"the training moved logits of {size:.3g} by {moved:.3g}; the comparison says nothing"
 
 
 def falsify_export_with_other_logits_is_refused(run: Any) -> None:
-    said, left = run.result["changed_export"], sorted(each.name for each in (run.directory / "changed").iterdir())
+    said, left = run.result["changed_export"], sorted(path.name for path in (run.directory / "changed").iterdir())
     assert "other logits" in said and left == [], f"an export of halved weights ends with {said!r}, and leaves {left}"
 
 
@@ -92,7 +207,7 @@ def _oracle(student: Path, run: Any, numbers: Any) -> dict[str, float]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     words = AutoTokenizer.from_pretrained(run.directory / "student")
-    models = [AutoModelForCausalLM.from_pretrained(each, dtype="auto") for each in (student, run.directory / "teacher")]
+    models = [AutoModelForCausalLM.from_pretrained(path, dtype="auto") for path in (student, run.directory / "teacher")]
     sums = {"hard_loss": 0.0, "kl_at_1": 0.0, "count": 0.0}
     for number in numbers:
         tokens, answered = _tokens(words, conversations(run.arguments["seed"])[number]["messages"])

@@ -1,69 +1,17 @@
 """Attacks on the divergences and their gradients."""
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
-from falsifiers.support import divergence_oracles, oracles
-from falsifiers.support.comparison import ANYWHERE, assert_same_gradient
-from falsifiers.support.strategies import HALVES, LOGITS, POSITIVE_WEIGHTS, KdCase, kd_cases
+from falsifiers.support import oracles
+from falsifiers.support.cases import ANYWHERE, HALVES, LOGITS, POSITIVE_WEIGHTS, KdCase, assert_same_gradient, kd_cases
 
-NAMED = st.sampled_from(
-    [(name, beta) for name, oracle in divergence_oracles.DIVERGENCES.items() for beta in oracle.betas]
-)
-BETAS = st.fixed_dictionaries(
-    {name: st.sampled_from(oracle.betas) for name, oracle in divergence_oracles.DIVERGENCES.items()}
-)
-DEFAULTS = (("divergence", "forward_kl"), ("beta", 0.5))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Divergence:
-    """A case, without its cross-entropy, and the divergence in it."""
-
-    case: KdCase
-    name: str
-    beta: float
-
-    def call(self, function: Any, device: str | None = None) -> Any:
-        """Return the result of `kd_loss` or `kd_logit_gradient` for this case; defaults are not passed."""
-        named = {"divergence": self.name, "beta": self.beta}
-        given = {key: value for key, value in named.items() if (key, value) not in DEFAULTS}
-        return function(*self.case.tensors(device), **self.case.arguments(), **given)
-
-    def nats(self) -> float:
-        """Return the oracle's loss in nats, summed over scored positions."""
-        tau, weight = self.case.temperature, self.case.kd_weight
-        rows = (divergence_oracles.row_divergence(s, t, tau, self.name, self.beta) for _, s, t, _ in self.case.rows())
-        return weight * tau**2 * math.fsum(rows)
-
-    def gradient(self) -> Tensor:
-        """Return the oracle's gradient of the sum, float64 [B, T, V], 0 at unscored positions."""
-        gradient, tau = torch.zeros(self.case.student.shape, dtype=torch.float64), self.case.temperature
-        for (b, t), student, teacher, _ in self.case.rows():
-            row = divergence_oracles.row_derivative(student, teacher, tau, self.name, self.beta)
-            gradient[b, t] = self.case.kd_weight * tau * torch.tensor(row, dtype=torch.float64)
-        return gradient
-
-    def allowed_nats(self, unit: float = oracles.UNIT_ROUNDOFF[torch.float64]) -> float:
-        """Return the largest rounding error of the sum in nats."""
-        tau = self.case.temperature
-        rows = (divergence_oracles.allowed_divergence(s, t, tau, unit) for _, s, t, _ in self.case.rows())
-        return self.case.kd_weight * tau**2 * math.fsum(rows)
-
-    def allowed_gradient(self, unit: float = oracles.UNIT_ROUNDOFF[torch.float64]) -> float:
-        """Return the largest rounding error of an element of the gradient."""
-        tau = self.case.temperature
-        rows = (divergence_oracles.allowed_derivative(s, t, tau, unit) for _, s, t, _ in self.case.rows())
-        return self.case.kd_weight * tau * max(rows, default=0.0)
-
-
+BETAS = st.fixed_dictionaries({name: st.sampled_from(oracle.betas) for name, oracle in oracles.DIVERGENCES.items()})
 ALONE: dict[str, Any] = {"ce_weights": st.just(0.0), "kd_weights": POSITIVE_WEIGHTS}
 COLD = kd_cases(logits=st.sampled_from([50.0, -50.0, 0.0, 49.0]), temperatures=st.just(0.05), **ALONE)
 CASES = kd_cases(banned=ANYWHERE, logits=LOGITS | st.sampled_from([-1000.0, -300.0]), **ALONE)
@@ -77,33 +25,31 @@ def cases(draw: st.DrawFn) -> KdCase:
     kinds = [(CASES, torch.float64), (COLD, torch.float32), *((NARROW, dtype) for dtype in NARROW_DTYPES)]
     case, dtype = draw(st.one_of(*(st.tuples(cases, st.just(dtype)) for cases, dtype in kinds)))
     unscored, value = ~case.scored[..., None], draw(st.sampled_from([0.0, math.nan, -math.inf, 1e3]))
-    student, teacher = (each.to(dtype).masked_fill(unscored, value) for each in (case.student, case.teacher))
+    student, teacher = (logits.to(dtype).masked_fill(unscored, value) for logits in (case.student, case.teacher))
     return case.but(student=student, teacher=teacher)
 
 
 @given(case=cases(), betas=BETAS)
 def falsify_divergence_against_oracle(subject: Any, device: str, case: KdCase, betas: dict[str, float]) -> None:
     unit = oracles.UNIT_ROUNDOFF[torch.float64 if case.student.dtype is torch.float64 else torch.float32]
-    before = [each.clone() for each in case.tensors(None)]
+    before = [argument.clone() for argument in case.tensors(None)]
     for name, beta in betas.items():  # of drawn names, some would be tried on few cases
-        _assert_is_the_oracles(subject, device, Divergence(case, name, beta), unit)
+        _assert_is_the_oracles(subject, device, case.but(divergence=name, beta=beta), unit)
     for was, now in zip(before, case.tensors(None), strict=True):
         assert torch.equal(was.nan_to_num(7.0), now.nan_to_num(7.0)), "an argument was changed"
 
 
-def _assert_is_the_oracles(subject: Any, device: str, of: Divergence, unit: float) -> None:
-    what = f"{of.name} at beta {of.beta}"
-    loss, gradient = of.call(subject.kd_loss, device), of.call(subject.kd_logit_gradient, device).cpu()
-    oracles.assert_close(f"{what}, nats", float(loss.sum), of.nats(), of.allowed_nats(unit), "its equation")
+def _assert_is_the_oracles(subject: Any, device: str, case: KdCase, unit: float) -> None:
+    what = f"{case.divergence} at beta {case.beta}"
+    expected, allowed = case.oracle_gradient(), case.allowed_gradient(unit)
+    loss, gradient = case.nats(subject, device), case.gradient(subject, device)
+    oracles.assert_close(f"{what}, nats", loss, case.oracle_nats(), case.allowed_nats(unit), "its equation")
     assert bool(gradient.isfinite().all()), f"the gradient of {what} is {gradient.tolist()}; expected finite numbers"
-    assert_same_gradient(f"the gradient of {what}", gradient, of.gradient(), of.allowed_gradient(unit), "its equation")
-    leaf = of.case.student.clone().requires_grad_()
-    of_leaf = Divergence(of.case.but(student=leaf), of.name, of.beta)
-    of_leaf.call(subject.kd_loss).sum.backward()
-    narrow = 0.0 if leaf.dtype.itemsize > 2 else torch.finfo(leaf.dtype).eps * float(of.gradient().abs().max())
-    allowed = of.allowed_gradient(unit) + narrow
-    assert leaf.grad is not None
-    assert_same_gradient(f"autograd of {what}", leaf.grad, of.gradient(), allowed, "its equation")
+    assert_same_gradient(f"the gradient of {what}", gradient, expected, allowed, "its equation")
+    # Autograd rounds the gradient to the dtype of the student.
+    dtype = case.student.dtype
+    narrow = 0.0 if dtype.itemsize > 2 else torch.finfo(dtype).eps * float(expected.abs().max())
+    assert_same_gradient(f"autograd of {what}", case.autograd(subject), expected, allowed + narrow, "its equation")
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -117,5 +63,5 @@ def falsify_settings_are_refused(subject: Any) -> None:
     usual = {"temperature": 1.0, "ce_weight": 0.0, "kd_weight": 1.0, "divergence": "jensen_shannon"}
     for changed, key in REFUSED:
         for call in (subject.kd_loss, subject.kd_logit_gradient):
-            given = partial(call, zeros, zeros, labels, **{**usual, **changed})
-            oracles.assert_refused(f"{changed}", given, f"'{key}'", *map(repr, changed.values()))
+            call_it = partial(call, zeros, zeros, labels, **{**usual, **changed})
+            oracles.assert_refused(f"{changed}", call_it, f"'{key}'", *map(repr, changed.values()))

@@ -78,7 +78,7 @@ def gradient_through_probabilities(
     return rest + leaf.grad
 
 
-def half_precision_arithmetic(original: Any, student: Tensor, teacher: Tensor, *others: Any, **settings: Any) -> Any:
+def half_precision_arithmetic(original: Any, student: Tensor, teacher: Tensor, *rest: Any, **settings: Any) -> Any:
     tau = settings["temperature"]
     rounded = [(x / tau).to(x.dtype).float() * tau if x.dtype.itemsize < 4 else x for x in (student, teacher)]
-    return original(*rounded, *others, **settings)
+    return original(*rounded, *rest, **settings)

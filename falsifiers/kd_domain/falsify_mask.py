@@ -10,15 +10,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support import oracles
-from falsifiers.support.cases import unit_of
-from falsifiers.support.comparison import (
+from falsifiers.support.cases import (
     ANYWHERE,
+    HALVES,
+    IGNORED,
+    LOGITS,
+    NO_TOKEN,
+    POSITIVE_WEIGHTS,
     TERMS_APART,
-    assert_gradient_is_the_oracles,
-    assert_loss_is_the_oracles,
+    KdCase,
+    assert_autograd_is_the_oracles,
+    assert_is_the_oracles,
     assert_same_gradient,
+    kd_cases,
+    unit_of,
 )
-from falsifiers.support.strategies import HALVES, IGNORED, LOGITS, NO_TOKEN, POSITIVE_WEIGHTS, KdCase, kd_cases
 from falsifiers.support.torch_modes import MODES
 
 FILLED = "deterministic algorithms"
@@ -56,12 +62,9 @@ def falsify_unscored_positions_have_no_influence(
 
 def _with_padding(case: KdCase) -> KdCase:
     """Return the case with one unscored position appended to each element."""
-    padding, logits = torch.full_like(case.labels[:, :1], IGNORED), torch.zeros_like(case.student[:, :1])
-    return case.but(
-        student=torch.cat([case.student, logits], 1),
-        teacher=torch.cat([case.teacher, logits], 1),
-        labels=torch.cat([case.labels, padding], 1),
-    )
+    fields = {"student": 0.0, "teacher": 0.0, "labels": IGNORED}
+    parts = {name: (getattr(case, name), torch.full_like(getattr(case, name)[:, :1], x)) for name, x in fields.items()}
+    return case.but(**{name: torch.cat(both, 1) for name, both in parts.items()})
 
 
 def _results(subject: Any, device: str, case: KdCase) -> dict[str, Tensor]:
@@ -93,10 +96,11 @@ def falsify_nothing_scored(subject: Any, device: str, case: KdCase, mode: str) -
 
 def assert_all_zero(subject: Any, device: str, case: KdCase) -> None:
     """Assert that sum, count, closed-form gradient and autograd gradient are 0."""
-    loss = case.loss(subject, device)
-    assert (float(loss.sum), int(loss.count)) == (0.0, 0), f"sum {float(loss.sum)}, count {int(loss.count)}"
-    for what, gradient in (("gradient", case.gradient(subject, device)), ("autograd", case.autograd(subject, device))):
-        assert gradient.shape == case.student.shape and not bool(gradient.any()), f"{what}: {gradient.tolist()}"
+    results = _results(subject, device, case)
+    assert (float(results["sum"]), int(results["count"])) == (0.0, 0), f"sum and count: {results}"
+    for name in ("gradient", "autograd"):
+        gradient = results[name]
+        assert gradient.shape == case.student.shape and not bool(gradient.any()), f"{name}: {gradient.tolist()}"
 
 
 @given(
@@ -106,42 +110,33 @@ def assert_all_zero(subject: Any, device: str, case: KdCase) -> None:
     )
 )
 def falsify_minus_infinity_logits(subject: Any, device: str, case: KdCase) -> None:
-    assert_loss_is_the_oracles(subject, case, device)
-    for what, gradient in (("gradient", case.gradient(subject, device)), ("autograd", case.autograd(subject, device))):
-        assert bool(gradient.isfinite().all()), f"{what} is {gradient.tolist()} for logits with -inf"
-        assert_same_gradient(what, gradient, case.oracle_gradient(), 2 * case.allowed_gradient(unit_of(subject)))
+    assert_is_the_oracles(subject, case, device)
+    assert_autograd_is_the_oracles(subject, case, device)
 
 
 @given(case=kd_cases(dtype=torch.float32, banned=ANYWHERE, logits=HALVES | st.just(-500.0)))
 def falsify_minus_infinity_logits_in_float32(subject: Any, device: str, case: KdCase) -> None:
     unit = oracles.UNIT_ROUNDOFF[torch.float32]
-    assert_loss_is_the_oracles(subject, case, device, unit)
-    assert_gradient_is_the_oracles(subject, case, device, unit)
-    # Doubled, because autograd rounds in other places.
-    assert_same_gradient(
-        "autograd", case.autograd(subject, device), case.oracle_gradient(), 2 * case.allowed_gradient(unit)
-    )
+    assert_is_the_oracles(subject, case, device, unit)
+    assert_autograd_is_the_oracles(subject, case, device, unit)
 
 
 @given(case=kd_cases(banned=st.sampled_from(["student", "each"])), keep=st.sampled_from(["ce", "kd", "neither"]))
 def falsify_zero_weight_removes_its_term(subject: Any, device: str, case: KdCase, keep: str) -> None:
     case = case.but(ce_weight=float(keep == "ce"), kd_weight=float(keep == "kd"))
-    assert_loss_is_the_oracles(subject, case, device)
-    gradient = case.autograd(subject, device)
-    assert_same_gradient("autograd", gradient, case.oracle_gradient(), 2 * case.allowed_gradient(unit_of(subject)))
-    assert_gradient_is_the_oracles(subject, case, device)
+    assert_is_the_oracles(subject, case, device)
+    assert_autograd_is_the_oracles(subject, case, device)
 
 
 @given(case=kd_cases(banned=ANYWHERE), padding=st.integers(1, 3))
 def falsify_padding_with_minus_infinity(subject: Any, device: str, case: KdCase, padding: int) -> None:
     pad = torch.full((*case.labels.shape, padding), NO_TOKEN, dtype=case.student.dtype)
     padded = case.but(student=torch.cat([case.student, pad], -1), teacher=torch.cat([case.teacher, pad], -1))
-    seen, before = padded.nats(subject, device), case.nats(subject, device)
-    formula = "the same vocabulary without the padding"
-    allowed = case.allowed_nats(unit_of(subject)) + padded.allowed_nats(unit_of(subject))
-    oracles.assert_close(f"sum in nats with {padding} tokens of padding", seen, before, allowed, formula)
+    formula, unit = "the same vocabulary without the padding", unit_of(subject)
+    what, allowed = f"sum in nats with {padding} tokens of padding", case.allowed_nats(unit) + padded.allowed_nats(unit)
+    oracles.assert_close(what, padded.nats(subject, device), case.nats(subject, device), allowed, formula)
     expected = torch.cat([case.gradient(subject, device), torch.zeros_like(pad)], -1)
-    allowed = case.allowed_gradient(unit_of(subject)) + padded.allowed_gradient(unit_of(subject))
+    allowed = case.allowed_gradient(unit) + padded.allowed_gradient(unit)
     assert_same_gradient("the gradient with padding", padded.gradient(subject, device), expected, allowed, formula)
 
 

@@ -29,9 +29,9 @@ def uncapped(original: Any, cross_entropy: Any) -> Any:
 def mean_of_perplexities(original: Any, left: Any, right: Any) -> Any:
     total = original(left, right)
     for name in left.keys() & right.keys() & {"hard_loss", "teacher_loss"}:
-        pair = [each for each in (left[name], right[name]) if each.count]
+        pair = [metric for metric in (left[name], right[name]) if metric.count]
         if len(pair) == 2:
-            weighted = sum(each.count * math.exp(each.sum / each.count) for each in pair) / total[name].count
+            weighted = sum(metric.count * math.exp(metric.sum / metric.count) for metric in pair) / total[name].count
             total[name] = replace(total[name], sum=math.log(weighted) * total[name].count)
     return total
 

@@ -4,7 +4,7 @@ from reference_trainer.plan.annealing import Annealed
 
 
 def linear(start: float, end: float, warmup: int, step: int, total: int) -> float:
-    """Return the value of a step on a straight line."""
+    """Return the value of a step on a line."""
     return Annealed(start, end, "linear", warmup).at(step, total)
 
 

@@ -1,22 +1,24 @@
-"""Attacks on objectives, and on the values that change with the steps."""
+"""Attacks on objectives, on values that change with the steps, and on errors that are raised later than they occur."""
 
 import math
 from functools import partial
 from typing import Any
 
 import torch
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
-from falsifiers.callbacks.real_run import after_steps
-from falsifiers.support import divergence_oracles, oracles
+from falsifiers.callbacks.real_run import after_steps, recording_callbacks
+from falsifiers.support import oracles
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import run, small
+from falsifiers.support.runs import run, scratch, small
 from reference_trainer.distillation.protocols import Batch
-from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
+from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
+from reference_trainer.errors import LogitsError
 from reference_trainer.plan.annealing import Annealed
 from reference_trainer.plan.schedule import Schedule
+from reference_trainer.training.arguments import UpdateOptions
 
 TEACHER, STUDENT = (2.0, 0.0, -1.0), (-1.0, 0.5, 1.0)
 LABEL, CLOSE = 2, 1e-12
@@ -43,10 +45,6 @@ def _trained(
     return seen
 
 
-def _line(start: float, end: float, step: int, total: int) -> float:
-    return start + (end - start) * (step - 1) / max(total - 1, 1)
-
-
 @given(
     ends=st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3),
     annealed=st.sets(st.sampled_from(NAMES)),
@@ -57,7 +55,7 @@ def _line(start: float, end: float, step: int, total: int) -> float:
 )
 def falsify_each_value_follows_its_schedule(
     subject: Any,
-    ends: tuple[tuple[float, float], ...],
+    ends: tuple[Any, ...],
     annealed: set[str],
     epochs: int,
     steps: int,
@@ -65,30 +63,31 @@ def falsify_each_value_follows_its_schedule(
     accumulation: int,
 ) -> None:
     pairs = dict(zip(NAMES, ends, strict=True))
-    given = {n: Annealed(*pair, "linear", name=n) if n in annealed else pair[0] for n, pair in pairs.items()}
-    seen = _trained(subject, subject.Objective(**given), epochs, steps, limit, accumulation)
+    values = {n: Annealed(*pair, "linear", name=n) if n in annealed else pair[0] for n, pair in pairs.items()}
+    seen = _trained(subject, subject.Objective(**values), epochs, steps, limit, accumulation)
     for step, metrics in enumerate(seen, start=1):
-        now = {n: _line(*pair, step, epochs * steps) if n in annealed else pair[0] for n, pair in pairs.items()}
+        share = (step - 1) / max(epochs * steps - 1, 1)
+        now = {n: a + (b - a) * share if n in annealed else a for n, (a, b) in pairs.items()}
         tau = now["temperature"]
         hard, soft = oracles.cross_entropy(STUDENT, LABEL), tau**2 * oracles.forward_kl(STUDENT, TEACHER, tau)
         expected = {**now, "loss": now["ce_weight"] * hard + now["kd_weight"] * soft, "soft_loss": soft}
         for name, value in expected.items():
-            assert math.isclose(metrics[name], value, rel_tol=CLOSE), (
-                f"step {step} of {epochs * steps}: {name} is {metrics[name]}; expected {value}"
-            )
+            case = f"step {step} of {epochs * steps}: {name} is {metrics[name]}; expected {value}"
+            assert math.isclose(metrics[name], value, rel_tol=CLOSE), case
 
 
-@given(name=st.sampled_from(sorted(divergence_oracles.DIVERGENCES)), beta=st.floats(0.05, 0.95), tau=NUMBERS)
+@given(name=st.sampled_from(sorted(oracles.DIVERGENCES)), beta=st.floats(0.05, 0.95), tau=NUMBERS)
 def falsify_the_divergence_is_the_chosen_one(subject: Any, name: str, beta: float, tau: float) -> None:
     objective = subject.Objective(temperature=tau, ce_weight=0.0, kd_weight=1.0, divergence=name, beta=beta)
     (metrics,) = _trained(subject, objective, 1, 1)
     expected = {
-        "soft_loss": tau**2 * divergence_oracles.row_divergence(STUDENT, TEACHER, tau, name, beta),
+        "soft_loss": tau**2 * oracles.row_divergence(STUDENT, TEACHER, tau, name, beta),
         "kl_at_T": oracles.forward_kl(STUDENT, TEACHER, tau),
         "kl_at_1": oracles.forward_kl(STUDENT, TEACHER, 1.0),
     }
-    for each, value in expected.items():
-        assert math.isclose(metrics[each], value, rel_tol=1e-9), f"{name}: {each} is {metrics[each]}; expected {value}"
+    for metric, value in expected.items():
+        close = math.isclose(metrics[metric], value, rel_tol=1e-9)
+        assert close, f"{name}: {metric} is {metrics[metric]}; expected {value}"
 
 
 WARMED = ("temperature", "ce_weight", "kd_weight", "feature_weight")
@@ -108,31 +107,28 @@ def _expected(name: str, start: float, end: float | None, warmup: int, step: int
     ends=st.tuples(*[st.none() | st.floats(0.25, 4)] * 4),
     warmup=st.integers(0, 4),
     to_zero=st.sampled_from([None, *WARMED[1:]]),
-    kept=st.sampled_from([None, *WARMED]),
+    constant=st.sampled_from([None, *WARMED]),
 )
 def falsify_weights_with_an_end_warm_up(
     subject: Any,
     starts: tuple[float, ...],
-    ends: tuple[float | None, ...],
+    ends: tuple[Any, ...],
     warmup: int,
     to_zero: str | None,
-    kept: str | None,
+    constant: str | None,
 ) -> None:
     callbacks, seen = after_steps(lambda context: dict(context.metrics))
     ends = tuple(0.0 if name == to_zero else end for name, end in zip(WARMED, ends, strict=True))
-    ends = tuple(start if name == kept else end for name, start, end in zip(WARMED, starts, ends, strict=True))
-    given = dict(zip(WARMED, starts, strict=True)) | {f"{n}_end": end for n, end in zip(WARMED, ends, strict=True)}
+    ends = tuple(start if name == constant else end for name, start, end in zip(WARMED, starts, ends, strict=True))
+    weights = dict(zip(WARMED, starts, strict=True)) | {f"{n}_end": end for n, end in zip(WARMED, ends, strict=True)}
     with scratch() as root:
-        settings = small(root, smoke=STEPS, log_every=1, anneal_warmup=warmup, **given)
-        run(subject, settings, callbacks=callbacks)
+        run(subject, small(root, smoke=STEPS, log_every=1, anneal_warmup=warmup, **weights), callbacks=callbacks)
     for name, start, end in zip(WARMED, starts, ends, strict=True):
         for step, metrics in enumerate(seen, start=1):
             expected = _expected(name, start, end, warmup, step)
             value = metrics.get(name, 0.0 if name == "feature_weight" else math.nan)  # absent where nothing is matched
-            assert math.isclose(value, expected, rel_tol=1e-12, abs_tol=1e-15), (
-                f"{name} from {start} to {end} with a warm-up of {warmup} is {value} in step {step}; "
-                f"expected {expected}"
-            )
+            case = f"{name} from {start} to {end} with a warm-up of {warmup}, step {step}: {value}; expected {expected}"
+            assert math.isclose(value, expected, rel_tol=1e-12, abs_tol=1e-15), case
 
 
 RATES = st.sampled_from([0.0, 1, 0.1, 0.2, 0.9, 0.7, 4.0, 1e-4, 1e30]) | st.floats(0, 1e4)
@@ -182,3 +178,105 @@ def falsify_invalid_values_are_refused(subject: Any) -> None:
     for step, total in ((0, 10), (1, 0)):
         what, at = f"step {step} of {total}", subject.Annealed(1.0, 0.0, "linear").at
         assert_refused(what, partial(at, step, total), str(step), str(total), "from 1")
+
+
+TOKENS = torch.tensor([[0, 1, 2], [2, 1, 0]])
+PLACE = (1, 0)
+"""Where the broken logits of the teacher are."""
+
+
+class BreakingTeacher:
+    """A teacher whose logits are NaN at `PLACE` in its forward number `broken`, from 1."""
+
+    vocab_size = 3
+
+    def __init__(self, broken: int) -> None:
+        self.broken, self.forwards = broken, 0
+
+    def logits(self, batch: Batch) -> Tensor:
+        self.forwards += 1
+        logits = torch.arange(18, dtype=torch.float64).reshape(2, 3, 3).cos()
+        logits[PLACE] = math.nan if self.forwards == self.broken else logits[PLACE]
+        return logits
+
+
+def _run(
+    subject: Any,
+    steps: int,
+    every: int,
+    broken: int,
+    *,
+    fused: bool = True,
+    deferred: bool | None = True,
+    accumulation: int = 1,
+) -> tuple[list[Tensor], LogitsError | None]:
+    """Return the weights after each step, and the error. broken: the forward with NaN, of `accumulation` a step."""
+    table, weights = nn.Embedding(3, 3, _weight=torch.zeros(3, 3, dtype=torch.float64)), list[Tensor]()
+
+    optimizer = torch.optim.AdamW(table.parameters(), lr=0.1, fused=fused)
+    shape = {"epochs": 1, "steps_per_epoch": steps, "log_every": every}
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end":
+            weights.append(table.weight.detach().clone())
+            assert not hasattr(optimizer, "found_inf"), "the optimizer is left set to leave out later updates"
+
+    try:
+        subject.train(
+            BreakingTeacher(broken),
+            ModuleStudent(table, 3),
+            lambda epoch, k: Batch(tokens=TOKENS, labels=TOKENS),
+            optimizer,
+            schedule=Schedule(**shape, accumulation=accumulation, micro_batches=steps * accumulation),
+            objective=subject.Objective(temperature=2.0, ce_weight=0.5, kd_weight=0.5),
+            learning_rate=lambda step: 0.1,
+            callbacks=recording_callbacks(1, act),
+            options=UpdateOptions(deferred=deferred),
+        )
+    except LogitsError as error:
+        return weights, error
+    return weights, None
+
+
+@given(
+    steps=st.integers(2, 8),
+    every=st.integers(1, 9),
+    broken=st.integers(1, 8),
+    accumulated=st.integers(1, 3).flatmap(lambda count: st.tuples(st.just(count), st.integers(1, count))),
+)
+def falsify_a_broken_step_is_left_out_and_raised_when_read(
+    subject: Any, steps: int, every: int, broken: int, accumulated: tuple[int, int]
+) -> None:
+    # accumulated: micro-batches of a step, and which of them is broken.
+    accumulation, within = accumulated
+    forward = (broken - 1) * accumulation + within
+    weights, error = _run(subject, steps, every, forward, accumulation=accumulation)
+    if broken > steps:
+        assert error is None, f"a sound run of {steps} steps raised {error}"
+        return
+    read = min(-(-broken // every) * every, steps)
+    assert error is not None, f"NaN in step {broken} of {steps} was not reported"
+    said = " ".join([str(error), *error.__notes__])
+    for words in (f"position {PLACE}", f"in step {broken},", f"after {read} of {steps} steps"):
+        assert words in said, f"NaN in step {broken}, read at step {read}, says {said!r}; expected {words!r}"
+    before = weights[broken - 2] if broken > 1 else torch.zeros(3, 3, dtype=torch.float64)
+    after = weights[broken - 1] if len(weights) >= broken else before
+    assert torch.equal(before, after), f"step {broken} changed the weights by {(after - before).abs().max()}"
+    assert all(weight.isfinite().all() for weight in weights), "NaN reached the weights"
+
+
+@given(
+    steps=st.integers(2, 5),
+    every=st.integers(1, 6),
+    broken=st.integers(1, 5),
+    settings=st.sampled_from([(True, None), (True, False), (False, True), (False, None)]),
+)
+def falsify_an_error_is_raised_at_once(
+    subject: Any, steps: int, every: int, broken: int, settings: tuple[bool, bool | None]
+) -> None:
+    assume(broken <= steps)
+    fused, deferred = settings
+    weights, error = _run(subject, steps, every, broken, fused=fused, deferred=deferred)
+    assert error is not None and len(weights) == broken - 1, (
+        f"NaN in step {broken} of {steps}, fused={fused}, deferred={deferred}: it came after {len(weights)} steps"
+    )

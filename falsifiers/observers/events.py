@@ -15,10 +15,10 @@ WAIT_S = 0.05
 """How long these runs wait for an observer that does not return."""
 
 
-def context(step: int, **others: Any) -> Context:
+def context(step: int, **fields: Any) -> Context:
     counts = dict.fromkeys(("epoch", "tokens", "epochs", "steps_per_epoch", "total_steps"), 1)
     losses = dict.fromkeys(("loss", "best_loss", "learning_rate", "elapsed_s"), 0.5)
-    return Context(**{**counts, **losses, "step": step, **others})
+    return Context(**{**counts, **losses, "step": step, **fields})
 
 
 def observer(act: Callable[[str, Context], object], *hooks: str, **attributes: Any) -> Observer:
@@ -28,8 +28,8 @@ def observer(act: Callable[[str, Context], object], *hooks: str, **attributes: A
         return lambda self, context: act(name, context)
 
     methods = {name: hook(name) for name in hooks or HOOKS}
-    made: Observer = type("Watching", (Observer,), {**methods, **attributes})()
-    return made
+    watching: Observer = type("Watching", (Observer,), {**methods, **attributes})()
+    return watching
 
 
 class Blocked:

@@ -18,10 +18,10 @@ def one_snapshot_for_all(self: Any, event: Any, context: Any) -> None:
 
 
 def shallow_snapshot(original: Any, self: Any) -> Any:
-    own = original(self)
+    snapshot = original(self)
     for name in ("metrics", "validation_metrics", "batch_metrics"):
-        object.__setattr__(own, name, dict(getattr(self, name)))
-    return own
+        object.__setattr__(snapshot, name, dict(getattr(self, name)))
+    return snapshot
 
 
 def called_at_once(self: Any, event: Any, context: Any) -> None:
@@ -48,8 +48,8 @@ def every_hook_has_callbacks(self: Any, hook: Any) -> bool:
 def unknown_hook_ignored(original: Any, self: Any, hook: Any, context: Any) -> Any:
     from reference_trainer.plan.schedule import Action, Event
 
-    known = isinstance(hook, Event) or hook in [event.value for event in Event]
-    return original(self, hook, context) if known else Action.CONTINUE
+    exists = isinstance(hook, Event) or hook in [event.value for event in Event]
+    return original(self, hook, context) if exists else Action.CONTINUE
 
 
 def unregistered_removal_ignored(original: Any, self: Any, callback: Any) -> None:
@@ -65,9 +65,9 @@ def anything_added(self: Any, callback: Any) -> None:
     return
 
 
-def callers_callbacks_closed(original: Any, *given: Any, callbacks: Any = (), **named: Any) -> Any:
+def callers_callbacks_closed(original: Any, *arguments: Any, callbacks: Any = (), **named: Any) -> Any:
     try:
-        return original(*given, callbacks=callbacks, **named)
+        return original(*arguments, callbacks=callbacks, **named)
     finally:
         if hasattr(callbacks, "close"):
             callbacks.close()

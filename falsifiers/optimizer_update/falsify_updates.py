@@ -1,7 +1,9 @@
-"""Attacks on the update of AdamW, its decay and its masks."""
+"""Attacks on updates: clipping, decay, unused parameters, masters in float32, and the random numbers of a run."""
 
 import itertools
+import math
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 from unittest import mock
@@ -10,12 +12,80 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from falsifiers.callbacks.lifecycle import Script, scripts
-from falsifiers.callbacks.real_run import after_steps, module_student, parts, recording_callbacks, run, tables
-from falsifiers.optimizer_update.noise import Noisy, masks
+from falsifiers.callbacks.real_run import SETTINGS, after_steps, module_student, parts, recording_callbacks, run, tables
+from falsifiers.support.documents import nats
 from falsifiers.support.steps import embedding
 from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import ModuleStudent
+from reference_trainer.plan.schedule import Schedule
+from reference_trainer.ranks.parallel import OneProcess
+from reference_trainer.training.arguments import UpdateOptions
+
+
+def dropped(device: torch.device | str, *, training: bool = True) -> Tensor:
+    """Return 48 ones after dropout."""
+    return F.dropout(torch.ones(48, device=device), training=training)
+
+
+def text(mask: Tensor) -> str:
+    """Return a mask as ones and zeros."""
+    return "".join("1" if value else "0" for value in mask.tolist())
+
+
+class Noisy(nn.Module):
+    """A table of logits with dropout; `masks` has the mask of each forward in train mode, as ones and zeros."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(2, 2, dtype=torch.float64, device=device))
+        self.masks: list[str] = []
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        mask = dropped(self.table.device, training=self.training)
+        self.masks.append(text(mask))
+        logits: Tensor = self.table[tokens] * mask[0]
+        return logits
+
+
+def masks(
+    subject: Any,
+    device: str,
+    *,
+    seed: int | None,
+    rank: int = 0,
+    callbacks: Sequence[Any] = (),
+    module: Any = None,
+    data: list[str] | None = None,
+) -> list[str]:
+    """Return the masks of the micro-batches of a run: two epochs of a full and a partial window.
+
+    data: gets the mask of each micro-batch that is loaded; by default the data draw no random numbers.
+    """
+    module = module or Noisy(device)
+    tokens, parallel = torch.tensor([[0, 1]], device=device), OneProcess()
+    parallel.rank = rank
+
+    def batch(epoch: int, number: int) -> Batch:
+        if data is not None:
+            data.append(text(dropped(device)))
+        return Batch(tokens=tokens, labels=tokens)
+
+    subject.train(
+        tables(torch.eye(2, dtype=torch.float64, device=device), torch.eye(2, dtype=torch.float64))[0],
+        ModuleStudent(module, 2),
+        batch,
+        torch.optim.SGD(module.parameters(), lr=0.1),
+        schedule=Schedule(epochs=2, steps_per_epoch=2, accumulation=2, micro_batches=3, log_every=1),
+        objective=subject.Objective(**SETTINGS),
+        learning_rate=lambda step: 0.1,
+        callbacks=callbacks,
+        parallel=parallel,
+        options=UpdateOptions(seed=seed),
+    )
+    return list(module.masks)
 
 
 class UsedOnce(nn.Module):
@@ -36,9 +106,9 @@ def falsify_parameters_without_gradient_are_unchanged(subject: Any, device: str,
     logits = torch.arange(9.0, dtype=torch.float64).reshape(3, 3).cos()
     module, tokens = UsedOnce(logits).to(device), torch.tensor([[0, 1, 2]], device=device)
     callbacks, seen = after_steps(lambda context: module.second.weight.detach().clone())
-    given = parts(device) | {"teacher": tables(logits.to(device), logits)[0], "student": module_student(module)}
-    given |= {"batch_at": lambda *at: Batch(tokens=tokens, labels=tokens)}
-    run(subject, script, callbacks, given | {"optimizer": subject.new_optimizer(module.parameters(), 0.5)})
+    needed = parts(device) | {"teacher": tables(logits.to(device), logits)[0], "student": module_student(module)}
+    needed |= {"batch_at": lambda *at: Batch(tokens=tokens, labels=tokens)}
+    run(subject, script, callbacks, needed | {"optimizer": subject.new_optimizer(module.parameters(), 0.5)})
     for step, now in enumerate(seen[1:], start=2):
         assert torch.equal(now, seen[0]), f"unused in step {step}, it was {seen[0].tolist()}, is {now.tolist()}"
 
@@ -54,45 +124,32 @@ class OwnNorm(nn.Module):
         self.scale = nn.Parameter(torch.ones(width))
 
 
-def _layers(tied: bool) -> tuple[nn.ModuleDict, set[str]]:
-    """Return modules of every kind, and the names of the parameters that decay."""
-    layers = nn.ModuleDict(
-        {
-            "embedding": nn.Embedding(5, 4),
-            "norm": nn.LayerNorm((2, 4)),
-            "root": nn.RMSNorm(4),
-            "own": OwnNorm(4),
-            "linear": nn.Linear(4, 3),
-            "convolution": nn.Conv1d(4, 3, 2),
-            "head": nn.Linear(4, 5, bias=False),
-        }
-    )
-    if tied:
-        layers["head"].weight = layers["embedding"].weight
-    return layers, {"linear.weight", "convolution.weight"} | (set() if tied else {"head.weight"})
-
-
 @given(tied=st.booleans(), frozen=st.booleans(), data=st.data())
 def falsify_norms_biases_and_embeddings_keep_their_size(
     subject: Any, device: str, tied: bool, frozen: bool, data: st.DataObject
 ) -> None:
-    layers, decaying = _layers(tied)
+    modules = {"embedding": nn.Embedding(5, 4), "norm": nn.LayerNorm((2, 4)), "root": nn.RMSNorm(4), "own": OwnNorm(4)}
+    modules |= {"linear": nn.Linear(4, 3), "convolution": nn.Conv1d(4, 3, 2), "head": nn.Linear(4, 5, bias=False)}
+    layers, decaying = nn.ModuleDict(modules), {"linear.weight", "convolution.weight"}
+    if tied:
+        layers["head"].weight = layers["embedding"].weight
+    else:
+        decaying.add("head.weight")
     layers = layers.to(device)
     layers["linear"].weight.requires_grad_(not frozen)
-    names = {each: name for name, each in layers.named_parameters()}
-    optimizer = subject.new_optimizer(
-        data.draw(st.permutations(list(names))), RATE, undecayed=subject.undecayed(layers)
-    )
-    held = [names[each] for group in optimizer.param_groups for each in group["params"]]
+    names = {parameter: name for name, parameter in layers.named_parameters()}
+    order = data.draw(st.permutations(list(names)))
+    optimizer = subject.new_optimizer(order, RATE, undecayed=subject.undecayed(layers))
+    held = [names[held] for group in optimizer.param_groups for held in group["params"]]
     wanted = sorted(set(names.values()) - ({"linear.weight"} if frozen else set()))
     assert sorted(held) == wanted, f"the optimizer holds {sorted(held)}; expected each of {wanted} once"
-    before = {name: each.detach().clone() for each, name in names.items()}
-    for each in names:
-        each.grad = torch.zeros_like(each)
+    before = {name: parameter.detach().clone() for parameter, name in names.items()}
+    for weights in names:
+        weights.grad = torch.zeros_like(weights)
     optimizer.step()
-    for each, name in names.items():
+    for weights, name in names.items():
         factor = 1 - RATE * DECAY if name in decaying and name in wanted else 1.0
-        old, new = before[name], each.detach()
+        old, new = before[name], weights.detach()
         same = torch.equal(new, old) if factor == 1.0 else torch.allclose(new, old * factor, rtol=1e-6, atol=0)
         assert same, f"{name}, {list(old.shape)}, went from {old.flatten()[:3]} to {new.flatten()[:3]}; x {factor}"
 
@@ -122,10 +179,11 @@ def falsify_masks_differ(subject: Any, device: str, seed: int, other: int) -> No
     for name, s, rank in {(f"seed {s}, rank {r}", s, r) for s in (seed, other) for r in (0, 1)}:
         data = runs[f"data of {name}"] = []
         runs[name] = masks(subject, device, seed=s, rank=rank, data=data)
-    every = [(f"{run}, micro-batch {n}", mask) for run, found in runs.items() for n, mask in enumerate(found)]
     first: dict[str, str] = {}
-    for name, mask in every:
-        assert first.setdefault(mask, name) == name, f"{name} has the mask of {first[mask]}"
+    for run_name, seen in runs.items():
+        for number, mask in enumerate(seen):
+            name = f"{run_name}, micro-batch {number}"
+            assert first.setdefault(mask, name) == name, f"{name} has the mask of {first[mask]}"
 
 
 def _generators() -> tuple[Any, ...]:
@@ -177,12 +235,9 @@ def falsify_generator_of_a_gpu_is_restored(
     subject: Any, named: int | None, current: int, seed: int, raises: bool
 ) -> None:
     """named: the index of the GPU in the name of the device; None is the current GPU."""
-    gpus, device = (
-        tuple(map(GpuGenerator, (0, 1))),
-        torch.device("cuda") if named is None else torch.device("cuda", named),
-    )
+    gpus, device = tuple(map(GpuGenerator, (0, 1))), torch.device("cuda" if named is None else f"cuda:{named}")
     generators: list[Any] = [torch.default_generator, *gpus]
-    before = [each.get_state() for each in generators]
+    before = [generator.get_state() for generator in generators]
     used = current if named is None else named
     with (
         mock.patch.object(torch.cuda, "default_generators", gpus),
@@ -191,13 +246,160 @@ def falsify_generator_of_a_gpu_is_restored(
         subject.own_generators(device),
     ):
         subject.seed_generators(seed, device)
-        seeds = [each.initial_seed() == seed for each in gpus]
-        for each in (torch.default_generator, gpus[used]):
-            each.manual_seed(seed + 1)
+        seeds = [gpu.initial_seed() == seed for gpu in gpus]
+        for source in (torch.default_generator, gpus[used]):
+            source.manual_seed(seed + 1)
         if raises:
             raise KeyError("on purpose")
     expected = [index == used for index in (0, 1)]
     assert seeds == expected, f"of {device}, GPU {current} being current, the generators seeded are {seeds}"
-    after = [each.get_state() for each in generators]
+    after = [generator.get_state() for generator in generators]
     same = [torch.equal(old, new) for old, new in zip(before, after, strict=True)]
     assert all(same), f"restored of CPU, GPU 0 and GPU 1 of {device}, GPU {current} being current: {same}"
+
+
+TEACHER = ((2.0, 0.0, -1.0), (0.0, 3.0, 0.0), (1.0, -2.0, 0.0))
+TOKENS = ((0, 1, 2), (2, 2, 0), (1, 0, 1), (0, 0, 2))
+STEPS = 3
+CLOSE = 1e-9
+MARGIN = 1e-6  # of PyTorch: the gradient is multiplied by clip / (norm + 1e-6)
+
+
+class Two(nn.Module):
+    """Logits that are a table's row plus a bias; a third parameter is never used."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.tensor(TEACHER, dtype=torch.float64, device=device).flip(1))
+        self.bias = nn.Parameter(torch.zeros(3, dtype=torch.float64, device=device))
+        self.unused = nn.Parameter(torch.ones(1, dtype=torch.float64, device=device))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.table[tokens] + self.bias
+
+
+class RecordingOptimizer(torch.optim.SGD):
+    """Optimizer that records the gradients and rates of its steps and changes nothing."""
+
+    def __init__(self, module: Two) -> None:
+        super().__init__([{"params": [module.table, module.unused]}, {"params": [module.bias]}], lr=99.0)
+        self.gradients: list[list[Tensor]] = []
+        self.rates: list[list[float]] = []
+
+    def step(self, closure: Any = None) -> Any:
+        self.rates.append([group["lr"] for group in self.param_groups])
+        gradients = [parameter.grad for group in self.param_groups for parameter in group["params"]]
+        self.gradients.append([gradient.clone() for gradient in gradients if gradient is not None])
+
+
+def _batch(number: int, device: str) -> Batch:
+    tokens = torch.tensor([TOKENS[number % len(TOKENS)]], device=device)
+    return Batch(tokens=tokens, labels=tokens)
+
+
+def _run(
+    subject: Any, device: str, accumulation: int, clip: float | None, log_every: int
+) -> tuple[RecordingOptimizer, list[float | None]]:
+    """Return the optimizer of a run, and the reported norm of each step, None where it has none."""
+    module = Two(device)
+    callbacks, norms = after_steps(lambda context: context.metrics.get("gradient_norm"))
+    optimizer, teacher = RecordingOptimizer(module), torch.tensor(TEACHER, dtype=torch.float64, device=device)
+    subject.train(
+        tables(teacher, teacher)[0],
+        module_student(module),
+        lambda epoch, k: _batch(k - 1, device),
+        optimizer,
+        schedule=Schedule(epochs=1, steps_per_epoch=STEPS, accumulation=accumulation, log_every=log_every),
+        objective=subject.Objective(**SETTINGS),
+        learning_rate=lambda step: 1 / (step + 1),
+        callbacks=callbacks,
+        options=UpdateOptions(clip=clip),
+    )
+    return optimizer, norms
+
+
+def _oracle(step: int, accumulation: int) -> list[Tensor]:
+    """Return the gradient of the mean textbook loss over the scored tokens of the window of a step, from 1."""
+    module = Two("cpu")
+    window = [_batch(number, "cpu").tokens for number in range((step - 1) * accumulation, step * accumulation)]
+    count, loss = sum(tokens.numel() - 1 for tokens in window), torch.zeros((), dtype=torch.float64)
+    for tokens in window:
+        logits, teacher = module(tokens)[0, :-1], torch.tensor(TEACHER, dtype=torch.float64)[tokens[0, :-1]]
+        loss = loss + nats(logits, teacher, tokens[0, 1:])
+    return list(torch.autograd.grad(loss / count, [module.table, module.bias]))
+
+
+def _norm(gradients: list[Tensor]) -> float:
+    return math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
+
+
+ACCUMULATIONS = st.integers(1, 3)
+CLIPS = st.sampled_from([1e-3, 0.1, 0.3, 0.5, 1.0, 100.0])
+
+
+@given(accumulation=ACCUMULATIONS, clip=CLIPS, log_every=st.sampled_from([0, 1, 2]))
+def falsify_clipping(subject: Any, device: str, accumulation: int, clip: float, log_every: int) -> None:
+    plain, norms = _run(subject, device, accumulation, None, log_every)
+    clipped, same_norms = _run(subject, device, accumulation, clip, log_every)
+    rates = [[1 / (step + 1)] * 2 for step in range(1, STEPS + 1)]
+    assert clipped.rates == rates, f"the groups of the optimizer have the rates {clipped.rates}; expected {rates}"
+    for step, (got, free) in enumerate(zip(clipped.gradients, plain.gradients, strict=True), start=1):
+        whole = _oracle(step, accumulation)
+        norm = _norm(whole)
+        what = f"step {step} of {accumulation} micro-batches, norm {norm:.6g}, clip {clip}"
+        _assert_close(f"{what}: the gradient without clipping", free, whole)
+        logged = bool(log_every) and step % log_every == 0
+        for seen in (norms[step - 1], same_norms[step - 1]):
+            close = seen is not None and math.isclose(seen, norm, rel_tol=CLOSE) if logged else seen is None
+            assert close, f"{what}, logged every {log_every}: the reported norm is {seen}"
+        if norm + MARGIN < clip:
+            same = all(map(torch.equal, got, free))
+            assert same, f"{what}: the gradient is {got}; expected the one without clipping, {free}"
+        else:
+            assert _norm(got) <= clip * (1 + CLOSE), f"{what}: the norm after clipping is {_norm(got)}"
+            scaled = [gradient * clip / (norm + MARGIN) for gradient in whole]
+            _assert_close(f"{what}: the clipped gradient", got, scaled)
+
+
+def _assert_close(what: str, seen: list[Tensor], expected: list[Tensor]) -> None:
+    assert len(seen) == len(expected), f"{what} has {len(seen)} tensors; expected {len(expected)}"
+    for got, wanted in zip(seen, expected, strict=True):
+        assert torch.allclose(got.cpu(), wanted, rtol=CLOSE, atol=CLOSE), f"{what} is {got}; expected {wanted}"
+
+
+MASTER_RATE, FIRST, SECOND, EPSILON = 1e-3, 0.9, 0.999, 1e-8
+ALLOWED = 1e-5
+"""Decay and update round a float32 weight near 1 by 6e-8 each, in each of 40 steps."""
+
+
+def _adamw(weight: float, gradients: list[float], decay: float) -> float:
+    mean = square = 0.0
+    for step, gradient in enumerate(gradients, 1):
+        mean, square = FIRST * mean + (1 - FIRST) * gradient, SECOND * square + (1 - SECOND) * gradient**2
+        moved = mean / (1 - FIRST**step) / (math.sqrt(square / (1 - SECOND**step)) + EPSILON)
+        weight -= MASTER_RATE * decay * weight + MASTER_RATE * moved
+    return weight
+
+
+@given(
+    weights=st.lists(st.sampled_from([-1.0, -0.5, 0.75, 1.0]), min_size=1, max_size=3),
+    gradients=st.lists(st.sampled_from([0.0078125, 0.5, 2.0, -0.25]), min_size=8, max_size=40),
+    decays=st.booleans(),
+    dtype=st.sampled_from([torch.bfloat16, torch.float16]),
+)
+def falsify_small_updates_are_not_lost(
+    subject: Any, device: str, weights: list[float], gradients: list[float], decays: bool, dtype: torch.dtype
+) -> None:
+    """A step of this rate is at most a quarter of the distance between numbers of bfloat16 near 1."""
+    parameter = nn.Parameter(torch.tensor(weights, dtype=dtype, device=device))
+    undecayed = frozenset() if decays else {parameter}
+    optimizer = subject.new_optimizer([parameter], MASTER_RATE, undecayed=undecayed, masters=True)
+    for gradient in gradients:
+        parameter.grad = torch.full_like(parameter, gradient)
+        optimizer.step()
+    wanted = [_adamw(weight, gradients, DECAY if decays else 0.0) for weight in weights]
+    masters = optimizer.state[parameter]["master"].tolist()
+    worst = max(abs(seen - value) for seen, value in zip(masters, wanted, strict=True))
+    assert worst <= ALLOWED, f"after {len(gradients)} steps the weights are {masters}; expected {wanted}"
+    rounded = torch.tensor(masters, dtype=torch.float32).to(dtype).tolist()
+    assert parameter.tolist() == rounded, f"the model has {parameter.tolist()}, the rounded masters are {rounded}"

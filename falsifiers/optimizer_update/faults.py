@@ -40,14 +40,14 @@ def moments_in_fewer_bits(original: Any, self: Any, *closure: Any) -> None:
 def known_norms_only(original: Any, *modules: Any) -> set[Any]:
     known = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Embedding, torch.nn.LayerNorm, torch.nn.RMSNorm)
     every = [own for module in modules for own in module.modules() if isinstance(own, known)]
-    return set(original(*modules)) & {each for own in every for each in own.parameters(recurse=False)}
+    return set(original(*modules)) & {parameter for own in every for parameter in own.parameters(recurse=False)}
 
 
 def micro_batches_clipped(original: Any, self: Any, position: Any, rate: float, *hooks: Any) -> Any:
     clip = self.options.clip
     if clip is None or self.optimizer is None:
         return original(self, position, rate, *hooks)
-    parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
+    parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
     return original(replace(self, parallel=_Clipping(self.parallel, parameters, clip)), position, rate, *hooks)
 
 

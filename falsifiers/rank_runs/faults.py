@@ -15,16 +15,16 @@ def every_rank_evaluates_all(original: Any, teacher: Any, student: Any, rows: An
     parallel = named.pop("parallel", None)
     found = original(teacher, student, rows, *rest, **named)
     times = 1 if parallel is None else parallel.world_size
-    return {name: type(each)(each.sum, each.count * times) for name, each in found.items()}
+    return {name: type(value)(value.sum, value.count * times) for name, value in found.items()}
 
 
-def ranks_not_compared(original: Any, *given: Any) -> Any:
-    conditions = original(*given)
-    return {name: each for name, each in conditions.items() if name not in ("world_size", "strategy")}
+def ranks_not_compared(original: Any, *arguments: Any) -> Any:
+    conditions = original(*arguments)
+    return {name: condition for name, condition in conditions.items() if name not in ("world_size", "strategy")}
 
 
 def manifests_not_compared(original: Any, self: Any, values: Any) -> None:
-    original(self, {name: each for name, each in values.items() if name != "manifest_sha256"})
+    original(self, {name: value for name, value in values.items() if name != "manifest_sha256"})
 
 
 @contextmanager

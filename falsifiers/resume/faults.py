@@ -8,15 +8,15 @@ def generators_left_alone(seed: int, device: Any) -> None:
     """Seed nothing, so that random numbers go on from those of the process."""
 
 
-def epoch_starts_over(original: Any, *given: Any) -> Any:
-    state = original(*given)
+def epoch_starts_over(original: Any, *arguments: Any) -> Any:
+    state = original(*arguments)
     return replace(state, position=replace(state.position, epoch_step=0))
 
 
-def losses_start_over(original: Any, *given: Any) -> Any:
+def losses_start_over(original: Any, *arguments: Any) -> Any:
     from reference_trainer.training.state import fresh
 
-    state = original(*given)
+    state = original(*arguments)
     return replace(fresh(), position=state.position, steps=state.steps)
 
 
@@ -38,13 +38,13 @@ def starts_over(original: Any, directory: Any, resume: Any, **rest: Any) -> Any:
         return None
 
 
-def multiples_saved_only(original: Any, *given: Any, schedule: Any, services: Any = None, **rest: Any) -> Any:
+def multiples_saved_only(original: Any, *arguments: Any, schedule: Any, services: Any = None, **rest: Any) -> Any:
     def multiples(run: Any) -> Any:
         step = run.state.position.step
         return None if schedule.save_every == 0 or step % schedule.save_every else services.save(run)
 
-    return original(*given, schedule=schedule, services=replace(services, save=multiples), **rest)
+    return original(*arguments, schedule=schedule, services=replace(services, save=multiples), **rest)
 
 
-def stop_request_ignored(original: Any, *given: Any, services: Any = None, **rest: Any) -> Any:
-    return original(*given, services=replace(services, stop_requested=lambda: False), **rest)
+def stop_request_ignored(original: Any, *arguments: Any, services: Any = None, **rest: Any) -> Any:
+    return original(*arguments, services=replace(services, stop_requested=lambda: False), **rest)

@@ -1,4 +1,4 @@
-"""Small runs with dropout and noisy data that are saved often, and what they leave."""
+"""Small runs with dropout and noisy data that are saved often, and comparison of the ends of two runs."""
 
 import io
 import json
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from falsifiers.checkpoint_files.saved import assert_same
-from falsifiers.support.histories import assert_same_lines, difference, without_times
+from falsifiers.support.runs import assert_same_lines, difference, without_times
 from reference_trainer import Callback, Lines, Settings
 from reference_trainer.distillation.protocols import Batch
 
@@ -56,18 +56,17 @@ class Noisy:
         return Batch(tokens=tokens, labels=tokens)
 
 
-def settings(directory: Path, out: str, **others: Any) -> Settings:
+def settings(directory: Path, out: str, **changes: Any) -> Settings:
     """Return the settings of a run of `STEPS` steps that logs and saves every one."""
-    given = {"epochs": 2, "accumulate": 3, "log_every": 1, "save_every": 1, "lr": 0.1, "warmup": 2, "device": "cpu"}
-    given |= {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7, "temperature_end": 1.0, "kd_weight_end": 0.2}
-    given |= {"rank_timeout": TIMEOUT_S}
-    return Settings(**{**given, "out": directory / out, **others})
+    usual = {"epochs": 2, "accumulate": 3, "log_every": 1, "save_every": 1, "lr": 0.1, "warmup": 2, "device": "cpu"}
+    usual |= {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7, "temperature_end": 1.0, "kd_weight_end": 0.2}
+    return Settings(**{**usual, "rank_timeout": TIMEOUT_S, "out": directory / out, **changes})
 
 
-def own(subject: Any) -> Any:
+def small_distillation(subject: Any) -> Any:
     """Return the distillation of `Model`, which evaluates nothing and writes its manifest alone."""
 
-    class Own(subject.Distillation):  # the subject is any module
+    class Small(subject.Distillation):  # the subject is any module
         vocab_size = V
 
         def make_batches(self) -> Noisy:
@@ -85,7 +84,7 @@ def own(subject: Any) -> Any:
         def save(self, directory: Path, manifest: dict[str, Any]) -> None:
             (directory / "manifest.json").write_text(json.dumps(manifest))
 
-    return Own
+    return Small
 
 
 Measure = Callable[[Any], dict[str, Any]]
@@ -105,7 +104,7 @@ def ended(
     asked: whether it has to save and leave.
     """
 
-    class Asked(own(subject)):  # made for the subject
+    class Asked(small_distillation(subject)):  # made for the subject
         def make_teacher(self) -> nn.Module:
             return teacher()
 
@@ -141,14 +140,14 @@ def resumed_to_the_end(
     out: str,
     callbacks: Sequence[Callback],
     measure: Measure = lambda run: {},
-    **others: Any,
+    **changes: Any,
 ) -> Any:
     """Run, resuming from the latest checkpoint after each interrupt until the run ends; start over where none is."""
     for _ in range(2 * STEPS):
         there = any((directory / out / "checkpoints").glob("student-step*"))
         resume = {"resume": Path("latest")} if there else {}
         try:
-            return ended(subject, settings(directory, out, **others, **resume), callbacks, measure=measure)
+            return ended(subject, settings(directory, out, **changes, **resume), callbacks, measure=measure)
         except KeyboardInterrupt:
             continue
     raise AssertionError("the run does not come to its end")
@@ -156,8 +155,8 @@ def resumed_to_the_end(
 
 def assert_same_end(when: str, directory: Path, seen: tuple[str, Any], expected: tuple[str, Any]) -> None:
     """Assert equal bits of weights, equal results, and equal metrics files with every step once."""
-    (out, (_, result)), (straight, (_, wanted)) = seen, expected
+    (out, (_, result)), (uninterrupted, (_, wanted)) = seen, expected
     assert_same(when, result.student.state_dict(), wanted.student.state_dict())
-    ours, theirs = (without_times(asdict(each.train)) for each in (result, wanted))
+    ours, theirs = (without_times(asdict(outcome.train)) for outcome in (result, wanted))
     assert ours == theirs, f"{when}, in the result {difference(ours, theirs)}"
-    assert_same_lines(when, directory, out, straight)
+    assert_same_lines(when, directory, out, uninterrupted)

@@ -67,9 +67,9 @@ def falsify_killed_rewind_is_completed(subject: Any) -> None:
         with place(1, 2, 3) as directory:
             ended = ended_before(moment, directory, partial(subject.rewind, directory, RUN, 1))
             assert ended in ("killed", "done"), f"killed before operation {moment}, the rewind ended with {ended}"
-            asides = [each for each in directory.iterdir() if "-rewound-" in each.name]
+            asides = [path for path in directory.iterdir() if "-rewound-" in path.name]
             when = f"killed before operation {moment}"
-            seen = sorted(step for each in (directory, *asides) for step in _whole(each, when))
+            seen = sorted(step for folder in (directory, *asides) for step in _whole(folder, when))
             assert seen == [1, 2, 3], f"{when}, the checkpoints {seen} are there"
             subject.rewind(directory, RUN, 1)
             assert _whole(directory, when) == [1], f"{when}, then rewound: {saved_steps(directory, RUN)} are left"

@@ -17,8 +17,8 @@ def starts_over(original: Any, wanted: str, steps: Collection[int], best: int | 
 
 
 def names_as_patterns(run_id: str, names: Iterable[str]) -> list[int]:
-    found = fnmatch.filter(names, f"{run_id}-step[0-9]*")
-    return sorted(int(name.rsplit("-step", 1)[1]) for name in found if name.rsplit("-step", 1)[1].isdigit())
+    endings = [name.rsplit("-step", 1)[1] for name in fnmatch.filter(names, f"{run_id}-step[0-9]*")]
+    return sorted(int(ending) for ending in endings if ending.isdigit())
 
 
 def nan_becomes_best(original: Any, best: Any, *, step: int, score: float, mode: str, min_delta: float) -> Any:
@@ -34,8 +34,8 @@ def higher_is_always_better(original: Any, best: Any, *, mode: str, **rest: Any)
     return original(best, mode="max" if mode == "min" else mode, **rest)
 
 
-def later_ones_removed(original: Any, *given: Any, **rest: Any) -> Any:
-    aside = original(*given, **rest)
+def later_ones_removed(original: Any, *arguments: Any, **rest: Any) -> Any:
+    aside = original(*arguments, **rest)
     if aside is not None:
         shutil.rmtree(aside)
     return aside

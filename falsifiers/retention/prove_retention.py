@@ -37,13 +37,8 @@ def prove_names(subject: Any, run: int, other: int, step: int) -> None:
     mine, theirs = RUNS[run], RUNS[other]
     name = subject.checkpoint_name(mine, step)
     assert name == f"{mine}-step{step}", f"the checkpoint of step {step} of {mine!r} is called {name!r}"
-    names = [
-        subject.checkpoint_name(theirs, step + 1),
-        *(f"{mine}-step{each}" for each in NO_STEPS),
-        mine,
-        f"{step}",
-        name,
-    ]
+    no_steps = [f"{mine}-step{text}" for text in NO_STEPS]
+    names = [subject.checkpoint_name(theirs, step + 1), *no_steps, mine, f"{step}", name]
     seen = subject.steps_of(mine, names)
     expected = [step, step + 1] if mine == theirs else [step]
     assert seen == expected, f"{mine!r} has the steps {seen} among {names}; expected {expected}"
@@ -51,7 +46,7 @@ def prove_names(subject: Any, run: int, other: int, step: int) -> None:
 
 def prove_best(subject: Any, first: int, second: int, third: int, fourth: int, highest: int, delta: int) -> None:
     mode, min_delta = ("min", "max")[highest], delta / 4
-    scores = [SCORES[each] for each in (first, second, third, fourth)]
+    scores = [SCORES[index] for index in (first, second, third, fourth)]
     best, expected = None, None
     for step, score in enumerate(scores, 1):
         best = subject.improved(best, step=step, score=score, mode=mode, min_delta=min_delta)
@@ -65,10 +60,8 @@ def prove_best(subject: Any, first: int, second: int, third: int, fourth: int, h
 def prove_resumed(subject: Any, saved: int, wanted: int, best: int) -> None:
     steps, word = [9 + step for step in _steps(saved)], ("latest", "best", "newest")[wanted]
     there = {"latest": steps[-1:], "best": [9 + best] if 9 + best in steps else []}.get(word, [])
-    seen = []
-    refused = _refused(
-        subject, lambda: seen.append(subject.resumed(word, steps[::-1], None if best == 4 else 9 + best))
-    )
+    seen, best_step = [], None if best == 4 else 9 + best
+    refused = _refused(subject, lambda: seen.append(subject.resumed(word, steps[::-1], best_step)))
     assert seen == there and refused == (not there), f"{word} of {steps}, best {9 + best}, is {seen}; expected {there}"
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 
-def due_steps_only(original: Any, *given: Any, services: Any = None, **rest: Any) -> Any:
+def due_steps_only(original: Any, *arguments: Any, services: Any = None, **rest: Any) -> Any:
     due = replace(services, save=lambda run: services.save(run) if run.due else None)
-    return original(*given, services=due, **rest)
+    return original(*arguments, services=due, **rest)
 
 
 def request_hidden_by_failure(
-    original: Any, *given: Any, batch_at: Any = None, services: Any = None, **rest: Any
+    original: Any, *arguments: Any, batch_at: Any = None, services: Any = None, **rest: Any
 ) -> Any:
     failed = False
 
@@ -23,7 +23,7 @@ def request_hidden_by_failure(
         return batch
 
     hidden = replace(services, stop_requested=lambda: not failed and services.stop_requested())
-    return original(*given, batch_at=fetched, services=hidden, **rest)
+    return original(*arguments, batch_at=fetched, services=hidden, **rest)
 
 
 SHARED: list[Any] = []

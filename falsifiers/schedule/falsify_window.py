@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support import oracles
-from falsifiers.support.windows import (
+from falsifiers.support.steps import (
     NOTHING_SCORED,
     WindowCase,
     assert_gradients,
@@ -27,7 +27,7 @@ def falsify_any_split_gives_the_gradient_of_the_whole(
 ) -> None:
     teacher, student, module = learners(case, device, dtype)
     subject.kd_window(teacher, student, case.batches(device=device), case.weights)
-    what = f"{[len(each) for each in case.split[0]]} sequences in the micro-batches"
+    what = f"{[len(numbers) for numbers in case.split[0]]} sequences in the micro-batches"
     assert_gradients(what, gradients_of(module), case.gradient(), case.allowed(dtype))
 
 
@@ -37,19 +37,18 @@ def falsify_sums_of_a_window(subject: Any, device: str, case: WindowCase, metric
     settings = {"metrics": True} if metrics else {}  # no metrics is the default
     window = subject.kd_window(teacher, student, case.batches(device=device), case.weights, **settings)
     counts = {"count": window.count, "total": window.total, "sequences": window.sequences}
-    seen = {name: (int(each), each.dtype) for name, each in counts.items()}
+    seen = {name: (int(count), count.dtype) for name, count in counts.items()}
     expected = {"count": case.count(), "total": case.count(), "sequences": case.sequences()}
-    assert seen == {name: (each, torch.int64) for name, each in expected.items()}, (
-        f"counts are {seen}; expected {expected}, int64"
-    )
+    wanted = {name: (value, torch.int64) for name, value in expected.items()}
+    assert seen == wanted, f"counts are {seen}; expected {expected}, int64"
     weight = {"loss": 1.0, "hard_loss": case.ce_weight, "soft_loss": case.kd_weight, "kl_at_T": 0.0}
-    nats = {name: each for name, each in case.nats().items() if metrics or weight[name]}
-    lacking, more = nats.keys() - window.sums.keys(), window.sums.keys() - nats.keys()
-    assert not lacking and (metrics or not more), f"sums are {sorted(window.sums)}; expected {sorted(nats)}"
-    for name, each in nats.items():
+    nats = {name: nat for name, nat in case.nats().items() if metrics or weight[name]}
+    lacking, excess = nats.keys() - window.sums.keys(), window.sums.keys() - nats.keys()
+    assert not lacking and (metrics or not excess), f"sums are {sorted(window.sums)}; expected {sorted(nats)}"
+    for name, nat in nats.items():
         assert window.sums[name].dtype is torch.float64, f"{name} is {window.sums[name].dtype}; expected float64"
         formula = "the sum over all micro-batches"
-        oracles.assert_close(f"{name} in nats", float(window.sums[name]), each, case.allowed_nats(), formula)
+        oracles.assert_close(f"{name} in nats", float(window.sums[name]), nat, case.allowed_nats(), formula)
 
 
 @given(case=window_cases(), fillers=st.integers(1, 3))
@@ -57,38 +56,36 @@ def falsify_nothing_scored(subject: Any, device: str, case: WindowCase, fillers:
     case = case.but(samples=(NOTHING_SCORED,) * fillers, split=(tuple((n,) for n in range(fillers)),))
     teacher, student, module = learners(case, device)
     window = subject.kd_window(teacher, student, case.batches(device=device), case.weights)
-    sums = {name: float(each) for name, each in window.sums.items()}
+    sums = {name: float(sum) for name, sum in window.sums.items()}
     assert (int(window.total), set(sums.values())) == (0, {0.0}), f"sums {sums} of {int(window.total)} tokens"
     assert_gradients("nothing is scored", gradients_of(module), case.gradient(), case.allowed())
 
 
 class Ranks:
-    """Ranks of which this one is the second, and the first has `others`: tokens and sequences."""
+    """Ranks of which this one is the second, and `first` are tokens and sequences of the first."""
 
     rank, world_size = 1, 2
 
-    def __init__(self, others: tuple[int, int], factor: float) -> None:
-        self.others, self.gradient_factor = others, factor
+    def __init__(self, first: tuple[int, int], factor: float) -> None:
+        self.first, self.gradient_factor = first, factor
 
     def sum_counts(self, counts: Tensor) -> Tensor:
-        return counts + torch.tensor([*self.others, 1, 0], device=counts.device)[: len(counts)]
+        return counts + torch.tensor([*self.first, 1, 0], device=counts.device)[: len(counts)]
 
     def micro_batch(self, *, last: bool) -> Any:
         return nullcontext()
 
 
-OTHERS = st.tuples(st.integers(0, 9), st.integers(0, 9))
-
-
-@given(case=window_cases(), others=OTHERS, factor=st.sampled_from([1.0, 2.0, 3.0]))
+@given(
+    case=window_cases(), first=st.tuples(st.integers(0, 9), st.integers(0, 9)), factor=st.sampled_from([1.0, 2.0, 3.0])
+)
 def falsify_divisor_counts_every_rank(
-    subject: Any, device: str, case: WindowCase, others: tuple[int, int], factor: float
+    subject: Any, device: str, case: WindowCase, first: tuple[int, int], factor: float
 ) -> None:
     teacher, student, module = learners(case, device)
-    parallel = Ranks(others, factor)
+    parallel = Ranks(first, factor)
     subject.kd_window(teacher, student, case.batches(device=device), case.weights, parallel=parallel)
-    own, total = max(case.count(), 1), max(case.count() + others[0], 1)
-    share = factor * own / total
-    expected, allowed = ({k: share * v for k, v in each.items()} for each in (case.gradient(), case.allowed()))
-    what = f"{case.count()} of {case.count() + others[0]} scored tokens are of this rank, gradient_factor {factor:g}"
+    share = factor * max(case.count(), 1) / max(case.count() + first[0], 1)
+    expected, allowed = ({k: share * v for k, v in values.items()} for values in (case.gradient(), case.allowed()))
+    what = f"{case.count()} of {case.count() + first[0]} scored tokens are of this rank, gradient_factor {factor:g}"
     assert_gradients(what, gradients_of(module), expected, allowed)

@@ -8,7 +8,10 @@ def prove_stop_takes_no_further_step(subject: Any, epochs: int, per_epoch: int, 
     """STOP as the answer to an event, `events` after the first: no step follows, and an open epoch is closed."""
     every = {"log_every": 1, "eval_every": 1, "save_every": 1}
     schedule = subject.Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=limit, **every)
-    position = _after(subject, schedule, events)
+    position = subject.START
+    for _ in range(events):
+        if position is not None:
+            position = subject.following(schedule, position, subject.Action.CONTINUE)
     if position is None or position.event is subject.Event.TRAIN_END:
         return  # the run has ended
     followed, after = [], subject.following(schedule, position, subject.Action.STOP)
@@ -21,15 +24,6 @@ def prove_stop_takes_no_further_step(subject: Any, epochs: int, per_epoch: int, 
     rest = rest if name == "OPTIMIZER_STEP" else rest[rest.index(name) + 1 :] if name in rest else []
     expected = [*rest, *["EPOCH_END"] * (name not in ("TRAIN_BEGIN", "EPOCH_END")), "TRAIN_END"]
     assert followed == expected, f"STOP at {position} is followed by {followed}; expected {expected}"
-
-
-def _after(subject: Any, schedule: Any, events: int) -> Any:
-    """Return the position after so many events without an answer; None if the run has ended."""
-    position = subject.START
-    for _ in range(events):
-        if position is not None:
-            position = subject.following(schedule, position, subject.Action.CONTINUE)
-    return position
 
 
 def prove_each_event_follows(subject: Any, epochs: int, per_epoch: int, epoch: int, done: int) -> None:
@@ -128,8 +122,8 @@ def prove_ends_and_no_jump(subject: Any, shape: int, warmup: int, total: int, de
     """decay: 0 for the default, a fifth of the run, rounded up."""
     name = SHAPES[shape]
     length = decay or -(-total // 5)
-    given = {"peak": PEAK, "warmup": warmup, "total": total, "shape": name, "end": END, "decay": decay or None}
-    rates = [subject.learning_rate(step, **given) for step in range(1, total + 3)]
+    options = {"peak": PEAK, "warmup": warmup, "total": total, "shape": name, "end": END, "decay": decay or None}
+    rates = [subject.learning_rate(step, **options) for step in range(1, total + 3)]
     where = f"{name} of {total} steps, {warmup} of them warm-up, decay {decay}: {rates}"
     if warmup:
         assert math.isclose(rates[0], PEAK / warmup, rel_tol=ROUNDING), f"step 1 is not peak / warmup: {where}"

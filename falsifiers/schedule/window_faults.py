@@ -26,25 +26,25 @@ def _rescaled(
 ) -> Any:
     """Multiply each gradient by by(scored tokens of its micro-batch, scored tokens of the window)."""
     counts = [scored_tokens(batch) for batch in batches]
-    return original(teacher, _scaled(student, [by(own, sum(counts)) for own in counts]), batches, *rest, **named)
+    return original(teacher, _scaled(student, [by(count, sum(counts)) for count in counts]), batches, *rest, **named)
 
 
 def means_averaged(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
     n = len(batches)
-    return _rescaled(original, teacher, student, batches, *rest, by=lambda own, all_: all_ / own / n, **named)
+    return _rescaled(original, teacher, student, batches, *rest, by=lambda count, total: total / count / n, **named)
 
 
 def means_summed(original: Any, *models: Any, **named: Any) -> Any:
-    return _rescaled(original, *models, by=lambda own, all_: all_ / own, **named)
+    return _rescaled(original, *models, by=lambda count, total: total / count, **named)
 
 
 def divided_by_tokens_again(original: Any, *models: Any, **named: Any) -> Any:
-    return _rescaled(original, *models, by=lambda own, all_: 1 / all_, **named)
+    return _rescaled(original, *models, by=lambda count, total: 1 / total, **named)
 
 
 def padding_counted(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
     positions = max(sum(batch.labels[:, 1:].numel() for batch in batches), 1)
-    return _rescaled(original, teacher, student, batches, *rest, by=lambda own, all_: all_ / positions, **named)
+    return _rescaled(original, teacher, student, batches, *rest, by=lambda count, total: total / positions, **named)
 
 
 def a_window_for_each_micro_batch(
@@ -69,11 +69,11 @@ def own_tokens_are_the_divisor(original: Any, *models: Any, parallel: Any = None
 def mean_of_means_in_a_window(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
     window = original(teacher, student, batches, *rest, **named)
     still = _scaled(student, [0.0] * len(batches))
-    own = {name: each for name, each in named.items() if name == "metrics"}
-    means = [original(teacher, still, [batch], *rest, **own).sums for batch in batches]
+    options = {name: value for name, value in named.items() if name == "metrics"}
+    means = [original(teacher, still, [batch], *rest, **options).sums for batch in batches]
     counts = [scored_tokens(batch) for batch in batches]
     sums = {
-        name: window.count * sum(each[name] / count for each, count in zip(means, counts, strict=True)) / len(batches)
+        name: window.count * sum(mean[name] / count for mean, count in zip(means, counts, strict=True)) / len(batches)
         for name in window.sums
     }
     return replace(window, sums=sums)

@@ -19,7 +19,9 @@ def invalid_is_unset(original: Any, flags: Any, environment: Any, config: Any) -
 
 
 def zero_is_unset(original: Any, flags: Any, environment: Any, config: Any) -> Any:
-    flags, environment = ({name: text for name, text in given.items() if text != "0"} for given in (flags, environment))
+    flags, environment = (
+        {name: text for name, text in origin.items() if text != "0"} for origin in (flags, environment)
+    )
     return original(flags, environment, config)
 
 

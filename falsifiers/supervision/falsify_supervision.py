@@ -1,9 +1,14 @@
-"""Attacks on supervised runs, with attempts that only save checkpoints. Subjects are rooms of `supervision`."""
+"""Attacks on the supervision of a run: heartbeats, hangs, signals, whole checkpoints, and attempts until a step."""
 
 import json
 import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +16,191 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.support.scratch import flip, reconfigure, scratch
+from falsifiers.resume.runs import STEPS, ended, settings
+from falsifiers.support.interruptions import in_child
+from falsifiers.support.runs import acting, flip, reconfigure, run, scratch, small
+from reference_trainer import Callback, Lines, interrupts
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
+from reference_trainer.storage.checkpoint_files import saved_steps
 from reference_trainer.storage.checkpoint_manifest import Manifest
 from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.export import WEIGHTS, save_decoder
 from reference_trainer.supervision.decision import Ending, Verdict
 
-RUN, RANK = "student", "rank-00000.safetensors"
+LIVES_S = 60.0
+"""How long a process lives that nothing kills."""
+
+
+@cache
+def _ended_process() -> int:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return pid
+
+
+AGES = st.sampled_from([0.0, 3.0, 9.9, 10.1, 99.0])
+
+
+@given(ages=st.dictionaries(st.integers(0, 2000), AGES, max_size=12))
+def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: dict[int, float]) -> None:
+    """ages: of the beat of each rank. Its step is its number and one."""
+    with scratch() as directory:
+        for number, age in ages.items():
+            beat = subject.Beat(pid=_ended_process(), born="1", step=number + 1, time=1000.0 - age)
+            (directory / f"rank-{number}.json").write_text(json.dumps(asdict(beat)))
+        (directory / "rank-x.json").write_text("not a beat")
+        seen = sorted(beat.step for beat in subject.silent(subject.beats(directory), 1000.0, 10.0))
+        expected = sorted(number + 1 for number, age in ages.items() if age > 10.0)
+        assert seen == expected, f"of ranks with beats of the ages {ages} s, {seen} are silent; expected {expected}"
+        killed = subject.kill_stale(directory)
+        assert killed == [], f"of processes that have ended, {killed} are killed"
+        left = sorted(path.name for path in directory.iterdir())
+        assert not left, f"once a supervisor begins, {left} are left of an earlier one"
 
 
 @contextmanager
-def _output() -> Iterator[Path]:
+def _ranks(subject: Any, directory: Path, count: int) -> Iterator[list[Any]]:
+    """Yield the first beats of processes that were started one after another, at least two ticks of a clock apart."""
+    beats = list[Any]()
+    try:
+        for number in range(count):
+            pid = os.fork()
+            if pid == 0:
+                subject.Heart(directory / f"rank-{number}.json")
+                time.sleep(LIVES_S)
+                os._exit(0)
+            while len(beats) <= number:
+                beats += [beat for beat in subject.beats(directory) if beat.pid == pid]
+                time.sleep(0.001)
+            time.sleep(2 / os.sysconf("SC_CLK_TCK"))
+        yield beats
+    finally:
+        for beat in beats:
+            os.kill(beat.pid, signal.SIGKILL)
+            os.waitpid(beat.pid, 0)
+
+
+@given(recycled=st.lists(st.booleans(), min_size=1, max_size=3))
+def falsify_only_ranks_of_an_earlier_supervisor_are_killed(subject: Any, recycled: list[bool]) -> None:
+    with scratch() as root:
+        beats, left = root / "beats", root / "left"
+        beats.mkdir(), left.mkdir()
+        with _ranks(subject, beats, 1 + len(recycled)) as (earlier, *ranks):
+            for number, (beat, is_recycled) in enumerate(zip(ranks, recycled, strict=True)):
+                written = replace(beat, born=earlier.born) if is_recycled else beat
+                (left / f"rank-{number}.json").write_text(json.dumps(asdict(written)))
+            told = [beat.pid for beat in subject.kill_stale(left)]
+            expected = [beat.pid for beat, is_recycled in zip(ranks, recycled, strict=True) if not is_recycled]
+            assert told == expected, f"ranks {recycled} are other processes; {told} are killed, expected {expected}"
+            for beat in ranks:
+                wait = os.WEXITED | os.WNOWAIT | (0 if beat.pid in expected else os.WNOHANG)
+                end = os.waitid(os.P_PID, beat.pid, wait)
+                killed = end is not None and end.si_status == signal.SIGKILL
+                assert killed == (beat.pid in expected), f"ranks {recycled} are other processes; {beat} ended as {end}"
+
+
+HUNG_S = 12.0
+"""How long the second step takes. The watchdog is asked for one second, and leaves within another one."""
+
+
+class Stuck(Lines):
+    """Lines of which that of the teacher's hundredth step is never written."""
+
+    def write(self, line: str) -> None:
+        if line.startswith("teacher: step"):
+            threading.Event().wait(HUNG_S)
+            raise RuntimeError("the line was written")
+
+
+class Hanging(Callback):
+    """Callback that waits for what never comes: before the first event, or in the second step."""
+
+    def __init__(self, *, begins: bool) -> None:
+        self.begins = begins
+
+    def attach(self, pipeline: Any) -> None:
+        if not self.begins:
+            self.hang()
+
+    def on_step_end(self, context: Any) -> None:
+        if context.step == 2:
+            self.hang()
+
+    def hang(self) -> None:
+        threading.Event().wait(HUNG_S)
+        raise RuntimeError("the step ended")
+
+
+def falsify_hung_run_ends(subject: Any) -> None:
     with scratch() as directory:
-        yield directory / "out"
+        _, result = ended(subject, settings(directory, "uninterrupted", hang_after=60))
+        assert result.train.steps_completed == STEPS, f"a run that does not hang: {result.train}"
+
+        for begins, since, hook in ((False, "its start", "attach"), (True, "on_step_end of step 2", "on_step_end")):
+
+            def hung(begins: bool = begins) -> None:
+                ended(subject, settings(directory, f"out-{begins}", hang_after=1), [Hanging(begins=begins)])
+
+            _assert_left(hung, directory, f"-after 1: no progress of the student since {since}", hook)
+
+
+def falsify_hung_training_of_a_teacher_ends(subject: Any) -> None:
+    assert Settings().hang_after >= 1800, f"by default a step may take {Settings().hang_after} s"
+    with scratch() as directory:
+
+        def hung() -> None:
+            chosen = small(directory, out=directory / "out", teacher_steps=100, hang_after=2.0)
+            subject.distill(chosen, lines=Stuck())
+
+        _assert_left(hung, directory, "no progress of the teacher since on_step_end of step 100", "on_step_end")
+
+
+def _assert_left(work: Callable[[], None], directory: Path, line: str, hook: str) -> None:
+    """Assert that the process leaves before the hook ends, and has written the stack of the thread that waits."""
+    stderr = directory / "stderr"
+
+    def hung() -> None:
+        with stderr.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        work()
+
+    said = in_child(hung)
+    assert said == "", f"a run that hangs does not leave: {said}"
+    stacks = stderr.read_text()
+    assert "Timeout" in stacks and f"in {hook}\n" in stacks, f"standard error has no stack of {hook}: {stacks}"
+    assert line in stacks, f"standard error does not say {line!r}: {stacks}"
+
+
+@given(save_every=st.sampled_from([0, 1, 5000]), step=st.integers(1, 2))
+def falsify_asked_run_has_saved_its_step(subject: Any, save_every: int, step: int) -> None:
+    with scratch() as directory:
+        run(subject, small(directory, out=directory / "uninterrupted"))
+
+        def asked() -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            interrupts.exit_at_once()  # as the command does first
+            interrupts.raise_once()
+            settings = small(directory, out=directory / "out").model_copy(update={"save_every": save_every})
+            terminating = acting(lambda: os.kill(os.getpid(), signal.SIGTERM), "on_optimizer_step", step)
+            try:
+                run(subject, settings, callbacks=[terminating])
+            except BaseException as error:
+                (directory / "ended").write_text(type(error).__name__)
+
+        said = in_child(asked)
+        ended = (directory / "ended").read_text() if (directory / "ended").exists() else said
+        expected = "StopRequestedError" if save_every else "KeyboardInterrupt"
+        assert ended == expected, f"saved every {save_every} steps and asked in step {step}, the run ends with {ended}"
+        seen = saved_steps(directory / "out" / "checkpoints", "student")
+        wanted = list(range(1, step + 1)) if save_every == 1 else [step] if save_every else []
+        assert seen == wanted, f"saved every {save_every} steps, asked in step {step}, {seen} are saved"
+
+
+RUN, RANK = "student", "rank-00000.safetensors"
 
 
 def _save(out: Path, step: int) -> Path:
@@ -46,7 +220,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @given(damages=st.lists(st.none() | st.sampled_from(sorted(DAMAGES)), min_size=1, max_size=4))
 def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | None]) -> None:
-    with _output() as out:
+    with scratch() as directory:
+        out = directory / "out"
         for step, damage in enumerate(damages, start=1):
             path = _save(out, step)
             if damage is not None:
@@ -82,17 +257,17 @@ MODELS: dict[str, Callable[[Path], object]] = {
 
 
 class Attempts:
-    """Attempts of a run that take some steps each, the last of them to the end; what they were given is recorded."""
+    """Attempts of a run that take some steps each, the last of them to the end; `calls` are recorded."""
 
     def __init__(self, out: Path, gains: list[int], target: int) -> None:
         self.out, self.gains, self.target = out, gains, target
-        self.given: list[tuple[list[str], str]] = []
+        self.calls: list[tuple[list[str], str]] = []
         self.at = 0
 
     def __call__(self, arguments: list[str], beats: Path, name: str) -> tuple[Ending, str]:
         assert beats.is_dir(), f"{beats} is no directory for heartbeats"
-        self.given.append((list(arguments), name))
-        gain = self.gains[len(self.given) - 1] if len(self.given) <= len(self.gains) else self.target
+        self.calls.append((list(arguments), name))
+        gain = self.gains[len(self.calls) - 1] if len(self.calls) <= len(self.gains) else self.target
         self.at = min(self.at + gain, self.target)
         if gain and not (self.out / "checkpoints" / f"{RUN}-step{self.at}").exists():
             _save(self.out, self.at)
@@ -111,6 +286,14 @@ def _export(out: Path, steps: int, **content: Any) -> None:
 TARGET = 9
 
 
+def _until(
+    subject: Any, chosen: Settings, run: Attempts, step: int | None = TARGET, retries: int = 3, idle: int = 2
+) -> Any:
+    """Return the verdict of a supervised run."""
+    limits = subject.Limits(step=step, max_retries=retries, max_idle=idle, silent_s=60.0)
+    return subject.until(chosen, ["--seed", "3"], limits, launch=run, report=lambda line: None)
+
+
 @given(
     gains=st.lists(st.integers(0, 4), max_size=4),
     retries=st.integers(0, 5),
@@ -122,38 +305,33 @@ def falsify_attempts_resume_until_the_step_is_reached(
     subject: Any, gains: list[int], retries: int, idle: int, older: int, alone: bool
 ) -> None:
     """older: step of an earlier model, which is no progress of this run. alone: whether it has no checkpoint."""
-    with _output() as out:
+    with scratch() as directory:
+        out = directory / "out"
         if older:
             _export(out, older)
         if older and not alone:
             _save(out, older)
         run = Attempts(out, gains, TARGET)
         run.at = 0 if alone else older
-        limits = subject.Limits(step=TARGET, max_retries=retries, max_idle=idle, silent_s=60.0)
-        told: list[str] = []
-        seen = subject.until(Settings(out=out, save_every=1), ["--seed", "3"], limits, launch=run, report=told.append)
+        seen = _until(subject, Settings(out=out, save_every=1), run, retries=retries, idle=idle)
         what = f"a model of step {older} {'alone' if alone else 'and its checkpoint'}"
         when = f"with {retries} retries, {idle} idle attempts, gains {gains} and {what}"
         if older == TARGET:
-            assert (seen, run.given) == (Verdict.DONE, []), f"{when}, the run is started again: {seen.name}"
+            assert (seen, run.calls) == (Verdict.DONE, []), f"{when}, the run is started again: {seen.name}"
         else:
-            _assert_arguments(when, run, 0 if alone else older)
-            ended, wanted = (seen.name, len(run.given)), _expected(gains, retries, idle)
+            at = 0 if alone else older
+            for number, (arguments, _) in enumerate(run.calls):
+                options = ["--resume", "latest"] if at else []
+                options += ["--force"] if at or number else []
+                expected = ["distill", "--seed", "3", "--max-steps", str(TARGET), *options]
+                assert arguments == expected, f"{when}, attempt {number + 1} has {arguments}; expected {expected}"
+                at += [*gains, TARGET][number] if number <= len(gains) else 0
+            ended, wanted = (seen.name, len(run.calls)), _expected(gains, retries, idle)
             assert ended == wanted, f"{when}, verdict and attempts are {ended}; expected {wanted}"
-        names = [name for _, name in run.given]
+        names = [name for _, name in run.calls]
         assert len(set(names)) == len(names), f"{when}, attempts have the names {names}"
         left = sorted(path.name for path in out.parent.iterdir() if path != out)
         assert left == [], f"{when}, {left} is left beside the output"
-
-
-def _assert_arguments(when: str, run: Attempts, older: int) -> None:
-    at = older
-    for number, (arguments, _) in enumerate(run.given):
-        more = ["--resume", "latest"] if at else []
-        more += ["--force"] if at or number else []
-        expected = ["distill", "--seed", "3", "--max-steps", str(TARGET), *more]
-        assert arguments == expected, f"{when}, attempt {number + 1} is given {arguments}; expected {expected}"
-        at += [*run.gains, TARGET][number] if number <= len(run.gains) else 0
 
 
 def _expected(gains: list[int], retries: int, idle: int) -> tuple[str, int]:
@@ -180,31 +358,31 @@ OLDER: dict[str, tuple[dict[str, Any], bool]] = {
 @given(older=st.sampled_from(sorted(OLDER)), gains=st.lists(st.integers(1, 4), max_size=2))
 def falsify_run_without_a_step_goes_to_its_planned_end(subject: Any, older: str, gains: list[int]) -> None:
     settings, is_done = OLDER[older]
-    with _output() as out:
+    with scratch() as directory:
+        out = directory / "out"
         if settings:
             _export(out, TARGET - 1, settings=settings)
         run = Attempts(out, gains, TARGET)
-        limits = subject.Limits(step=None, max_retries=9, max_idle=2, silent_s=60.0)
-        seen = subject.until(Settings(out=out, save_every=1), [], limits, launch=run, report=lambda line: None)
+        seen = _until(subject, Settings(out=out, save_every=1), run, step=None, retries=9)
         attempts = 0 if is_done else len(gains) + 1
-        ended = (seen, len(run.given))
+        ended = (seen, len(run.calls))
         assert ended == (Verdict.DONE, attempts), f"with {older}, {ended}; expected DONE after {attempts} attempts"
-        limited = [arguments for arguments, _ in run.given if "--max-steps" in arguments]
+        limited = [arguments for arguments, _ in run.calls if "--max-steps" in arguments]
         assert limited == [], f"with {older}, the plan is cut off: {limited}"
 
 
 @given(damage=st.none() | st.sampled_from(sorted(MODELS)))
 def falsify_checkpoint_without_a_model_is_not_the_end(subject: Any, damage: str | None) -> None:
-    with _output() as out:
+    with scratch() as directory:
+        out = directory / "out"
         _save(out, TARGET)
         if damage is not None:
             _export(out, TARGET)
             MODELS[damage](out)
         run = Attempts(out, [], TARGET)
         run.at = TARGET
-        limits = subject.Limits(step=TARGET, max_retries=3, max_idle=2, silent_s=60.0)
-        seen = subject.until(Settings(out=out, save_every=1), [], limits, launch=run, report=lambda line: None)
-        resumed = ["--resume" in arguments for arguments, _ in run.given]
+        seen = _until(subject, Settings(out=out, save_every=1), run)
+        resumed = ["--resume" in arguments for arguments, _ in run.calls]
         case = "without a model" if damage is None else f"with a model that has {damage}"
         assert (seen, resumed) == (Verdict.DONE, [True]), f"{case}, {seen.name} after {resumed}"
 
@@ -218,18 +396,18 @@ def falsify_model_of_other_settings_is_not_the_end(
     subject: Any, changed: dict[str, Any], free: dict[str, Any], older: bool
 ) -> None:
     """free: settings that a run may change when it resumes. older: the manifest lacks settings of newer versions."""
-    with _output() as out:
+    with scratch() as directory:
+        out = directory / "out"
         settings = Settings(out=out)
         recorded = {**({} if older else settings.model_dump(mode="json")), **changed, **free}
         _export(out, TARGET, **({"settings": recorded} if recorded else {}))
         before, run = _contents(out), Attempts(out, [], TARGET)
-        limits = subject.Limits(step=TARGET, max_retries=3, max_idle=2, silent_s=60.0)
         try:
-            seen = subject.until(settings, [], limits, launch=run, report=lambda line: None).name
+            seen = _until(subject, settings, run).name
         except DriftError as error:
             seen = str(error)
         case = f"with a model of {recorded}, the end is {seen!r}"
         now = settings.model_dump(mode="json")
         said = [f"{name} was {json.dumps(value)} and is {json.dumps(now[name])}" for name, value in changed.items()]
-        assert all(each in seen for each in said) if changed else seen == "DONE", f"{case}; expected {said or 'DONE'}"
-        assert (run.given, _contents(out)) == ([], before), f"{case}, after the attempts {run.given}"
+        assert all(words in seen for words in said) if changed else seen == "DONE", f"{case}; expected {said or 'DONE'}"
+        assert (run.calls, _contents(out)) == ([], before), f"{case}, after the attempts {run.calls}"

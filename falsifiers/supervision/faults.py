@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 
-def no_progress_tried_again(original: Any, *given: Any, max_retries: int, max_idle: int) -> Any:
-    return original(*given, max_retries=max_retries, max_idle=10**9)
+def no_progress_tried_again(original: Any, *arguments: Any, max_retries: int, max_idle: int) -> Any:
+    return original(*arguments, max_retries=max_retries, max_idle=10**9)
 
 
-def one_attempt_more(original: Any, *given: Any, max_retries: int, max_idle: int) -> Any:
-    return original(*given, max_retries=max_retries + 1, max_idle=max_idle)
+def one_attempt_more(original: Any, *arguments: Any, max_retries: int, max_idle: int) -> Any:
+    return original(*arguments, max_retries=max_retries + 1, max_idle=max_idle)
 
 
 def checkpoint_is_the_end(original: Any, target: int, before: int, attempts: Any, **limits: Any) -> Any:
@@ -49,11 +49,11 @@ def any_process_with_the_number(original: Any, beat: Any) -> bool:
     return True
 
 
-def hung_run_stays(original: Any, self: Any, seconds: float, **others: Any) -> None:
-    original(self, seconds, **{**others, "leave": False})
+def hung_run_stays(original: Any, self: Any, seconds: float, **options: Any) -> None:
+    original(self, seconds, **{**options, "leave": False})
 
 
-def watched_after_the_first_step(original: Any, self: Any, seconds: float, **others: Any) -> None:
-    original(self, seconds, **others)
+def watched_after_the_first_step(original: Any, self: Any, seconds: float, **options: Any) -> None:
+    original(self, seconds, **options)
     for name in ("attach", "on_train_begin", "on_epoch_begin", "on_after_backward", "on_evaluate", "on_save"):
         setattr(self, name, lambda context: None)

@@ -5,19 +5,16 @@ from typing import Any
 ENDINGS = ("FINISHED", "REFUSED", "FAILED")
 
 
-def _made(subject: Any, reached: tuple[int, ...], ending: int) -> list[Any]:
+def _attempts(subject: Any, reached: tuple[int, ...], ending: int) -> list[Any]:
     """Return attempts of which the last one ends so; the others failed."""
-    last = len(reached) - 1
-    return [
-        subject.Attempt(subject.Ending[ENDINGS[ending] if k == last else "FAILED"], step)
-        for k, step in enumerate(reached)
-    ]
+    endings = ["FAILED"] * (len(reached) - 1) + [ENDINGS[ending]]
+    return [subject.Attempt(subject.Ending[name], step) for name, step in zip(endings, reached, strict=True)]
 
 
 def _without_progress(before: int, reached: tuple[int, ...]) -> int:
     """Return the attempts after the last one that reached more than all before it."""
     steps = (before, *reached)
-    return len(steps) - 1 - max(k for k, step in enumerate(steps) if all(step > other for other in steps[:k]))
+    return len(steps) - 1 - max(k for k, step in enumerate(steps) if all(step > earlier for earlier in steps[:k]))
 
 
 def prove_verdict(
@@ -25,7 +22,8 @@ def prove_verdict(
 ) -> None:
     """The end of the run, a refusal, no progress and the retries, in this order; otherwise the run is tried again."""
     reached, (retries, idle) = (first, second, third)[:count], divmod(limits, 3)
-    seen = subject.verdict(target, before, _made(subject, reached, ending), max_retries=retries, max_idle=idle + 1).name
+    attempts = _attempts(subject, reached, ending)
+    seen = subject.verdict(target, before, attempts, max_retries=retries, max_idle=idle + 1).name
     if ending == 0:
         wanted = "DONE" if reached[-1] >= target else "SHORT"
     elif ending == 1:
@@ -40,11 +38,10 @@ def prove_verdict(
 def prove_limits(subject: Any, target: int, retries: int, idle: int) -> None:
     """A target or a number of idle attempts below 1, or negative retries, is refused by name."""
     target, retries, idle = target - 1, retries - 1, idle - 1
-    wrong = [
-        name for name, bad in (("target", target < 1), ("max_retries", retries < 0), ("max_idle", idle < 1)) if bad
-    ]
+    limits = {"target": target < 1, "max_retries": retries < 0, "max_idle": idle < 1}
+    wrong = [name for name, is_wrong in limits.items() if is_wrong]
     try:
-        subject.verdict(target, 0, _made(subject, (1,), 2), max_retries=retries, max_idle=idle)
+        subject.verdict(target, 0, _attempts(subject, (1,), 2), max_retries=retries, max_idle=idle)
     except subject.SettingError as error:
         assert wrong and wrong[0] in str(error), f"refused as {error}; expected a complaint about {wrong}"
     else:

@@ -1,7 +1,7 @@
-"""Cases for attacks on a distillation loss and step: the arguments of one call, and what the oracles say of it.
+"""Cases for attacks on a distillation loss and step: the arguments of a call, their strategies, and their oracle.
 
-The subject under attack is always an argument: an object with `kd_loss` and `kd_logit_gradient`. Nothing here imports
-a trainer.
+The subject under attack is always an argument: an object with `kd_loss` and `kd_logit_gradient`. Nothing here imports a
+trainer. Strategies draw small cases, simplest values first, so that counterexamples are readable.
 
 Shape letters: B batch, T position, V vocabulary, K token ids.
 """
@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support import oracles
-
-__all__ = ["IGNORED", "Case", "KdCase", "StepCase", "unit_of"]
 
 IGNORED = -100
 
@@ -53,6 +52,8 @@ class KdCase(Case):
     ce_weight: float = 0.0
     kd_weight: float = 1.0
     ignore_index: int = IGNORED
+    divergence: str = "forward_kl"
+    beta: float = 0.5
 
     @property
     def scored(self) -> Tensor:
@@ -60,9 +61,10 @@ class KdCase(Case):
         return self.labels != self.ignore_index
 
     def arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of the call; `ignore_index` only if it is not the default."""
-        ignored = {} if self.ignore_index == IGNORED else {"ignore_index": self.ignore_index}
-        return {**self.settings, **ignored}
+        """Return the keyword arguments of the call, without defaults that a loss need not have."""
+        optional = {"ignore_index": IGNORED, "divergence": "forward_kl", "beta": 0.5}
+        changed = {name: getattr(self, name) for name, default in optional.items() if getattr(self, name) != default}
+        return {**self.settings, **changed}
 
     def tensors(self, device: str | None) -> list[Tensor]:
         """Return student, teacher and labels, moved to the device if one is given."""
@@ -104,25 +106,29 @@ class KdCase(Case):
         for b, t in self.scored.nonzero().tolist():
             yield (b, t), self.student[b, t].tolist(), self.teacher[b, t].tolist(), int(self.labels[b, t])
 
+    def equation(self) -> oracles.Loss:
+        """Return the equation of the loss."""
+        return oracles.Loss(**self.settings, divergence=self.divergence, beta=self.beta)
+
     def oracle_nats(self) -> float:
         """Return the oracle's loss in nats, summed over scored positions."""
-        return math.fsum(oracles.row_loss(s, t, y, **self.settings) for _, s, t, y in self.rows())
+        return math.fsum(self.equation().nats(student, teacher, label) for _, student, teacher, label in self.rows())
 
     def oracle_gradient(self) -> Tensor:
         """Return the oracle's gradient of the sum, float64 [B, T, V], 0 at unscored positions."""
         gradient = torch.zeros(self.student.shape, dtype=torch.float64)
-        for (b, t), s, p, y in self.rows():
-            gradient[b, t] = torch.tensor(oracles.row_gradient(s, p, y, **self.settings), dtype=torch.float64)
+        for (b, t), *row in self.rows():
+            gradient[b, t] = torch.tensor(self.equation().gradient(*row), dtype=torch.float64)
         return gradient
 
     def allowed_nats(self, unit: float = oracles.UNIT_ROUNDOFF[torch.float64]) -> float:
         """Return the largest rounding error of the sum in nats, for arithmetic with this unit roundoff."""
-        errors = [oracles.allowed_row_loss(s, t, y, **self.settings, unit=unit) for _, s, t, y in self.rows()]
+        errors = [self.equation().allowed_nats(student, teacher, unit) for _, student, teacher, _ in self.rows()]
         return math.fsum(errors) + len(errors) * unit  # plus one rounding of the sum for each row of about one nat
 
     def allowed_gradient(self, unit: float = oracles.UNIT_ROUNDOFF[torch.float64]) -> float:
         """Return the largest rounding error of an element of the gradient, for arithmetic with this unit roundoff."""
-        errors = (oracles.allowed_row_gradient(s, t, y, **self.settings, unit=unit) for _, s, t, y in self.rows())
+        errors = (self.equation().allowed_gradient(student, teacher, unit) for _, student, teacher, _ in self.rows())
         return max(errors, default=0.0)
 
 
@@ -159,3 +165,156 @@ class StepCase(Case):
         for b, t in torch.ones_like(self.tokens).nonzero().tolist():
             table[self.tokens[b, t]] -= learning_rate * gradient[b, t]
         return table
+
+
+NO_TOKEN = -math.inf
+
+NEVER, USUAL = st.just("none"), st.just(IGNORED)
+HALVES = st.integers(-12, 12).map(lambda k: k / 2)  # exact in every floating dtype
+LOGITS = HALVES | st.floats(-20, 20)
+TEMPERATURES = st.sampled_from([1.0, 2.0, 0.5, 0.25, 20.0]) | st.floats(0.25, 20)
+# The smallest weight keeps a gradient representable in float32.
+WEIGHTS = st.sampled_from([1.0, 0.0, 0.3]) | st.floats(2**-10, 2)
+POSITIVE_WEIGHTS = st.sampled_from([1.0, 0.3, 2.0])
+HALF_DTYPES = st.sampled_from([torch.bfloat16, torch.float16])
+
+
+def tensors(
+    shape: tuple[int, ...], elements: st.SearchStrategy[float], dtype: torch.dtype
+) -> st.SearchStrategy[Tensor]:
+    """Return a strategy for tensors of this shape and dtype, elements rounded from float64."""
+    size = math.prod(shape)
+    values = st.lists(elements, min_size=size, max_size=size)
+    return values.map(lambda xs: torch.tensor(xs, dtype=torch.float64).to(dtype).reshape(shape))
+
+
+@st.composite
+def impossible_tokens(draw: st.DrawFn, shape: tuple[int, int, int]) -> Tensor:
+    """Draw which tokens are banned, bool [B, T, V]; at least one token of each row is not."""
+    B, T, V = shape
+    masks = draw(st.lists(st.integers(0, 2**V - 2), min_size=B * T, max_size=B * T))
+    bits = [[bool(mask >> v & 1) for v in range(V)] for mask in masks]
+    return torch.tensor(bits, dtype=torch.bool).reshape(shape)
+
+
+@st.composite
+def kd_cases(
+    draw: st.DrawFn,
+    *,
+    logits: st.SearchStrategy[float] = LOGITS,
+    dtype: torch.dtype = torch.float64,
+    temperatures: st.SearchStrategy[float] = TEMPERATURES,
+    ce_weights: st.SearchStrategy[float] = WEIGHTS,
+    kd_weights: st.SearchStrategy[float] = WEIGHTS,
+    banned: st.SearchStrategy[str] = NEVER,
+    smallest_vocabulary: int = 1,
+    ignored: st.SearchStrategy[int] = USUAL,
+) -> KdCase:
+    """Draw a case with B <= 2, T <= 3, V <= 5 and at least one scored position.
+
+    banned: which logits may be -inf: "none"; "teacher" or "student"; "same", both at the same tokens; "each", both at
+    independent tokens. ignored: the value of `ignore_index`.
+    """
+    shape = draw(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(smallest_vocabulary, 5)))
+    student, teacher = draw(tensors(shape, logits, dtype)), draw(tensors(shape, logits, dtype))
+    labels, ignore_index = draw(_labels(shape, ignored))
+    student, teacher = _with_banned(draw, student, teacher, draw(banned))
+    return KdCase(student, teacher, labels, draw(temperatures), draw(ce_weights), draw(kd_weights), ignore_index)
+
+
+@st.composite
+def _labels(draw: st.DrawFn, shape: tuple[int, int, int], ignored: st.SearchStrategy[int]) -> tuple[Tensor, int]:
+    """Draw labels [B, T] and ignore_index; if that is a token of the vocabulary, it is never a target."""
+    B, T, V = shape
+    ignore_index = draw(ignored)
+    if V == 1 and ignore_index == 0:  # no token could be a target
+        ignore_index = IGNORED
+    usable = [v for v in range(V) if v != ignore_index]
+    rest = draw(st.lists(st.sampled_from([*usable, ignore_index]), min_size=B * T, max_size=B * T))
+    scored_at = draw(st.integers(0, B * T - 1))
+    rest[scored_at] = draw(st.sampled_from(usable))
+    return torch.tensor(rest).reshape(B, T), ignore_index
+
+
+def _with_banned(draw: st.DrawFn, student: Tensor, teacher: Tensor, whose: str) -> tuple[Tensor, Tensor]:
+    if whose == "none":
+        return student, teacher
+    B, T, V = student.shape
+    mask = draw(impossible_tokens((B, T, V)))
+    other = draw(impossible_tokens((B, T, V))) if whose == "each" else mask
+    return (
+        student.masked_fill(mask, NO_TOKEN) if whose in ("student", "same", "each") else student,
+        teacher.masked_fill(other, NO_TOKEN) if whose in ("teacher", "same", "each") else teacher,
+    )
+
+
+@st.composite
+def step_cases(
+    draw: st.DrawFn,
+    *,
+    logits: st.SearchStrategy[float] = HALVES,
+    dtype: torch.dtype = torch.float64,
+    temperatures: st.SearchStrategy[float] = TEMPERATURES,
+    ce_weights: st.SearchStrategy[float] = WEIGHTS,
+    kd_weights: st.SearchStrategy[float] = WEIGHTS,
+) -> StepCase:
+    """Draw a case with B <= 3, T <= 4, V <= 4, at least one scored token, and repeated tokens."""
+    B, T, V = draw(st.tuples(st.integers(1, 3), st.integers(2, 4), st.integers(2, 4)))
+    K = draw(st.integers(2, 4))
+    tokens = draw(st.lists(st.integers(0, K - 1), min_size=B * T, max_size=B * T))
+    labels = draw(st.lists(st.sampled_from([*range(V), IGNORED]), min_size=B * T, max_size=B * T))
+    scored_at = draw(st.integers(0, B - 1)) * T + draw(st.integers(1, T - 1))
+    labels[scored_at] = draw(st.integers(0, V - 1))
+    tables = draw(tensors((K, V), logits, dtype)), draw(tensors((K, V), logits, dtype))
+    settings = draw(temperatures), draw(ce_weights), draw(kd_weights)
+    return StepCase(torch.tensor(tokens).reshape(B, T), torch.tensor(labels).reshape(B, T), *tables, *settings)
+
+
+LOSS = "sum over scored rows of ce_weight·CE + kd_weight·τ²·KL(teacher ‖ student)"
+GRADIENT = "ce_weight·(softmax(s) - onehot) + kd_weight·τ·(softmax(s/τ) - softmax(t/τ))"
+ANYWHERE = st.sampled_from(["none", "teacher", "student", "same", "each"])
+IGNORE_INDICES = st.sampled_from([IGNORED, -1, 0, 1, 7])
+NAMED = st.sampled_from([(name, beta) for name, oracle in oracles.DIVERGENCES.items() for beta in oracle.betas])
+"""A divergence of the trainer, and a value of beta."""
+TERMS_APART = st.sampled_from([(1.0, 0.0), (0.0, 1.0), (0.3, 0.7)])
+
+
+def assert_loss_is_the_oracles(subject: Any, case: KdCase, device: str | None = None, unit: float = 0.0) -> None:
+    """Assert that count and sum equal the oracle's; `unit` is the unit roundoff, by default the subject's."""
+    loss, expected, allowed = (
+        case.loss(subject, device),
+        case.oracle_nats(),
+        case.allowed_nats(unit or unit_of(subject)),
+    )
+    assert int(loss.count) == int(case.scored.sum()), f"count is {int(loss.count)}; expected {int(case.scored.sum())}"
+    assert not math.isnan(float(loss.sum)), f"sum is NaN; expected {expected:.9g} nats ({LOSS})"
+    oracles.assert_close("sum in nats", float(loss.sum), expected, allowed, LOSS)
+
+
+def assert_gradient_is_the_oracles(subject: Any, case: KdCase, device: str | None = None, unit: float = 0.0) -> None:
+    """Assert that the gradient equals the oracle's; `unit` is the unit roundoff, by default the subject's."""
+    allowed = case.allowed_gradient(unit or unit_of(subject))
+    assert_same_gradient("the gradient", case.gradient(subject, device), case.oracle_gradient(), allowed)
+
+
+def assert_is_the_oracles(subject: Any, case: KdCase, device: str | None = None, unit: float = 0.0) -> None:
+    """Assert that count, sum and gradient equal the oracle's."""
+    assert_loss_is_the_oracles(subject, case, device, unit)
+    assert_gradient_is_the_oracles(subject, case, device, unit)
+
+
+def assert_autograd_is_the_oracles(subject: Any, case: KdCase, device: str | None = None, unit: float = 0.0) -> None:
+    """Assert that autograd of the subject's own loss equals the oracle's gradient, and is finite."""
+    gradient, allowed = case.autograd(subject, device), case.allowed_gradient(unit or unit_of(subject))
+    assert bool(gradient.isfinite().all()), f"autograd is {gradient.tolist()}; expected finite numbers"
+    # Doubled, because autograd rounds in other places.
+    assert_same_gradient("autograd", gradient, case.oracle_gradient(), 2 * allowed)
+
+
+def assert_same_gradient(what: str, seen: Tensor, expected: Tensor, allowed: float, formula: str = GRADIENT) -> None:
+    """Assert that no element differs by more than `allowed`; `formula` states in the message what is expected."""
+    difference = (seen.double() - expected.double()).abs()
+    assert bool((difference <= allowed).all()), (
+        f"{what} is {seen.tolist()}; expected {expected.tolist()} ({formula}); difference "
+        f"{difference.max().item():.3g}, allowed {allowed:.3g}"
+    )

@@ -80,7 +80,7 @@ def _attention(w: Weights, heads: int, x: Array, last: int, fillers: int) -> Arr
         part.reshape(B, T, heads, W // heads)
         for part in np.split(x @ w["attention.query_key_value.weight"].T, 3, axis=-1)
     )
-    q, k, v = (each.swapaxes(1, 2) for each in (_turned(q)[:, -last:], _turned(k), v))  # [B, H, T, D]
+    q, k, v = (heads_BTHD.swapaxes(1, 2) for heads_BTHD in (_turned(q)[:, -last:], _turned(k), v))  # [B, H, T, D]
     scores = q @ k.swapaxes(2, 3) / x.dtype.type(np.sqrt(W // heads))
     scores[..., np.triu(np.ones((last, T), dtype=bool), 1 + T - last)] = -np.inf
     highest = scores.max(-1, keepdims=True) if fillers == 0 else np.maximum(scores.max(-1, keepdims=True), 0)

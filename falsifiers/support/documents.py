@@ -34,7 +34,7 @@ class Documents:
     def made(self, subject: Any) -> list[Any]:
         """Return them as the subject's documents; where the seed is odd, the second half of a prompt is in a mask."""
         halved = self.seed % 2 == 1
-        return [self._document(subject, each, prompt, halved) for each, prompt in self._pairs()]
+        return [self._document(subject, tokens, prompt, halved) for tokens, prompt in self._pairs()]
 
     def _document(self, subject: Any, tokens: list[int], prompt: int, halved: bool) -> Any:
         half = prompt // 2 if halved else prompt
@@ -85,7 +85,7 @@ def documents(draw: st.DrawFn, fewest: int = 0, shortest: int = 0, vocabularies:
     vocabulary = draw(st.integers(vocabularies, 9))
     token = st.integers(0, vocabulary - 1)
     tokens = draw(st.lists(st.lists(token, min_size=shortest, max_size=6), min_size=fewest, max_size=5))
-    prompts = [draw(st.integers(0, len(each))) for each in tokens]
+    prompts = [draw(st.integers(0, len(document))) for document in tokens]
     return Documents(
         vocabulary, tokens, prompts, draw(st.integers(0, 2**20)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
     )

@@ -165,11 +165,11 @@ def _target(func: Any, args: Any, kwargs: dict[str, Any]) -> bool | None:
     asked = [kwargs.get("device")]
     if func is Tensor.to:
         asked += [kwargs.get("other"), *args[1:2]]
-    for each in asked:
-        if isinstance(each, Tensor):
-            return isinstance(each, FakeCuda)
-        if isinstance(each, torch.device | str):
-            return torch.device(each).type == "cuda"
+    for place in asked:
+        if isinstance(place, Tensor):
+            return isinstance(place, FakeCuda)
+        if isinstance(place, torch.device | str):
+            return torch.device(place).type == "cuda"
     return None
 
 

@@ -1,15 +1,21 @@
-"""Float64 oracles of the distillation loss and its gradient, in plain Python from the equation, and their tolerances.
+"""Float64 oracles of the distillation loss, its gradient and its divergences, in plain Python, and their tolerances.
 
-    L = sum over scored rows of  ce_weight * CE(s, y)  +  kd_weight * tau^2 * KL(softmax(t/tau) || softmax(s/tau))
+    L = sum over scored rows of  ce_weight * CE(s, y)  +  kd_weight * tau^2 * D(softmax(t/tau), softmax(s/tau))
 
-A row is a sequence of V logits; values are in nats. The arithmetic uses no tensor operation.
-Source: Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2.
+D is KL(teacher || student), or another divergence. A row is a sequence of V logits; values are in nats. The arithmetic
+uses no tensor operation, apart from the `textbook` form of a divergence.
+p is the teacher, q the student, beta the teacher's share of their mixture.
+Sources: Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2; Agarwal et al. 2024, arXiv:2306.13649, equation 1.
 """
 
 import math
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
 
 import torch
+from torch import Tensor
 
 Row = Sequence[float]
 
@@ -35,37 +41,158 @@ def cross_entropy(student: Row, label: int) -> float:
     return -log_softmax(student)[label]
 
 
+def kl(log_a: Sequence[float], log_b: Sequence[float]) -> float:
+    """Return KL(a || b): no term where a is 0, +inf where only b is."""
+    pairs = zip(log_a, log_b, strict=True)
+    return math.fsum(math.inf if y == -math.inf else math.exp(x) * (x - y) for x, y in pairs if x > -math.inf)
+
+
 def forward_kl(student: Row, teacher: Row, temperature: float) -> float:
-    """Return KL(teacher || student) in nats at this temperature, without the factor tau^2.
+    """Return KL(teacher || student) in nats at this temperature, without the factor tau^2."""
+    return kl(log_softmax(teacher, temperature), log_softmax(student, temperature))
 
-    A teacher logit of -inf gives no term; a student logit of -inf alone gives +inf.
+
+def log_over_mixture(log_p: Sequence[float], log_q: Sequence[float], share: float) -> list[tuple[float, float]]:
+    """Return log p - log m and log q - log m of each token, with m = share p + (1 - share) q; 0 where p and q are 0."""
+
+    def of_token(x: Decimal, y: Decimal, share: Decimal) -> tuple[float, float]:
+        mixture = share * x.exp() + (1 - share) * y.exp()
+        return (float(x - mixture.ln()), float(y - mixture.ln())) if mixture else (0.0, 0.0)
+
+    # With 60 digits: a difference is about as small as the share of the other distribution.
+    with localcontext(prec=60):
+        return [of_token(Decimal(x), Decimal(y), Decimal(share)) for x, y in zip(log_p, log_q, strict=True)]
+
+
+def _jensen_shannon(log_p: Sequence[float], log_q: Sequence[float], beta: float) -> float:
+    if beta in (0, 1):
+        return kl(log_q, log_p) if beta else kl(log_p, log_q)
+
+    def mean(log_a: Sequence[float], values: Sequence[float]) -> float:
+        return math.fsum(math.exp(x) * value for x, value in zip(log_a, values, strict=True) if x > -math.inf)
+
+    over_p, over_q = zip(*log_over_mixture(log_p, log_q, beta), strict=True)
+    return beta * mean(log_p, over_p) + (1 - beta) * mean(log_q, over_q)
+
+
+def _centred(log_q: Sequence[float], values: Sequence[float]) -> list[float]:
+    """Return q (v - sum q v)."""
+    q = [math.exp(y) for y in log_q]
+    mean = math.fsum(a * b for a, b in zip(q, values, strict=True))
+    return [a * (b - mean) for a, b in zip(q, values, strict=True)]
+
+
+def _forward_derivative(student: Row, teacher: Row, temperature: float, beta: float) -> list[float]:
+    pairs = zip(softmax(student, temperature), softmax(teacher, temperature), strict=True)
+    return [q - p for q, p in pairs]
+
+
+def _reverse_derivative(student: Row, teacher: Row, temperature: float, beta: float) -> list[float]:
+    """Return the derivative of KL(student || teacher).
+
+    At a token that only the teacher bans, it takes the student's logit, less the row's largest, for the teacher's.
     """
+    s, t = ([(x - max(row)) / temperature for x in row] for row in (student, teacher))
+    gaps = [a - b if min(a, b) > -math.inf else 0.0 for a, b in zip(s, t, strict=True)]
+    return _centred(log_softmax(student, temperature), gaps)
+
+
+def _jensen_shannon_derivative(student: Row, teacher: Row, temperature: float, beta: float) -> list[float]:
+    if beta in (0, 1):
+        return (_reverse_derivative if beta else _forward_derivative)(student, teacher, temperature, beta)
     log_p, log_q = log_softmax(teacher, temperature), log_softmax(student, temperature)
-    return math.fsum(
-        math.inf if lq == -math.inf else math.exp(lp) * (lp - lq)
-        for lp, lq in zip(log_p, log_q, strict=True)
-        if lp > -math.inf
-    )
+    ratios = [max(over_q, -sys.float_info.max) for _, over_q in log_over_mixture(log_p, log_q, beta)]
+    return [(1 - beta) * element for element in _centred(log_q, ratios)]
 
 
-def row_loss(
-    student: Row, teacher: Row, label: int, *, temperature: float, ce_weight: float, kd_weight: float
-) -> float:
-    """Return the loss of one row in nats; a term of weight 0 is absent, even if it is infinite."""
-    hard = ce_weight * cross_entropy(student, label) if ce_weight else 0.0
-    soft = kd_weight * temperature**2 * forward_kl(student, teacher, temperature) if kd_weight else 0.0
-    return hard + soft
+def _torch_kl(log_a: Tensor, log_b: Tensor, beta: float = 0.0) -> Tensor:
+    is_zero = log_a.isneginf()
+    log_a = log_a.masked_fill(is_zero, 0.0)  # before the product, whose derivative would be NaN
+    return (log_a.exp() * (log_a - log_b)).masked_fill(is_zero, 0.0).sum(-1)
 
 
-def row_gradient(
-    student: Row, teacher: Row, label: int, *, temperature: float, ce_weight: float, kd_weight: float
-) -> list[float]:
-    """Return the derivative of `row_loss` by each student logit; the teacher's term has the factor tau, not tau^2."""
-    q, q_soft, p_soft = softmax(student), softmax(student, temperature), softmax(teacher, temperature)
-    return [
-        ce_weight * (q[v] - (v == label)) + kd_weight * temperature * (q_soft[v] - p_soft[v])
-        for v in range(len(student))
-    ]
+def _torch_jensen_shannon(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
+    if beta in (0, 1):
+        return _torch_kl(log_q, log_p) if beta else _torch_kl(log_p, log_q)
+    log_m = torch.logaddexp(log_p + math.log(beta), log_q + math.log1p(-beta))
+    return beta * _torch_kl(log_p, log_m) + (1 - beta) * _torch_kl(log_q, log_m)
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """A divergence from its definition.
+
+    value: of log p and log q, beta; derivative: of student, teacher, temperature, beta, by each student logit over the
+    temperature; textbook: of tensors log p and log q, beta, by differentiable operations.
+    betas: the values of beta to try.
+    """
+
+    value: Callable[[Sequence[float], Sequence[float], float], float]
+    derivative: Callable[[Row, Row, float, float], list[float]]
+    textbook: Callable[[Tensor, Tensor, float], Tensor]
+    betas: tuple[float, ...] = (0.5,)
+
+
+DIVERGENCES = {
+    "forward_kl": Oracle(lambda log_p, log_q, _: kl(log_p, log_q), _forward_derivative, _torch_kl),
+    "reverse_kl": Oracle(
+        lambda log_p, log_q, _: kl(log_q, log_p), _reverse_derivative, lambda log_p, log_q, _: _torch_kl(log_q, log_p)
+    ),
+    "jensen_shannon": Oracle(
+        _jensen_shannon, _jensen_shannon_derivative, _torch_jensen_shannon, (0.5, 0.1, 0.0, 1.0, 0, 1, 0.9, 1e-3)
+    ),
+}
+"""The oracle of each divergence of the trainer."""
+
+
+def row_divergence(student: Row, teacher: Row, temperature: float, name: str, beta: float) -> float:
+    """Return the divergence of a row in nats, without the factor tau^2."""
+    return DIVERGENCES[name].value(log_softmax(teacher, temperature), log_softmax(student, temperature), beta)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The equation of the loss: its weights, its temperature and its divergence.
+
+    Allowed errors are for arithmetic with the unit roundoff `unit`.
+    """
+
+    temperature: float
+    ce_weight: float
+    kd_weight: float
+    divergence: str = "forward_kl"
+    beta: float = 0.5
+
+    def nats(self, student: Row, teacher: Row, label: int) -> float:
+        """Return the loss of one row in nats; a term of weight 0 is absent, even if it is infinite."""
+        loss = self.ce_weight * cross_entropy(student, label) if self.ce_weight else 0.0
+        if self.kd_weight:
+            divergence = row_divergence(student, teacher, self.temperature, self.divergence, self.beta)
+            loss += self.kd_weight * self.temperature**2 * divergence
+        return loss
+
+    def gradient(self, student: Row, teacher: Row, label: int) -> list[float]:
+        """Return the derivative of `nats` by each student logit; the divergence has the factor tau, not tau^2."""
+        q, factor = softmax(student), self.kd_weight * self.temperature
+        soft = DIVERGENCES[self.divergence].derivative(student, teacher, self.temperature, self.beta)
+        return [self.ce_weight * (q[v] - (v == label)) + factor * soft[v] for v in range(len(student))]
+
+    def allowed_nats(self, student: Row, teacher: Row, unit: float) -> float:
+        """Return the largest rounding error of the loss of one row in nats."""
+        soft = allowed_divergence(student, teacher, self.temperature, unit, self.divergence)
+        return self.ce_weight * log_softmax_error(student, 1.0, unit) + self.kd_weight * self.temperature**2 * soft
+
+    def allowed_gradient(self, student: Row, teacher: Row, unit: float) -> float:
+        """Return the largest rounding error of one element of the gradient.
+
+        A softmax is at most 1, so its error is at most that of its logarithm. The mean in the derivative of another
+        divergence errs as the divergence does.
+        """
+        soft = _both_errors(student, teacher, self.temperature, unit)
+        if self.divergence != "forward_kl":
+            soft = 2 * allowed_divergence(student, teacher, self.temperature, unit, self.divergence)
+        hard = log_softmax_error(student, 1.0, unit) + 4 * unit
+        return self.ce_weight * hard + self.kd_weight * self.temperature * (soft + 4 * unit)
 
 
 def log_softmax_error(row: Row, temperature: float, unit: float) -> float:
@@ -80,35 +207,27 @@ def log_softmax_error(row: Row, temperature: float, unit: float) -> float:
     return 2 * unit * (5 * z + 3 * len(row) + 8)
 
 
-def allowed_row_loss(
-    student: Row, teacher: Row, label: int, *, temperature: float, ce_weight: float, kd_weight: float, unit: float
-) -> float:
-    """Return the largest rounding error of the loss of one row in nats, for arithmetic with this unit roundoff.
+def _both_errors(student: Row, teacher: Row, temperature: float, unit: float) -> float:
+    return sum(log_softmax_error(row, temperature, unit) for row in (student, teacher))
 
-    KL = sum p (log p - log q): errors of the two logarithms are weighted by p, which sums to 1; an error of log p is
-    also an error of p, weighted by |log p - log q|. Products and the sum add (V + 4)u of that.
+
+def allowed_divergence(
+    student: Row, teacher: Row, temperature: float, unit: float, name: str = "jensen_shannon"
+) -> float:
+    """Return the largest rounding error of a divergence of one row in nats, for arithmetic with this unit roundoff.
+
+    KL = sum p (log p - log q): errors of the two logarithms are weighted by probabilities, which sum to 1; an error of
+    a logarithm is also an error of its probability, weighted by |log p - log q|. Products and the sum add (V + 4)u of
+    that. Forward KL has p alone as its weights, the other divergences have q too.
     """
-    hard = log_softmax_error(student, 1.0, unit)
-    on_p, on_q = log_softmax_error(teacher, temperature, unit), log_softmax_error(student, temperature, unit)
     log_p, log_q = log_softmax(teacher, temperature), log_softmax(student, temperature)
-    spread = math.fsum(
-        math.exp(lp) * abs(lp - lq) for lp, lq in zip(log_p, log_q, strict=True) if min(lp, lq) > -math.inf
-    )
-    soft = on_p + on_q + (on_p + 2 * unit * (len(student) + 4)) * spread
-    return ce_weight * hard + kd_weight * temperature**2 * soft
-
-
-def allowed_row_gradient(
-    student: Row, teacher: Row, label: int, *, temperature: float, ce_weight: float, kd_weight: float, unit: float
-) -> float:
-    """Return the largest rounding error of one element of the gradient, for arithmetic with this unit roundoff.
-
-    A softmax is at most 1, so its error is at most that of its logarithm.
-    """
-    del label
-    hard = log_softmax_error(student, 1.0, unit) + 4 * unit
-    soft = log_softmax_error(student, temperature, unit) + log_softmax_error(teacher, temperature, unit) + 4 * unit
-    return ce_weight * hard + kd_weight * temperature * soft
+    pairs = [(x, y) for x, y in zip(log_p, log_q, strict=True) if min(x, y) > -math.inf]
+    logs = _both_errors(student, teacher, temperature, unit)
+    if name == "forward_kl":
+        spread = math.fsum(math.exp(x) * abs(x - y) for x, y in pairs)
+        return logs + (log_softmax_error(teacher, temperature, unit) + 2 * unit * (len(student) + 4)) * spread
+    spread = math.fsum((math.exp(x) + math.exp(y)) * abs(x - y) for x, y in pairs)
+    return logs + (logs + 2 * unit * (len(student) + 4)) * spread + unit
 
 
 def assert_close(what: str, seen: float, expected: float, allowed: float, formula: str) -> None:

@@ -165,7 +165,7 @@ def _results(ranks: Sequence[_Rank], deadline: float) -> list[Any]:
             failures += [(failure, number)] if failure else []
         if failures:
             # A rank that fails closes its connections, so others may fail because of it.
-            _raise(*min(failures, key=lambda each: each[0].at))
+            _raise(*min(failures, key=lambda failed: failed[0].at))
     return [results[number] for number in range(len(ranks))]
 
 

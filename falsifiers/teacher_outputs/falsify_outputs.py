@@ -1,24 +1,38 @@
-"""Attacks on outputs of a teacher on disk: how they are written, read and refused."""
+"""Attacks on stored outputs of a teacher: their production, training from them, top-k outputs, and digests."""
 
+import hashlib
 import io
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
-from falsifiers.rank_runs.launched import launcher
+from falsifiers.checkpoint_files.saved import assert_same
+from falsifiers.rank_runs.falsify_runs import assert_no_error, launched, launcher
 from falsifiers.resume.runs import TIMEOUT_S
+from falsifiers.support import oracles
+from falsifiers.support.cases import HALVES, TEMPERATURES, tensors
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.ranks import run_ranks
-from falsifiers.support.scratch import cut, flip, scratch
-from falsifiers.support.small_runs import found, run, small
+from falsifiers.support.runs import cut, file_digests, flip, run, scratch, small, written_model
 from falsifiers.teacher_outputs.parts import Counted
-from reference_trainer import Lines, SettingError
+from reference_trainer import Annealed, Callback, Lines, Schedule, SettingError
+from reference_trainer.distillation.losses import kd_logit_gradient, kd_loss
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import ModuleStudent
+from reference_trainer.distillation.rows import Weights
+from reference_trainer.distillation.step import pass_gradient
+from reference_trainer.distillation.tables import FixtureStudent, FixtureTeacher
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.precompute import precompute
+from reference_trainer.plan.objective import Objective
+from reference_trainer.training.evaluation import evaluate
 
 MANIFEST = "manifest.json"
 COUNTING = {"parts": "falsifiers.teacher_outputs.parts:Counting"}
@@ -26,19 +40,12 @@ SHARDS = 4
 """Of the outputs of a small run: 12 sequences and one that is held back, in batches of 4."""
 
 
-def written(directory: Path, name: str, write: Callable[..., Any] = precompute, **others: Any) -> Path:
+def written(
+    directory: Path, name: str, write: Callable[..., Path] = precompute, top_k: int | None = None, **changes: Any
+) -> Path:
     """Return the directory of outputs of a small run, in shards of one batch."""
-    top_k = others.pop("top_k", None)
-    quiet = Lines(io.StringIO())
-    settings = small(directory, out=directory / name, temperature=2.0, **others)
-    result: Path = write(settings, top_k=top_k, shard_bytes=1, lines=quiet)
-    return result
-
-
-def _text(directory: Path) -> Path:
-    path = directory / "documents"
-    path.write_bytes(b"".join(b"word %d and more--" % number for number in range(30)))
-    return path
+    settings = small(directory, out=directory / name, temperature=2.0, **changes)
+    return write(settings, top_k=top_k, shard_bytes=1, lines=Lines(io.StringIO()))
 
 
 @given(
@@ -52,19 +59,21 @@ def falsify_training_from_outputs(
 ) -> None:
     """A run from outputs of every token is that of the live teacher. The subject is `pipeline.distill`."""
     with scratch() as directory:
-        others = {"seed": seed, "accumulate": accumulate, **rows}
-        settings = small(directory, **others)
+        settings = small(directory, seed=seed, accumulate=accumulate, out=directory / "live", **rows)
         if rows:
-            settings = settings.model_copy(update={"data": _text(directory)})
-        of_all = [settings.model_copy(update={"out": directory / out}) for out in ("live", "outputs", "stored")]
-        live = run(subject, of_all[0])
-        precompute(of_all[1], top_k=top_k, shard_bytes=1, lines=Lines(io.StringIO()))
-        stored = run(subject, of_all[2].model_copy(update={"teacher_outputs": directory / "outputs"}))
-        bits = [found(directory / out)["model.safetensors"] for out in ("live", "stored")]
+            text = directory / "documents"
+            text.write_bytes(b"".join(b"word %d and more--" % number for number in range(30)))
+            settings = settings.model_copy(update={"data": text})
+        outputs = directory / "outputs"
+        live = run(subject, settings)
+        produced = settings.model_copy(update={"out": outputs})
+        precompute(produced, top_k=top_k, shard_bytes=1, lines=Lines(io.StringIO()))
+        stored = run(subject, settings.model_copy(update={"out": directory / "stored", "teacher_outputs": outputs}))
+        bits = [file_digests(directory / out)["model.safetensors"] for out in ("live", "stored")]
     assert bits[0] == bits[1], f"from outputs of {top_k or 'all'} tokens, the student differs from the teacher's"
-    kept = stored.held_back.keys()
-    assert ("kl_at_1" in kept) == (top_k is None), f"with top_k {top_k} an evaluation measures {sorted(kept)}"
-    for metric in kept:
+    measured = stored.held_back.keys()
+    assert ("kl_at_1" in measured) == (top_k is None), f"with top_k {top_k} an evaluation measures {sorted(measured)}"
+    for metric in measured:
         seen, expected = stored.held_back[metric], live.held_back[metric]
         assert seen == expected, f"held-back {metric} is {seen} from outputs, and {expected} from the teacher"
 
@@ -72,22 +81,24 @@ def falsify_training_from_outputs(
 @given(interrupted=st.integers(1, SHARDS), top_k=st.sampled_from([None, 3]))
 def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | None) -> None:
     with scratch() as directory:
-        undisturbed = found(written(directory, "undisturbed", subject.precompute, top_k=top_k, **COUNTING))
+        out, where = directory / "out", f"interrupted in forward {interrupted}"
+
+        def produced(name: str = "out") -> dict[str, str]:
+            return file_digests(written(directory, name, subject.precompute, top_k=top_k, **COUNTING))
+
+        undisturbed = produced("undisturbed")
         assert len(undisturbed) == SHARDS + 1, f"the outputs are {sorted(undisturbed)}"
         Counted.forwards, Counted.interrupted = 0, interrupted
-        out = directory / "out"
         try:
-            written(directory, "out", subject.precompute, top_k=top_k, **COUNTING)
+            produced()
             raise AssertionError(f"forward {interrupted} was not interrupted")
         except KeyboardInterrupt:
-            assert not out.exists(), f"an interrupted production left {sorted(p.name for p in out.iterdir())} in --out"
+            assert not out.exists(), f"{where}, a production left {sorted(p.name for p in out.iterdir())} in --out"
         Counted.forwards = Counted.interrupted = 0
-        assert found(written(directory, "out", subject.precompute, top_k=top_k, **COUNTING)) == undisturbed, (
-            f"after an interrupt in forward {interrupted}, the outputs differ from undisturbed ones"
-        )
+        assert produced() == undisturbed, f"{where}, the outputs differ from undisturbed ones"
         again, remaining = Counted.forwards, SHARDS - interrupted + 1
-        assert again == remaining, f"{again} forwards were made after an interrupt in forward {interrupted}"
-        written(directory, "out", subject.precompute, top_k=top_k, **COUNTING)
+        assert again == remaining, f"{where}, {again} forwards were made afterwards; expected {remaining}"
+        produced()
         assert Counted.forwards == again, "outputs that are there were computed again"
         assert sorted(p.name for p in directory.iterdir() if "partial" in p.name) == [], "unfinished outputs are left"
 
@@ -96,26 +107,20 @@ def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | 
 @example(ranks=3, top_k=3, divided=True)
 def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None, divided: bool) -> None:
     with scratch() as directory:
-        expected = found(written(directory, "alone", subject.precompute, top_k=top_k, **COUNTING))
-        settings = small(
-            directory,
-            out=directory / "several",
-            temperature=2.0,
-            rank_timeout=TIMEOUT_S,
-            shard_teacher=divided,
-            **COUNTING,
-        )
+        expected = file_digests(written(directory, "alone", subject.precompute, top_k=top_k, **COUNTING))
+        options = {"out": directory / "several", "temperature": 2.0, "rank_timeout": TIMEOUT_S, **COUNTING}
+        settings = small(directory, shard_teacher=divided, **options)
         place, served = launcher()
 
         def work(rank: int) -> int:
             Counted.forwards = Counted.interrupted = 0
-            own = {**place, "WORLD_SIZE": str(ranks), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            variables = {**place, "WORLD_SIZE": str(ranks), "RANK": str(rank), "LOCAL_RANK": str(rank)}
             quiet = Lines(io.StringIO())
-            subject.precompute(settings, top_k=top_k, shard_bytes=1, lines=quiet, environment=own)
+            subject.precompute(settings, top_k=top_k, shard_bytes=1, lines=quiet, environment=variables)
             return Counted.forwards
 
         forwards = run_ranks(ranks, work, limit_s=60.0, served=served)
-        assert found(directory / "several") == expected, f"{ranks} ranks write other outputs than one process"
+        assert file_digests(directory / "several") == expected, f"{ranks} ranks write other outputs than one process"
         shares = [len(range(rank, SHARDS, ranks)) for rank in range(ranks)]
         shares = [max(shares)] * ranks if divided else shares  # every rank gathers the teacher
         assert forwards == shares, f"{ranks} ranks made {forwards} forwards for {SHARDS} shards; expected {shares}"
@@ -129,8 +134,8 @@ def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:
             written(directory, "out", subject.precompute, top_k=2, seed=1, **COUNTING)
         except KeyboardInterrupt:
             Counted.interrupted = 0
-        seen = found(written(directory, "out", subject.precompute, top_k=2, **COUNTING))
-        expected = found(written(directory, "expected", subject.precompute, top_k=2, **COUNTING))
+        seen = file_digests(written(directory, "out", subject.precompute, top_k=2, **COUNTING))
+        expected = file_digests(written(directory, "expected", subject.precompute, top_k=2, **COUNTING))
     assert seen == expected, "the outputs hold shards of another teacher, whose production was interrupted"
 
 
@@ -154,15 +159,15 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 def _begun(directory: Path) -> dict[str, Any]:
     """Train a step from outputs of the same teacher with more tokens, and return the settings of the next ones."""
-    given = {"out": directory / "out", "teacher_outputs": written(directory, "more", top_k=4), "temperature": 2.0}
-    run(distill, small(directory, max_steps=1, save_every=1, **given))
+    options = {"out": directory / "out", "teacher_outputs": written(directory, "more", top_k=4), "temperature": 2.0}
+    run(distill, small(directory, max_steps=1, save_every=1, **options))
     return {"resume": Path("latest"), "force": True, "save_every": 1}
 
 
 def renumbered(outputs: Path) -> None:
     """Exchange two shards, and their digests."""
     names = [outputs / f"outputs-0000{number}.safetensors" for number in (0, 1)]
-    contents = [each.read_bytes() for each in names]
+    contents = [name.read_bytes() for name in names]
     for path, content in zip(names, reversed(contents), strict=True):
         path.write_bytes(content)
     tree = json.loads((outputs / MANIFEST).read_text())
@@ -176,8 +181,256 @@ def falsify_other_outputs_are_refused(subject: Any, kind: str) -> None:
     with scratch() as directory:
         run(subject, small(directory, out=directory / "other"))  # another model, as a teacher
         outputs = written(directory, "outputs", top_k=3)
-        chosen = {"out": directory / "out", "teacher_outputs": outputs, "temperature": 2.0}
-        changes = small(directory, **chosen), change(directory)
-        settings = changes[0].model_copy(update=changes[1] if isinstance(changes[1], dict) else {})
+        settings = small(directory, out=directory / "out", teacher_outputs=outputs, temperature=2.0)
+        changes = change(directory)
+        settings = settings.model_copy(update=changes if isinstance(changes, dict) else {})
         kind_of_error = SettingError if words.endswith(("9", '"pack"', "1.0", "was")) else Exception
         assert_refused(kind, lambda: run(subject, settings), words, kind=kind_of_error)
+
+
+DIVERGENCES = sorted(oracles.DIVERGENCES)
+EXACT = 1e-9
+"""Largest relative difference in float64, whose rounding the largest temperature and its square multiply by 400."""
+
+
+@st.composite
+def models(draw: st.DrawFn) -> tuple[Tensor, Tensor, int, float]:
+    """Draw logits [1, 2, V] of a student and a teacher, the number of kept tokens, and a temperature."""
+    V = draw(st.integers(2, 6))
+    student, teacher = (draw(tensors((1, 2, V), HALVES, torch.float64)) for _ in range(2))
+    return student, teacher + draw(st.sampled_from([0.0, 100.0])), draw(st.integers(1, V)), draw(TEMPERATURES)
+
+
+def outcomes(logits_BTV: Tensor, tokens: list[list[int]], temperature: float) -> list[list[Tensor]]:
+    """Return log-probabilities of the kept tokens of each row and, unless all are kept, of the others together."""
+    log_NV, rows = torch.log_softmax(logits_BTV.flatten(0, 1) / temperature, -1), []
+    for row, kept in zip(log_NV, tokens, strict=True):
+        rest = [logit for number, logit in enumerate(row) if number not in kept]
+        tail = [torch.logsumexp(torch.stack(rest), 0)] if rest else []
+        rows.append([*(row[number] for number in kept), *tail])
+    return rows
+
+
+def largest(teacher_BTV: Tensor, k: int) -> list[list[int]]:
+    """Return the k tokens of the largest logits of each row, the first of equal ones."""
+    return [sorted(range(len(row)), key=lambda v: -row[v])[:k] for row in teacher_BTV.flatten(0, 1).tolist()]
+
+
+def expected(name: str, student: Tensor, teacher: Tensor, k: int, temperature: float) -> Tensor:
+    """Return temperature^2 times the divergence between distributions of K + 1 outcomes, by its definition."""
+    total, tokens = torch.zeros((), dtype=torch.float64), largest(teacher, k)
+    for q, p in zip(outcomes(student, tokens, temperature), outcomes(teacher, tokens, temperature), strict=True):
+        divergence = oracles.DIVERGENCES[name].textbook(torch.stack(p), torch.stack(q), 0.5)
+        total = total + temperature**2 * divergence
+    return total
+
+
+def loss_and_gradient(
+    subject: Any, name: str, student: Tensor, teacher: Tensor, k: int, tau: float, device: str
+) -> tuple[float, Tensor]:
+    """Return the loss and the gradient that the subject's completed teacher gives."""
+    student, teacher = student.to(device), teacher.to(device)
+    complete = subject.completed(subject.keep_top_k(teacher, k, tau), student, tau)
+    labels = torch.zeros(student.shape[:2], dtype=torch.int64, device=device)
+    settings: Any = {"temperature": tau, "ce_weight": 0.0, "kd_weight": 1.0, "divergence": name}
+    tensors = (student, complete, labels)
+    return float(kd_loss(*tensors, **settings).sum), kd_logit_gradient(*tensors, **settings).cpu()
+
+
+@given(drawn=models(), name=st.sampled_from(DIVERGENCES))
+def falsify_loss_is_that_of_the_outcomes(
+    subject: Any, device: str, drawn: tuple[Tensor, Tensor, int, float], name: str
+) -> None:
+    student, teacher, k, tau = drawn
+    loss, gradient = loss_and_gradient(subject, name, student, teacher, k, tau, device)
+    leaf = student.clone().requires_grad_()
+    nats = expected(name, leaf, teacher, k, tau)
+    (derivative,) = torch.autograd.grad(nats, leaf)
+    of = f"{name} with {k} of {student.shape[-1]} tokens at temperature {tau}"
+    bound = EXACT * max(1.0, abs(float(nats.detach())))
+    assert abs(loss - float(nats.detach())) <= bound, f"{of} is {loss} nats; expected {float(nats.detach())}"
+    apart = float((gradient - derivative).abs().max())
+    assert apart <= EXACT * tau, f"{of}: the gradient is {gradient.tolist()}; expected {derivative.tolist()}"
+
+
+@given(drawn=models())
+def falsify_tail_that_the_student_bans(subject: Any, device: str, drawn: tuple[Tensor, Tensor, int, float]) -> None:
+    student, teacher, k, tau = drawn
+    k = min(k, student.shape[-1] - 1)
+    banned = student.clone().flatten(0, 1)
+    for number, tokens in enumerate(largest(teacher, k)):
+        banned[number, [v for v in range(student.shape[-1]) if v not in tokens]] = -math.inf
+    loss, gradient = loss_and_gradient(subject, "forward_kl", banned[None], teacher, k, tau, device)
+    assert loss == math.inf, f"a student that bans the tail has a loss of {loss} nats, not +inf"
+    assert bool(gradient.isfinite().all()), f"the gradient is {gradient.tolist()}"
+
+
+class TopKTable:
+    """A teacher that knows the most probable tokens of a table [3, V]."""
+
+    def __init__(self, subject: Any, table: Tensor, k: int, tau: float) -> None:
+        self.vocab_size = table.shape[1]
+        self.top_k = lambda batch: subject.keep_top_k(table[batch.tokens], k, tau)
+
+
+class OneBatch:
+    """Rows of which all are one batch."""
+
+    device, batches = torch.device("cpu"), 1
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return len(self._batch.tokens)
+
+    def batch(self, order: Tensor, position: int) -> Batch:
+        return self._batch
+
+
+@given(table=tensors((3, 4), HALVES, torch.float64), k=st.integers(1, 4), ce_weight=st.sampled_from([0.0, 1.0]))
+def falsify_unknown_metrics_are_absent(subject: Any, table: Tensor, k: int, ce_weight: float) -> None:
+    tokens = torch.tensor([[0, 1, 2]])
+    batch, weights = Batch(tokens=tokens, labels=tokens), Weights(temperature=2.0, ce_weight=ce_weight, kd_weight=1.0)
+    teacher: Any = TopKTable(subject, table, k, 2.0)
+    labels = torch.tensor([[1, 2, -100]])
+    student = FixtureStudent(torch.zeros(3, 4, dtype=torch.float64), learning_rate=0.1)
+    passed = pass_gradient(teacher, student, batch, labels, weights, scale=1.0, metrics=True)
+    assert set(passed.sums) == {"loss", "hard_loss", "soft_loss"}, f"a step measures {sorted(passed.sums)}"
+    evaluated = evaluate(teacher, FixtureTeacher(torch.zeros_like(table)), OneBatch(batch), weights)
+    assert set(evaluated) == {"hard_loss", "soft_loss", "token_accuracy"}, f"an evaluation measures {sorted(evaluated)}"
+    hard = sum(-oracles.log_softmax([0.0] * 4, 1.0)[y] for y in (1, 2))
+    assert abs(float(passed.sums["hard_loss"]) - hard) <= EXACT, f"hard_loss is {float(passed.sums['hard_loss'])}"
+
+
+OF_A_TEACHER = {"kl_at_1", "kl_at_T", "teacher_loss", "teacher_entropy", "teacher_perplexity", "agreement"}
+
+
+class CountedTeacher:
+    """A teacher that notes in which step it is run."""
+
+    vocab_size = 3
+
+    def __init__(self) -> None:
+        self.step, self.steps = 0, list[int]()
+
+    def logits(self, batch: Batch) -> Tensor:
+        self.steps.append(self.step)
+        return torch.zeros(*batch.tokens.shape, 3, dtype=torch.float64)
+
+
+class StepNotes(Callback):
+    """Callback that gives the teacher the step, and records the metrics of logged steps."""
+
+    def __init__(self, teacher: CountedTeacher) -> None:
+        self.teacher, self.logged = teacher, dict[int, Any]()
+
+    def on_step_begin(self, context: Any) -> None:
+        self.teacher.step = context.step
+
+    def on_log(self, context: Any) -> None:
+        self.logged[context.step] = set(context.metrics)
+
+
+@given(
+    start=st.sampled_from([0.0, 1.0]),
+    end=st.sampled_from([None, 0.0, 1.0]),
+    warmup=st.integers(0, 4),
+    steps=st.integers(1, 9),
+    every=st.integers(0, 4),
+)
+def falsify_teacher_runs_where_it_is_needed(
+    subject: Any, start: float, end: float | None, warmup: int, steps: int, every: int
+) -> None:
+    kd = start if end is None else Annealed(start, end, "linear", warmup)
+    table, teacher = nn.Embedding(3, 3, _weight=torch.zeros(3, 3, dtype=torch.float64)), CountedTeacher()
+    notes, tokens = StepNotes(teacher), torch.tensor([[0, 1, 2]])
+    subject.train(
+        teacher,
+        ModuleStudent(table, 3),
+        lambda epoch, k: Batch(tokens=tokens, labels=tokens),
+        torch.optim.SGD(table.parameters(), lr=0.1),
+        schedule=Schedule(epochs=1, steps_per_epoch=steps, log_every=every),
+        objective=Objective(temperature=2.0, ce_weight=1.0, kd_weight=kd),
+        learning_rate=lambda step: 0.1,
+        callbacks=[notes],
+    )
+    weight = {step: kd.at(step, steps) if isinstance(kd, Annealed) else kd for step in range(1, steps + 1)}
+    logged = range(every, steps + 1, every) if every else range(0)
+    # A line needs the teacher in all its steps if it needs it in one.
+    lines = {
+        step: next((range(last - every + 1, last + 1) for last in logged if step <= last), [step]) for step in weight
+    }
+    expected = [step for step in weight if any(weight[of_line] for of_line in lines[step])]
+    assert teacher.steps == expected, f"with the weights {weight}, logged every {every}, it ran in {teacher.steps}"
+    for step, names in notes.logged.items():
+        seen, whole = names & OF_A_TEACHER, OF_A_TEACHER if step in expected else set()
+        assert seen == whole, f"step {step}, of weight {weight[step]}, logs {sorted(seen)}; expected {sorted(whole)}"
+
+
+class TeacherSize(Callback):
+    """Write the bytes of the teacher's weights that this rank has at the end, those that there are, and their dtype."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def attach(self, distillation: Any) -> None:
+        self.run = distillation
+
+    def on_train_end(self, context: Any) -> None:
+        parameters = list(self.run.teacher.parameters())
+        pieces = [getattr(parameter, "to_local", parameter.detach)() for parameter in parameters]
+        size, total = sum(piece.untyped_storage().nbytes() for piece in pieces), sum(p.nbytes for p in parameters)
+        self.path.write_text(json.dumps([size, total, *sorted({str(piece.dtype) for piece in pieces})]))
+
+
+@given(strategy=st.sampled_from(["fsdp2", "ddp"]), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+@example(strategy="ddp", dtype=torch.bfloat16)
+def falsify_ranks_share_the_teacher(subject: Any, strategy: str, dtype: torch.dtype) -> None:
+    class OfDtype(subject.Distillation):  # the subject is any module
+        def make_teacher(self) -> Any:
+            return super().make_teacher().to(dtype)
+
+    with scratch() as directory:
+        options = {"strategy": strategy, "rank_timeout": TIMEOUT_S, "teacher_width": 64, "eval_every": 1}
+        chosen = [small(directory, out=directory / str(flag), shard_teacher=flag, **options) for flag in (False, True)]
+        whole = launched(OfDtype, chosen[0], 2)
+        shared = launched(OfDtype, chosen[1], 2, lambda rank: [TeacherSize(directory / f"size{rank}")])
+        assert_no_error(f"a teacher in shards, {strategy}", [*whole, *shared])
+        for rank in range(2):
+            size, total, *dtypes = json.loads((directory / f"size{rank}").read_text())
+            assert dtypes == [str(dtype)], f"rank {rank} keeps a teacher of {dtype} in {dtypes}"
+            assert size <= 0.51 * total, f"rank {rank} keeps {size} of the teacher's {total} bytes"
+        assert_same(f"with {strategy} and a divided teacher of {dtype}", shared[0].weights, whole[0].weights)
+        digests = [json.loads((directory / out / "manifest.json").read_text()) for out in ("False", "True")]
+        assert digests[0]["teacher_sha256"] == digests[1]["teacher_sha256"], "a divided teacher has another digest"
+
+
+@given(seed=st.integers(0, 99))
+def falsify_digest_of_a_teacher_is_that_of_its_file(subject: Any, seed: int) -> None:
+    """The teacher computes in float64, so its weights in memory are not those of the file."""
+    with scratch() as directory:
+        teacher = written_model(directory, seed=seed)
+        run(subject, small(directory, out=directory / "out", teacher=teacher, dtype="float64"))
+        manifest = json.loads((directory / "out" / "manifest.json").read_text())
+        expected = hashlib.sha256((teacher / "model.safetensors").read_bytes()).hexdigest()
+    assert manifest["teacher_sha256"] == expected, f"the digest is {manifest['teacher_sha256']}, of the file {expected}"
+
+
+@given(contents=st.lists(st.binary(min_size=1, max_size=9), min_size=2, max_size=4))
+def falsify_digest_of_shards(subject: Any, contents: list[bytes]) -> None:
+    with scratch() as directory:
+        files = {f"model-{number}.safetensors": content for number, content in enumerate(contents)}
+        for file, content in files.items():
+            (directory / file).write_bytes(content)
+        index = {"weight_map": {f"w{number}": file for number, file in enumerate(reversed(files))}}
+        (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+        seen = subject.files_digest(subject.weight_files(directory))
+        (directory / "model-1.safetensors").write_bytes(contents[1] + b"x")
+        other = subject.files_digest(subject.weight_files(directory))
+        text = "".join(f"{hashlib.sha256(content).hexdigest()}  {file}\n" for file, content in files.items())
+        assert seen == hashlib.sha256(text.encode()).hexdigest(), f"the digest of {sorted(files)} is {seen}"
+        assert other != seen, "another shard has the same digest"
+        for missing, words in (("model-0.safetensors", "model-0"), ("model.safetensors.index.json", str(directory))):
+            (directory / missing).unlink()
+            assert_refused(f"no {missing}", lambda: subject.files_digest(subject.weight_files(directory)), words)

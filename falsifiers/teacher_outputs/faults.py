@@ -22,8 +22,8 @@ def both_renormalised(original: Any, top_k: Any, student: Any, temperature: floa
     return student.clone().scatter_(-1, tokens, kept.to(student.dtype))
 
 
-def every_metric(original: Any, *given: Any, whole: bool = True, **options: Any) -> Any:
-    return original(*given, **options)
+def every_metric(original: Any, *arguments: Any, whole: bool = True, **options: Any) -> Any:
+    return original(*arguments, **options)
 
 
 def outputs_by_position(original: Any, saved: Any) -> Any:
@@ -46,14 +46,14 @@ def _labels(saved: Any, batch: Any) -> Any:
     return labels
 
 
-def not_compared(saved: Any, *given: Any) -> None:
+def not_compared(saved: Any, *arguments: Any) -> None:
     """Use outputs of any data and teacher."""
 
 
 def published_first(original: Any, staging: Any, directory: Any, manifest: Any, **options: Any) -> None:
     directory.mkdir()
-    for each in staging.iterdir():
-        shutil.copy(each, directory / each.name)
+    for path in staging.iterdir():
+        shutil.copy(path, directory / path.name)
     original(staging, directory.with_name("unused"), manifest, **options)
 
 

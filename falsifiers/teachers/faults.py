@@ -81,10 +81,10 @@ def padded_with_zeros(original: Any, teacher: Any, student: Any, mode: str) -> A
     )
 
 
-def bare_numbers(original: Any, *given: Any, **digests: str) -> Any:
-    made = original(*given, **digests)
+def bare_numbers(original: Any, *arguments: Any, **digests: str) -> Any:
+    made = original(*arguments, **digests)
     held_back = {
-        name: {**each, "sum": float(each["sum"]) if isinstance(each["sum"], str) else each["sum"]}
-        for name, each in made["held_back"].items()
+        name: {**value, "sum": float(value["sum"]) if isinstance(value["sum"], str) else value["sum"]}
+        for name, value in made["held_back"].items()
     }
     return {**made, "held_back": held_back}

@@ -1,19 +1,26 @@
-"""Attacks on text files, their sequences and orders, and how these are dealt to ranks."""
+"""Attacks on the sequences of a text, its documents, and the order in which a run reads them."""
 
 import hashlib
+import io
 import math
 import os
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
+from falsifiers.support.fake_cuda import CUDA, fake_cuda
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.texts import epoch, file_of, sequences_of
+from falsifiers.support.runs import epoch, file_of, run, scratch, sequences_of, small
+from reference_trainer import Lines
+from reference_trainer.data import text as trainer_text
 from reference_trainer.data.text import Sequences, epoch_order
 
 
@@ -35,27 +42,19 @@ def falsify_every_byte_is_predicted_once(
     order = subject.epoch_order(seed, number, len(sequences))
     positions = data.draw(st.permutations(range(1, sequences.batches + 1)), label="order of requests")
     batches = [batch for _, batch in sorted((position, sequences.batch(order, position)) for position in positions)]
-    _assert_placed(batches, device)
+    for position, batch in enumerate(batches, 1):
+        kinds = [(tensor.dtype, tensor.device.type) for tensor in (batch.tokens, batch.labels)]
+        assert kinds == [(torch.int64, device)] * 2, f"batch {position} is {kinds}; expected int64 on {device}"
+        assert torch.equal(batch.tokens, batch.labels), f"batch {position}: tokens and labels differ"
     rows = [[place[byte] for byte in row] for batch in batches for row in batch.tokens.tolist()]
     apart = [row for row in rows if row != list(range(row[0], row[0] + length))]
     assert not apart, f"sequences of {length} hold the bytes at {apart}"
     count = (len(text) - 1) // (length - 1)
-    assert sorted(k for row in rows for k in row[1:]) == list(range(1, count * (length - 1) + 1)), (
-        f"of {len(text)} bytes, {count} sequences of {length} predict each but the first once; they start at {rows}"
-    )
-    sizes, expected = (
-        [len(b.tokens) for b in batches],
-        [min(batch_size, count - k) for k in range(0, count, batch_size)],
-    )
+    predicted, expected = sorted(k for row in rows for k in row[1:]), list(range(1, count * (length - 1) + 1))
+    assert predicted == expected, f"{count} sequences of {length} do not predict each byte but the first once: {rows}"
+    sizes = [len(batch.tokens) for batch in batches]
+    expected = [min(batch_size, count - k) for k in range(0, count, batch_size)]
     assert sizes == expected, f"batches of {count} sequences hold {sizes}; expected {expected}"
-
-
-def _assert_placed(batches: list[Any], device: str) -> None:
-    """Assert that tokens are labels as well, int64 on the device."""
-    for position, batch in enumerate(batches, 1):
-        kinds = [(each.dtype, each.device.type) for each in (batch.tokens, batch.labels)]
-        assert kinds == [(torch.int64, device)] * 2, f"batch {position} is {kinds}; expected int64 on {device}"
-        assert torch.equal(batch.tokens, batch.labels), f"batch {position}: tokens and labels differ"
 
 
 @given(size=st.integers(41, 400), length=st.integers(2, 5), seed=st.integers(0, 9))
@@ -76,16 +75,6 @@ def falsify_held_back_bytes_are_never_trained_on(subject: Any, size: int, length
 LENGTH, IGNORED = 4, -100
 
 
-def _sequences(count: int, batch_size: int) -> Sequences:
-    """Return `count` sequences of a text without repeated bytes: the first byte of each identifies it."""
-    text = torch.arange(count * (LENGTH - 1) + 1, dtype=torch.uint8)
-    return Sequences(bytes_N=text, length=LENGTH, batch_size=batch_size, device=torch.device("cpu"))
-
-
-def _numbers(tokens_BT: Tensor) -> list[int]:
-    return [int(first) // (LENGTH - 1) for first in tokens_BT[:, 0]]
-
-
 @given(
     count=st.integers(1, 60),
     batch_size=st.integers(1, 5),
@@ -96,20 +85,21 @@ def _numbers(tokens_BT: Tensor) -> list[int]:
 def falsify_each_sequence_is_dealt_to_one_rank(
     subject: Any, count: int, batch_size: int, world_size: int, seed: int, epoch: int
 ) -> None:
-    sequences = _sequences(count, batch_size)
-    ranks = [
-        subject.ShuffledBatches(sequences=sequences, seed=seed, rank=rank, world_size=world_size)
-        for rank in range(world_size)
-    ]
-    rounds = {each.batches for each in ranks}
+    # No byte occurs twice in the text, so the first byte of a sequence identifies it.
+    text = torch.arange(count * (LENGTH - 1) + 1, dtype=torch.uint8)
+    sequences = Sequences(bytes_N=text, length=LENGTH, batch_size=batch_size, device=torch.device("cpu"))
+    options = {"sequences": sequences, "seed": seed, "world_size": world_size}
+    ranks = [subject.ShuffledBatches(rank=rank, **options) for rank in range(world_size)]
+    rounds = {batches.batches for batches in ranks}
     expected = math.ceil(math.ceil(count / batch_size) / world_size)
     assert rounds == {expected}, f"ranks have {rounds} batches of an epoch; expected {expected} each"
-    dealt = [each.batch(epoch, k) for k in range(1, expected + 1) for each in ranks]
-    scored = [number for batch in dealt if (batch.labels != IGNORED).any() for number in _numbers(batch.tokens)]
+    dealt = [batches.batch(epoch, k) for k in range(1, expected + 1) for batches in ranks]
+    busy = [batch for batch in dealt if (batch.labels != IGNORED).any()]
+    scored = [first // (LENGTH - 1) for batch in busy for first in batch.tokens[:, 0].tolist()]
     order = epoch_order(seed, epoch, count).tolist()
     assert scored == order, f"{world_size} ranks read the sequences {scored}; expected {order}"
-    idle = [batch for batch in dealt if not (batch.labels != IGNORED).any()]
-    assert all(len(batch.tokens) == 1 for batch in idle), "a rank without a batch left computes more than one sequence"
+    idle = [len(batch.tokens) for batch in dealt if not (batch.labels != IGNORED).any()]
+    assert set(idle) <= {1}, "a rank without a batch left computes more than one sequence"
 
 
 @given(content=st.binary(min_size=11, max_size=300))
@@ -159,3 +149,164 @@ def falsify_unreadable_files_are_refused(subject: Any, kind: str) -> None:
     with file_of(b"") as empty:
         for what, path in (("an empty file", empty), (kind, UNREADABLE[kind](empty))):
             assert_refused(what, lambda path=path: subject.read_text(path, 8))
+
+
+TEXTS = st.text(alphabet="ab|", min_size=1, max_size=60)
+SEPARATORS = st.sampled_from(["|", "||", "a|", "é"])
+
+
+def _bytes(text: str) -> Tensor:
+    return torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+
+def _documents(text: bytes, separator: bytes) -> list[bytes]:
+    """Return the documents: each ends with its separator, the last one may have none."""
+    *complete, rest = text.split(separator)
+    return [document for document in (*(part + separator for part in complete), rest) if document]
+
+
+def _predicted(text: str, separator: str, length: int) -> Counter[tuple[bytes, int]]:
+    """Return each byte that is predicted, with the bytes before it in its piece."""
+    predicted: Counter[tuple[bytes, int]] = Counter()
+    for document in _documents(text.encode(), separator.encode()):
+        for place in range(1, len(document)):
+            first = (place - 1) // (length - 1) * (length - 1)
+            predicted[document[first:place], document[place]] += 1
+    return predicted
+
+
+def _seen(batch: Any) -> Counter[tuple[bytes, int]]:
+    """Return each label of a batch, with the tokens that its model sees before it."""
+    predicted: Counter[tuple[bytes, int]] = Counter()
+    segments = torch.ones_like(batch.tokens) if batch.segments is None else batch.segments
+    for tokens, labels, row in zip(batch.tokens.tolist(), batch.labels.tolist(), segments.tolist(), strict=True):
+        for place, label in enumerate(labels):
+            if label != IGNORED and place:
+                visible = [tokens[k] for k in range(place) if row[k] == row[place - 1]]
+                predicted[bytes(visible), label] += 1
+    return predicted
+
+
+@given(
+    text=TEXTS,
+    separator=SEPARATORS,
+    pack=st.booleans(),
+    length=st.integers(2, 9),
+    batch_size=st.integers(1, 4),
+    seed=st.integers(0, 9),
+)
+@example(text="ab|" * 1000 + "b|" * 9, separator="|", pack=True, length=9, batch_size=4, seed=0)  # two groups of rows
+def falsify_each_byte_is_predicted_once_from_its_document(
+    subject: Any, device: str, text: str, separator: str, pack: bool, length: int, batch_size: int, seed: int
+) -> None:
+    expected = _predicted(text, separator, length)
+    assume(expected)
+    shape = {"length": length, "batch_size": batch_size, "device": torch.device(device)}
+    rows = subject.document_rows(_bytes(text), separator, pack=pack, **shape)
+    batches = epoch(trainer_text, rows, seed)
+    seen = sum((_seen(batch) for batch in batches), Counter[tuple[bytes, int]]())
+    lacks, excess = expected - seen, seen - expected
+    case = f"{text[:60]!r} by {separator!r}, {pack}"
+    assert not lacks and not excess, f"{case}: lacks {dict(lacks)}, has besides {dict(excess)}"
+    widths = {batch.tokens.shape[1] for batch in batches}
+    assert max(widths) <= length and (not pack or widths == {length}), f"rows of {length} have the widths {widths}"
+    assert all((batch.segments is None) == (not pack) for batch in batches), "segments are for packed rows alone"
+    sizes = [len(batch.tokens) for batch in batches]
+    assert len(sizes) == rows.batches == -(-len(rows) // batch_size) and sum(sizes) == len(rows), f"batches of {sizes}"
+
+
+@given(text=TEXTS, pack=st.booleans())
+def falsify_batches_are_on_the_device_of_the_run(subject: Any, text: str, pack: bool) -> None:
+    assume(_predicted(text, "|", 6))
+    with fake_cuda():
+        rows = subject.document_rows(_bytes(text), "|", pack=pack, length=6, batch_size=2, device=CUDA)
+        batch = rows.batch(torch.arange(len(rows)), 1)
+        parts = [batch.tokens, batch.labels, *([] if batch.segments is None else [batch.segments])]
+        assert {part.device.type for part in parts} == {"cuda"}, f"packed {pack}: {[part.device for part in parts]}"
+
+
+@given(text=st.text(alphabet="|", max_size=9), pack=st.booleans())
+def falsify_a_text_without_documents_is_refused(subject: Any, text: str, pack: bool) -> None:
+    shape = {"length": 6, "batch_size": 2, "device": torch.device("cpu")}
+    call = partial(subject.document_rows, _bytes(text), "|", pack=pack, **shape)
+    assert_refused(repr(text), call, "separator", "'|'")
+
+
+TEXT = b"".join(b"%d, %d.\n\n" % (k, k * k) + b"so it goes on and on. " * (k % 3) for k in range(150))
+
+
+@given(mode=st.sampled_from(["pad", "pack"]), separator=st.sampled_from([None, ". ", "\n"]), seed=st.integers(0, 3))
+def falsify_a_run_evaluates_each_document_alone(subject: Any, mode: str, separator: str | None, seed: int) -> None:
+    with scratch() as directory:
+        settings = small(directory, out=directory / "out", documents=mode, separator=separator, seed=seed)
+        settings = settings.model_copy(update={"dtype": "float64", "length": 24, "lr": 0.01, "warmup": 0})
+        settings.data.write_bytes(TEXT)
+        result = run(subject, settings)
+    total, count = _one_by_one(result.student, TEXT[len(TEXT) * 9 // 10 :], (separator or "\n\n").encode(), 24)
+    seen = result.held_back["hard_loss"]
+    assert seen.count == count, f"{mode}, {separator!r}: {seen.count} tokens are evaluated; expected {count}"
+    assert math.isclose(seen.sum, total, rel_tol=1e-12), f"{mode}: {seen.sum!r} nats; alone they give {total!r}"
+
+
+def falsify_a_run_packs_as_named(subject: Any) -> None:
+    batches: dict[str, Any] = {}
+    for mode in ("pad", "pack"):
+        with scratch() as root:
+            settings = small(root, out=root / "out", documents=mode).model_copy(update={"length": 64})
+            settings.data.write_bytes(TEXT)
+            with subject.Distillation(settings, lines=Lines(io.StringIO())) as prepared:
+                prepared.prepare()
+                batches[mode] = prepared.batches
+    most = max(int(batches["pack"].batch(1, k).segments.max()) for k in range(1, 4))
+    assert most > 1, f"with pack, rows of 64 bytes have at most {most} document"
+    assert batches["pad"].batch(1, 1).segments is None, "with pad, rows have segments"
+    counts = {mode: batch.batches for mode, batch in batches.items()}
+    assert counts["pack"] < counts["pad"], f"the batches of an epoch are {counts}"
+
+
+def _one_by_one(student: Any, text: bytes, separator: bytes, length: int) -> tuple[float, int]:
+    """Return cross-entropy in nats and predicted bytes of pieces that share a byte, each in a forward of its own."""
+    nats, count = [], 0
+    for document in _documents(text, separator):
+        for start in range(0, max(len(document) - 1, 0), length - 1):
+            piece = torch.tensor([list(document[start : start + length])])
+            with torch.no_grad():
+                log_p = student.eval()(piece).log_softmax(-1)
+            nats += [-float(log_p[0, place - 1, int(piece[0, place])]) for place in range(1, piece.shape[1])]
+            count += piece.shape[1] - 1
+    return math.fsum(nats), count
+
+
+ROW_LENGTH, COUNT = 8, 12
+"""Of 90 bytes to learn from: a byte of context, and 7 more in each sequence of length 8."""
+
+
+class ReadSequences:
+    """The sequences that a module reads in train mode, observed by torch's own hook."""
+
+    def __init__(self) -> None:
+        self.starts: list[tuple[nn.Module, list[int]]] = []
+
+    def note(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if module.training and arguments and arguments[0].dtype == torch.int64 and arguments[0].dim() == 2:
+            self.starts.append((module, [row[0] // (ROW_LENGTH - 1) for row in arguments[0].tolist()]))
+
+    def of(self, module: nn.Module) -> list[int]:
+        """Return the sequences that `module` read; each byte of the text is its own offset."""
+        return [sequence for reader, batch in self.starts if reader is module for sequence in batch]
+
+
+@given(seed=st.integers(0, 9), epochs=st.integers(2, 3), batch_size=st.sampled_from([4, 5, 12]))
+def falsify_student_reads_in_order_of_seed_and_epoch(subject: Any, seed: int, epochs: int, batch_size: int) -> None:
+    read = ReadSequences()
+    changes = {"length": ROW_LENGTH, "seed": seed, "epochs": epochs, "batch_size": batch_size}
+    with register_module_forward_pre_hook(read.note), scratch() as directory:
+        student = run(subject, small(directory, out=directory / "out", **changes)).student
+    seen = read.of(student)
+    assert len(seen) == epochs * COUNT, f"a student read {len(seen)} sequences in {epochs} epochs of {COUNT}"
+    for number in range(1, epochs + 1):
+        # As torch draws it by the first seven bytes of `printf SEED/EPOCH | sha256sum`.
+        drawn_by = int(hashlib.sha256(b"%d/%d" % (seed, number)).hexdigest()[:14], 16)
+        expected = torch.randperm(COUNT, generator=torch.Generator().manual_seed(drawn_by)).tolist()
+        order = seen[(number - 1) * COUNT : number * COUNT]
+        assert order == expected, f"epoch {number} of seed {seed} has the order {order}; expected {expected}"

@@ -54,7 +54,7 @@ def filler_is_scored(original: Any, dealt: Any, epoch: int, position: int) -> An
 def separator_dropped(original: Any, bytes_N: Any, separator: str) -> Any:
     size = len(separator.encode())
     documents = original(bytes_N, separator)
-    kept = [each.tokens[:-size] if _ends(each, separator) else each.tokens for each in documents]
+    kept = [document.tokens[:-size] if _ends(document, separator) else document.tokens for document in documents]
     return [replace(documents[0], tokens=tokens) for tokens in kept if len(tokens)]
 
 

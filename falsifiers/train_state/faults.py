@@ -23,8 +23,8 @@ def empty_step_is_perfect(original: Any, self: Any, sums: Mapping[str, Any], seq
 def mean_of_means(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
     interval, epoch = dict(self.interval), self.epoch
     original(self, sums, sequences)
-    for name, each in sums.items():
-        mean = replace(each, sum=each.sum / max(each.count, 1), count=min(each.count, 1))
+    for name, sum in sums.items():
+        mean = replace(sum, sum=sum.sum / max(sum.count, 1), count=min(sum.count, 1))
         old = interval.get(name, replace(mean, sum=0.0, count=0))
         self.interval[name] = replace(mean, sum=old.sum + mean.sum, count=old.count + mean.count)
     loss = sums["loss"]
@@ -38,20 +38,22 @@ def best_forgotten(original: Any, text: str) -> Any:
 
 def counter_starts_at_one(original: Any, modules: Any, optimizer: Any) -> Any:
     saved = original(modules, optimizer)
-    names = {each: f"{m}.{n}" for m, module in modules.items() for n, each in module.named_parameters()}
+    names = {parameter: f"{m}.{n}" for m, module in modules.items() for n, parameter in module.named_parameters()}
     for group in [] if optimizer is None else optimizer.param_groups:
-        for each in group["params"]:
-            key = f"optimizer.{names[each]}"
+        for parameter in group["params"]:
+            key = f"optimizer.{names[parameter]}"
             if not any(name.startswith(key) for name in saved.tensors) and saved.optimizer["kind"] == "AdamW":
-                moments = {f"{key}.{name}": torch.zeros_like(each, device="cpu") for name in ("exp_avg", "exp_avg_sq")}
+                moments = {
+                    f"{key}.{name}": torch.zeros_like(parameter, device="cpu") for name in ("exp_avg", "exp_avg_sq")
+                }
                 saved.tensors.update({f"{key}.step": torch.tensor(1.0), **moments})
     return saved
 
 
 def snapshot_of_live_tensors(original: Any, modules: Any, optimizer: Any) -> Any:
     saved = original(modules, optimizer)
-    for module, each in modules.items():
-        saved.tensors.update({f"{module}.{name}": value.detach() for name, value in each.state_dict().items()})
+    for module, flag in modules.items():
+        saved.tensors.update({f"{module}.{name}": value.detach() for name, value in flag.state_dict().items()})
     return saved
 
 
@@ -60,13 +62,13 @@ def kinds_not_checked(original: Any, saved: Any, modules: Any, optimizer: Any) -
 
     live = {f"{m}.{n}": t for m, module in modules.items() for n, t in module.state_dict().items()}
     fitted = {}
-    for name, each in saved.tensors.items():
+    for name, tensor in saved.tensors.items():
         like = live.get(name.removeprefix("optimizer.").rpartition(".")[0], live.get(name))
         counted = name.endswith(".step")
         try:
-            fitted[name] = each.float() if counted else each.to(like.dtype).expand(like.shape).clone()
+            fitted[name] = tensor.float() if counted else tensor.to(like.dtype).expand(like.shape).clone()
         except (AttributeError, RuntimeError):
-            fitted[name] = each
+            fitted[name] = tensor
     original(replace(saved, tensors=fitted), modules, optimizer)
 
 
@@ -87,4 +89,4 @@ def rate_restored(original: Any, saved: Any, modules: Any, optimizer: Any) -> No
 def steps_on_the_device(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
     original(saved, modules, optimizer)
     for parameter, state in ({} if optimizer is None else optimizer.state).items():
-        state.update({what: each.to(parameter.device) for what, each in state.items()})
+        state.update({what: value.to(parameter.device) for what, value in state.items()})

@@ -1,21 +1,47 @@
-"""Attacks on evaluation during a run. The subject is `pipeline.distill`, or has its names."""
+"""Attacks on evaluations during a run: their metrics, the best step, early stopping, and accepted drafts."""
 
+import itertools
 import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from torch import Tensor
 
+from falsifiers.callbacks.lifecycle import Script
+from falsifiers.callbacks.real_run import parts, run
 from falsifiers.checkpoint_files.saved import assert_same
-from falsifiers.resume.runs import STEPS, ended, settings
-from falsifiers.support.histories import assert_same_history, lines
+from falsifiers.evaluation.cases import sums_of
+from falsifiers.observers.events import context
+from falsifiers.rank_runs.falsify_runs import Ended, launched
+from falsifiers.resume.runs import (
+    STEPS,
+    Cut,
+    Model,
+    assert_same_end,
+    ended,
+    resumed_to_the_end,
+    settings,
+    small_distillation,
+)
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.scratch import scratch
-from falsifiers.training_evaluation.falsify_ranks import Text, measured, oracle
-from reference_trainer import Callback, MetricSum, SettingError
+from falsifiers.support.runs import assert_same_history, lines, refused, scratch, small, unchanged_files
+from falsifiers.teacher_outputs.falsify_outputs import written
+from reference_trainer import Action, Callback, Document, EarlyStopping, MetricSum, ResumePoint, SettingError, Settings
+from reference_trainer.data.documents import rows_of_documents
+from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.pipeline.loss import objective
+from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
+from reference_trainer.training.evaluation import evaluate
 
 EVERY = st.integers(1, 3)
 
@@ -41,20 +67,20 @@ class Drawing(Callback):
 @given(every=EVERY, accumulate=st.integers(1, 3))
 def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, accumulate: int) -> None:
     with scratch() as directory:
-        others = {"accumulate": accumulate, "save_every": 0}
+        options = {"accumulate": accumulate, "save_every": 0}
         without, with_it = Drawing(), Drawing()
-        straight, expected = ended(subject, settings(directory, "straight", **others), [without])
-        chosen = settings(directory, "evaluated", eval_every=every, **others)
+        uninterrupted, expected = ended(subject, settings(directory, "uninterrupted", **options), [without])
+        chosen = settings(directory, "evaluated", eval_every=every, **options)
         run, seen = ended(subject, chosen, [with_it], measure=disturbing)
         when = f"evaluated every {every} steps"
         assert_same(when, seen.student.state_dict(), expected.student.state_dict())
-        assert run.batches.asked == straight.batches.asked, f"{when}, {run.batches.asked} are asked for"
+        assert run.batches.asked == uninterrupted.batches.asked, f"{when}, {run.batches.asked} are asked for"
         assert with_it.drawn == without.drawn, f"{when}, a callback draws {with_it.drawn}; expected {without.drawn}"
         assert run.student.training, f"{when}, the student is left in eval mode"
         logged = [line["metrics"].items() for line in lines(directory, "evaluated")]
-        found = [{name: value for name, value in each if not name.startswith("eval/")} for each in logged]
-        wanted = [line["metrics"] for line in lines(directory, "straight")]
-        assert_same_history(f"{when}, the training metrics", found, wanted)
+        trained = [{name: value for name, value in metrics if not name.startswith("eval/")} for metrics in logged]
+        wanted = [line["metrics"] for line in lines(directory, "uninterrupted")]
+        assert_same_history(f"{when}, the training metrics", trained, wanted)
 
 
 NO_NUMBER: Any = torch.ones(1)
@@ -72,11 +98,7 @@ def falsify_evaluations_without_sums_are_refused(subject: Any) -> None:
     with scratch() as directory:
         for number, wrong in enumerate(NO_SUMS):
             chosen = settings(directory, f"out-{number}", eval_every=1, save_every=0)
-
-            def measure(run: Any, wrong: Any = wrong) -> Any:
-                return wrong
-
-            call = partial(ended, subject, chosen, measure=measure)
+            call = partial(ended, subject, chosen, measure=lambda run, wrong=wrong: wrong)
             named = "'score'" if isinstance(wrong, dict) else "list"
             assert_refused(f"an evaluation that returns {wrong}", call, "Asked.evaluate", named, kind=SettingError)
 
@@ -95,7 +117,7 @@ class Watching(Callback):
 
     def on_evaluate(self, context: Any) -> None:
         self.seen[context.step] = dict(context.validation_metrics)
-        self.weights[context.step] = {name: each.clone() for name, each in self.run.student.state_dict().items()}
+        self.weights[context.step] = {name: value.clone() for name, value in self.run.student.state_dict().items()}
 
     def on_step_end(self, context: Any) -> None:
         if context.validation_metrics:
@@ -106,10 +128,8 @@ class Watching(Callback):
 def falsify_metrics_are_those_of_the_step(subject: Any, every: int, log_every: int) -> None:
     with scratch() as directory:
         watching = Watching()
-        chosen = settings(
-            directory, "out", eval_every=every, log_every=log_every, trace=directory / "trace", save_every=0
-        )
-        ended(subject, chosen, [watching], measure=measured)
+        options = {"eval_every": every, "log_every": log_every, "trace": directory / "trace", "save_every": 0}
+        ended(subject, settings(directory, "out", **options), [watching], measure=measured)
         when = f"evaluated every {every} steps and logged every {log_every}"
         due = [step for step in range(1, STEPS + 1) if step % every == 0]
         assert list(watching.seen) == due, f"{when}, the steps {list(watching.seen)} are evaluated; expected {due}"
@@ -118,20 +138,484 @@ def falsify_metrics_are_those_of_the_step(subject: Any, every: int, log_every: i
                 got = metrics[metric]
                 assert abs(got - expected) <= 1e-5 * abs(expected), f"{when}, {metric} of step {step} is {got}"
         assert watching.later == watching.seen, f"{when}, on_step_end has {watching.later}; expected {watching.seen}"
-        _assert_written(when, directory, watching.seen, log_every)
+        # The metrics of the evaluated steps are in the file and in the trace once, and those of no other step.
+        read = lines(directory, "out")
+        steps = [step for step in range(1, STEPS + 1) if step in due or (log_every and step % log_every == 0)]
+        assert [line["step"] for line in read] == steps, f"{when}, the metrics file has the steps {[*map(str, read)]}"
+        for line in read:
+            step, metrics = line["step"], line["metrics"]
+            evaluated = {name: value for name, value in metrics.items() if name.startswith("eval/")}
+            assert evaluated == watching.seen.get(step, {}), f"{when}, the line of step {step} has {evaluated}"
+            is_logged = bool(log_every) and step % log_every == 0
+            assert ("loss" in metrics) == is_logged, f"{when}, the line of step {step} is {line}"
+        events = [json.loads(line) for line in (directory / "trace").read_text().splitlines()]
+        traced = {e["step"]: e["validation_metrics"] for e in events if e["event"] == "on_evaluate"}
+        assert traced == watching.seen, f"{when}, the trace has the evaluations {traced}; expected {watching.seen}"
 
 
-def _assert_written(when: str, directory: Path, seen: dict[int, dict[str, float]], log_every: int) -> None:
-    """Assert that file and trace have the metrics of the evaluated steps, once, and of no other."""
-    read = lines(directory, "out")
-    steps = [step for step in range(1, STEPS + 1) if step in seen or (log_every and step % log_every == 0)]
-    assert [line["step"] for line in read] == steps, f"{when}, the metrics file has the steps {[*map(str, read)]}"
-    for line in read:
-        found = {name: value for name, value in line["metrics"].items() if name.startswith("eval/")}
-        assert found == seen.get(line["step"], {}), f"{when}, the line of step {line['step']} has {found}"
-        logged = "loss" in line["metrics"]
-        expected = bool(log_every) and line["step"] % log_every == 0
-        assert logged == expected, f"{when}, the line of step {line['step']} is {line}"
-    events = [json.loads(line) for line in (directory / "trace").read_text().splitlines()]
-    traced = {e["step"]: e["validation_metrics"] for e in events if e["event"] == "on_evaluate"}
-    assert traced == seen, f"{when}, the trace has the evaluations {traced}; expected {seen}"
+def scripted(scores: Sequence[float | None]) -> Callable[[Any], dict[str, Any]]:
+    """Return a measure that gives the scores of steps 1, 2, ... as the metric `score`, and nothing for None."""
+
+    def measure(run: Any) -> dict[str, Any]:
+        score = scores[(run.watched.step or 1) - 1]
+        return {} if score is None else {"score": MetricSum(score, 1)}
+
+    return measure
+
+
+class Counting(Callback):
+    """Callback that tells the distillation which step it is in."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def attach(self, pipeline: Any) -> None:
+        pipeline.watched = self
+
+    def on_step_begin(self, context: Any) -> None:
+        self.step = context.step
+
+
+SCORES = st.sampled_from([1.0, 1.25, 2.0, -1.0, math.nan, math.inf, -math.inf, None])
+
+
+def best_so_far(scores: Sequence[float | None], every: int, highest: bool, delta: float) -> list[int | None]:
+    """Return, for each step, the best evaluated one up to it."""
+    best: tuple[int, float] | None = None
+    steps: list[int | None] = []
+    for step, score in enumerate(scores, 1):
+        if step % every == 0 and score is not None and math.isfinite(score):
+            gain = math.inf if best is None else (score - best[1]) * (1 if highest else -1)
+            best = (step, score) if gain > delta else best
+        steps.append(None if best is None else best[0])
+    return steps
+
+
+@given(
+    scores=st.lists(SCORES, min_size=STEPS, max_size=STEPS),
+    every=EVERY,
+    save_every=st.integers(0, 4),
+    keep=st.integers(0, 2),
+    highest=st.booleans(),
+    delta=st.sampled_from([0.0, 0.25]),
+    cuts=st.lists(st.integers(1, STEPS), max_size=2, unique=True),
+)
+@example(scores=[1.0, -1.0] + [1.0] * 4, every=1, save_every=1, keep=2, highest=False, delta=0.0, cuts=[3, 5])
+@example(scores=[2.0, 1.0, 2.0, 1.25, 1.0, -1.0], every=2, save_every=3, keep=1, highest=False, delta=0.0, cuts=[3])
+@example(scores=[math.nan, 2.0, 1.0, 2.0, 2.0, 1.25], every=1, save_every=0, keep=1, highest=True, delta=0.0, cuts=[6])
+def falsify_best_step_is_saved_and_kept(
+    subject: Any,
+    scores: list[Any],
+    every: int,
+    save_every: int,
+    keep: int,
+    highest: bool,
+    delta: float,
+    cuts: list[int],
+) -> None:
+    with scratch() as directory:
+        options = {"eval_every": every, "save_every": save_every, "keep": keep, "best_metric": "eval/score"}
+        options |= {"best_mode": "max" if highest else "min", "best_min_delta": delta}
+        resumed_to_the_end(subject, directory, "out", [Counting(), Cut(*cuts)], measure=scripted(scores), **options)
+        best = best_so_far(scores, every, highest, delta)
+        there: list[int] = []
+        for step in range(1, STEPS + 1):
+            if (save_every and (step % save_every == 0 or step == STEPS)) or best[step - 1] == step:
+                there.append(step)
+                last = there[-keep:] if keep else there
+                there = [saved for saved in there if saved in last or saved == best[step - 1]]
+        place = directory / "out" / "checkpoints"
+        seen = sorted(int(p.name.rsplit("step")[1]) for p in place.glob("student-step*"))
+        when = f"scores {scores}, evaluated every {every}, saved every {save_every}, keep {keep}, cut after {cuts}"
+        assert seen == there, f"{when}: the checkpoints {seen} are left; expected {there}"
+        newest = max(place.glob("student-step*"), key=lambda path: int(path.name.rsplit("step")[1]), default=None)
+        recorded = None if newest is None else json.loads((newest / "manifest.json").read_text())["best"]
+        step = None if recorded is None else recorded["step"]
+        assert step == best[-1], f"{when}: the newest manifest has the best {recorded}; expected step {best[-1]}"
+        link = place / "student-best"
+        target = link.resolve().name if link.is_symlink() else None
+        assert target == (None if step is None else f"student-step{step}"), f"{when}: the link refers to {target}"
+
+
+def falsify_run_resumes_from_the_best(subject: Any) -> None:
+    scores = [3.0, 1.0, 2.0, 2.0, 2.0, 2.0]
+    with scratch() as directory:
+        options = {"eval_every": 1, "best_metric": "eval/score"}
+        resumed = {"resume": Path("best"), "rewind": True, "force": True}
+        uninterrupted, _, cut = (
+            ended(subject, settings(directory, out, **options, **more), [Counting()], measure=scripted(scores))
+            for out, more in (("uninterrupted", {}), ("cut", {"max_steps": 4}), ("cut", resumed))
+        )
+        step = cut[0].resumed.position.step
+        assert step == 2, f"the best of the scores {scores[:4]} is step 2; --resume best goes on after step {step}"
+        assert_same_end("resumed from the best", directory, ("cut", cut), ("uninterrupted", uninterrupted))
+
+
+def falsify_unknown_metric_is_refused(subject: Any) -> None:
+    with scratch() as directory:
+        chosen = settings(directory, "out", eval_every=2, best_metric="hard_loss")
+        words = ("hard_loss", "best_metric", "eval/hard_loss", "eval/agreement")
+        call = partial(ended, subject, chosen, measure=measured)
+        assert_refused("a run without its best metric", call, *words)
+
+
+MISSPELT = ["hard_loss", "eval/hard_los", "eval/gradient_norm"]
+OF_WHOLE_TEACHER = ["eval/kl_at_1", "eval/agreement", "eval/accept_length", "eval/teacher_loss"]
+
+
+@given(
+    misspelt=st.sampled_from(MISSPELT),
+    absent=st.sampled_from(OF_WHOLE_TEACHER),
+    every=st.sampled_from([0, 1]),
+    smoke=st.booleans(),
+)
+def falsify_unknown_metric_is_refused_at_the_start(
+    subject: Any, misspelt: str, absent: str, every: int, smoke: bool
+) -> None:
+    options = {"eval_every": every, "smoke": 1 if smoke else None}
+    with scratch() as directory:
+        chosen = small(directory, out=directory / "out", best_metric=misspelt, **options)
+        (directory / "text").unlink()
+        _assert_refused(subject, directory, chosen, KNOWN)
+    with scratch() as directory:
+        outputs = written(directory, "outputs", top_k=3)
+        options |= {"accept_depth": 2, "teacher_outputs": outputs}
+        chosen = small(directory, out=directory / "out", best_metric=absent, **options)
+        _assert_refused(subject, directory, chosen, [f"(choose from {OF_TOP_K})"])
+        message = refused(subject, chosen.model_copy(update={"best_metric": "eval/soft_loss"}))
+        assert not message, f"eval/soft_loss of top-k outputs: {message}"
+        drafts = {"accept_depth": 2, "eval_every": 1, "best_metric": "eval/accept_length"}
+        message = refused(subject, small(directory, out=directory / "drafts", **drafts))
+        assert not message, f"eval/accept_length of a whole teacher: {message}"
+        stopped = {"best_metric": "eval/hard_loss", "eval_every": 1, "out": directory / "stopped"}
+        message = refused(subject, chosen.model_copy(update=stopped), callbacks=[EarlyStopping(absent)])
+        words = (repr(absent), "EarlyStopping", f"(choose from {OF_TOP_K})")
+        assert all(word in message for word in words), f"early stopping on {absent}: {message or 'it was accepted'}"
+
+
+def _assert_refused(subject: Any, directory: Path, chosen: Any, metrics: list[str]) -> None:
+    with unchanged_files(directory, chosen.best_metric):
+        message = refused(subject, chosen)
+    words = (repr(chosen.best_metric), "best_metric", *metrics)
+    assert all(word in message for word in words), f"{words[0]}: {message or 'it was accepted'}"
+
+
+OF_TOP_K = "eval/hard_loss, eval/soft_loss, eval/student_perplexity, eval/token_accuracy"
+KNOWN = ["eval/agreement", "eval/hard_loss", "eval/kl_at_1", "eval/kl_at_T", "eval/student_perplexity"]
+
+
+# Multiples of a quarter: differences are exact.
+NOT_FINITE = st.sampled_from([math.nan, math.inf, -math.inf])
+JUMPS = st.lists(st.integers(-8, 8).map(lambda n: n / 4) | NOT_FINITE, max_size=12)
+GAINS = st.lists(st.integers(-1, 1).map(lambda n: n / 8), max_size=12)
+DRIFTS = GAINS.map(lambda gains: [*itertools.accumulate(gains)])
+"""Values whose gains are smaller than min_delta one by one, but not together."""
+VALUES, MODES = JUMPS | DRIFTS, st.sampled_from(["min", "max"])
+RULES = st.fixed_dictionaries(
+    {"mode": MODES, "patience": st.integers(1, 4), "min_delta": st.sampled_from([0.0, 0.25, 1])}
+)
+DEFAULTS = {"mode": "min", "patience": 3, "min_delta": 0.0}
+SOURCES = {"evaluation": ("on_evaluate", "validation_metrics"), "log": ("on_log", "metrics")}
+
+
+def stops_at(values: Sequence[float], mode: str, patience: int, min_delta: float) -> int | None:
+    """Return the number, from 1, of the value at which a run is stopped: by the values alone, without a memory."""
+    signed = [(-value if mode == "min" else value) if math.isfinite(value) else -math.inf for value in values]
+    records = [0]  # numbers of the values that improve
+    best = -math.inf
+    for number, value in enumerate(signed, start=1):
+        if value > best + min_delta:
+            records.append(number)
+            best = value
+        if number - records[-1] >= patience:
+            return number
+    return None
+
+
+def fed(callback: Any, values: Sequence[float], source: str) -> list[Any]:
+    hook, field = SOURCES[source]
+    return [
+        getattr(callback, hook)(context(n, **{field: {"it": value, "other": 0.0}})) for n, value in enumerate(values)
+    ]
+
+
+@given(values=VALUES, rules=RULES, source=st.sampled_from(sorted(SOURCES)))
+@example(values=[math.nan, 1.0, 1.0, 1.0], rules={"mode": "min", "patience": 2, "min_delta": 0.0}, source="log")
+@example(values=[1.0, math.nan, math.nan], rules={"mode": "max", "patience": 2, "min_delta": 0.0}, source="evaluation")
+@example(values=[1.0, 0.875, 0.75, 0.625], rules={"mode": "min", "patience": 3, "min_delta": 0.25}, source="log")
+def falsify_run_is_stopped_after_the_patience(
+    subject: Any, values: list[float], rules: dict[str, Any], source: str
+) -> None:
+    at = stops_at(values, **rules)
+    chosen = {name: value for name, value in rules.items() if value != DEFAULTS[name]}
+    seen = fed(subject.EarlyStopping("it", source=source, **chosen), values[:at], source)
+    expected = [None] * (len(seen) - (at is not None)) + [Action.STOP] * (at is not None)
+    assert seen == expected, f"{rules} of {values[:at]}: the answers are {seen}; expected {expected}"
+
+
+@given(values=VALUES.filter(bool), rules=RULES, cut=st.integers(1, 12), save_every=st.sampled_from([0, 1, 3]))
+def falsify_resumed_run_stops_at_the_same_step(
+    subject: Any, values: list[float], rules: dict[str, Any], cut: int, save_every: int
+) -> None:
+    steps = len(values)
+    at = stops_at(values, **rules) or steps
+    script, saved = Script(1, steps, None, ((),), every=(0, 1, save_every)), list[Any]()
+
+    def stopped(done: int, **options: Any) -> int:
+        """Return the steps of a run that goes on after `done` evaluations."""
+        left = itertools.islice(values, done, None)
+        needed = parts() | options | {"evaluate": lambda: {"it": next(left)}}
+        return int(run(subject, script, [EarlyStopping("it", **rules)], needed).steps_completed)
+
+    steps = stopped(0, save=saved.append)
+    assert steps == at, f"{rules} of {values}: the run has {steps} steps; not {at}"
+    cut = (cut - 1) % at + 1
+    steps = stopped(cut, resume_from=ResumePoint(state=saved[cut - 1]))
+    assert steps == at, f"{rules} of {values}, resumed at step {cut}: the run has {steps} steps; expected {at}"
+
+
+ARGUMENTS: list[tuple[str, Any]] = [
+    *(("mode", "least"), ("source", "training")),
+    *(("patience", wrong) for wrong in (0, 1.0, True, None)),
+    *(("min_delta", wrong) for wrong in (-0.1, math.nan)),
+]
+
+
+def falsify_arguments_outside_their_domain_are_refused(subject: Any) -> None:
+    unseen = SimpleNamespace(settings=Settings(eval_every=0))
+    calls: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
+        *((partial(subject.EarlyStopping, "it", **{name: value}), (name, repr(value))) for name, value in ARGUMENTS),
+        *((partial(fed, subject.EarlyStopping("that", source=s), [1.0], s), ("'that'", "it, other")) for s in SOURCES),
+        (partial(subject.EarlyStopping("it").attach, unseen), ("'it'",)),
+    ]
+    for call, words in calls:
+        assert_refused(f"{call}", call, *words)
+    subject.EarlyStopping("it", source="log").attach(unseen)
+
+
+TOKENS, LENGTH = 4, 12
+WORDS = st.tuples(st.lists(st.integers(0, TOKENS - 1), min_size=1, max_size=LENGTH), st.integers(0, 3))
+DOCUMENTS = st.lists(WORDS, min_size=1, max_size=24)
+"""Tokens of each document, and how many of them are given."""
+BEST = st.lists(st.integers(0, TOKENS - 1), min_size=TOKENS, max_size=TOKENS)
+"""The most probable successor of each token."""
+
+Counts = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A model whose logits depend on the last token."""
+
+    best: list[int]
+    vocab_size: int = TOKENS
+
+    def logits(self, batch: Any) -> Tensor:
+        return torch.eye(TOKENS, dtype=torch.float64)[torch.tensor(self.best)][batch.tokens]
+
+
+def rows(documents: list[tuple[list[int], int]], batch_size: int, *, pack: bool) -> Any:
+    """Return the trainer's rows of documents."""
+    texts = [Document(torch.tensor(tokens), prompt=min(prompt, len(tokens))) for tokens, prompt in documents]
+    return rows_of_documents(texts, pack=pack, length=LENGTH, batch_size=batch_size, device=torch.device("cpu"))
+
+
+def drafts(agreed: list[bool], depth: int) -> Counts:
+    """Return hits and trials of each depth in one stretch of scored tokens: a draft from each of them on."""
+    counts = [(0, 0)] * depth
+    for start in range(len(agreed)):
+        for k, same in enumerate(agreed[start : start + depth]):
+            hits, trials = counts[k]
+            counts[k] = (hits + same, trials + 1)
+            if not same:
+                break
+    return counts
+
+
+def total(parts: list[Counts], depth: int) -> Counts:
+    """Return the sums of hits and trials."""
+    return [(sum(part[k][0] for part in parts), sum(part[k][1] for part in parts)) for k in range(depth)]
+
+
+def length_of(counts: Counts) -> Fraction:
+    """Return the sum of the products of the shares, up to the first depth without a trial."""
+    length, reached = Fraction(0), Fraction(1)
+    for hits, trials in counts:
+        if not trials:
+            break
+        reached *= Fraction(hits, trials)
+        length += reached
+    return length
+
+
+def accepted_in(documents: list[tuple[list[int], int]], student: list[int], teacher: list[int], depth: int) -> Counts:
+    """Return hits and trials over documents: the scored tokens of one are those after its prompt and its first."""
+    parts = []
+    for tokens, prompt in documents:
+        context = tokens[max(prompt, 1) - 1 : -1]
+        parts.append(drafts([student[token] == teacher[token] for token in context], depth))
+    return total(parts, depth)
+
+
+WIDTH = 9
+ROW = st.tuples(*(st.tuples(st.booleans(), st.sampled_from([True, True, False]), st.integers(0, 1)),) * WIDTH)
+"""Whether a position agrees and is scored, and whether a document begins there."""
+
+
+@given(positions=st.lists(ROW, min_size=1, max_size=4), depth=st.integers(0, WIDTH + 1), segmented=st.booleans())
+def falsify_drafts_are_counted_in_each_stretch(
+    subject: Any, device: str, positions: list[Any], depth: int, segmented: bool
+) -> None:
+    table = torch.tensor(positions, device=device)
+    agreed, scored, numbers = table[..., 0] > 0, table[..., 1] > 0, table[..., 2].cumsum(1)
+    parts = []
+    for row in positions:
+        stretch: list[bool] = []
+        for same, counts, begins in row:
+            if not counts or (segmented and begins):
+                parts.append(drafts(stretch, depth))
+                stretch = []
+            stretch += [same] if counts else []
+        parts.append(drafts(stretch, depth))
+    hits, trials = subject.accepted(agreed, scored, numbers if segmented else None, depth)
+    seen = [(int(hit), int(trial)) for hit, trial in zip(hits, trials, strict=True)]
+    expected = total(parts, depth)
+    assert seen == expected, f"{positions} to depth {depth}: hits and trials are {seen}; expected {expected}"
+
+
+COUNTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)).map(sorted), min_size=1, max_size=4)
+UNEVEN = [[[7, 8], [2, 4]], [[1, 2], [0, 1]]]
+"""0.8, and 0.4 of these, in two batches: the mean of the lengths of both is 0.906."""
+
+
+@given(batches=st.lists(COUNTS, min_size=1, max_size=4))
+@example(batches=UNEVEN)
+def falsify_length_is_that_of_all_drafts(subject: Any, batches: list[list[list[int]]]) -> None:
+    sums: dict[str, MetricSum] = {}
+    for batch in batches:
+        named = {f"accepted_{k}": MetricSum(float(hits), trials) for k, (hits, trials) in enumerate(batch, 1)}
+        sums = subject.add(sums, named)
+    depth = max(map(len, batches))
+    padded = [[(hits, trials) for hits, trials in batch] + [(0, 0)] * (depth - len(batch)) for batch in batches]
+    counts, seen = total(padded, depth), subject.derived(sums)
+    if not counts[0][1]:
+        assert "accept_length" not in seen, f"{batches}: no draft was tried, and the length is {seen['accept_length']}"
+        return
+    expected = 1.12 if batches == UNEVEN else float(length_of(counts))
+    assert math.isclose(seen["accept_length"], expected, rel_tol=1e-12, abs_tol=0), (
+        f"{batches}: the length of accepted drafts is {seen['accept_length']}; expected {expected}"
+    )
+    untried = [f"accepted_{k}" for k, (_, trials) in enumerate(counts, 1) if not trials]
+    assert not seen.keys() & untried, f"{batches}: no trial at {untried}, and {seen} are reported"
+
+
+BATCHES = (1, 3, 4, 7, 16)
+
+
+@given(documents=DOCUMENTS, tables=st.tuples(BEST, BEST), depth=st.integers(1, 5), pack=st.booleans())
+@example(documents=[([0, 1, 2, 3], 1), ([0], 0)], tables=([1, 2, 3, 0], [1, 2, 3, 0]), depth=5, pack=True)
+def falsify_evaluation_counts_drafts_of_documents(
+    subject: Any, documents: list[tuple[list[int], int]], tables: tuple[list[int], list[int]], depth: int, pack: bool
+) -> None:
+    counts = accepted_in(documents, *tables, depth)
+    expected = {f"accepted_{k}": pair for k, pair in enumerate(counts, 1) if pair[1]}
+    student, teacher = map(Table, tables)
+    weights = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
+    for size in BATCHES:
+        sums = subject.evaluate(teacher, student, rows(documents, size, pack=pack), weights, accept_depth=depth)
+        seen = {name: (metric.sum, metric.count) for name, metric in sums.items() if name.startswith("accepted_")}
+        assert seen == expected, f"{documents} in batches of {size}: hits and trials are {seen}; expected {expected}"
+
+
+DEPTH = 2
+"""Tokens of a draft."""
+
+
+class Text:
+    """Three rows of held-back tokens in batches of two."""
+
+    batches, device = 2, torch.device("cpu")
+    tokens = torch.tensor([[1, 2, 3, 4], [0, 10, 10, 5], [7, 7, 1, 0]])
+
+    def __len__(self) -> int:
+        return 3
+
+    def batch(self, order: torch.Tensor, position: int) -> Batch:
+        rows = self.tokens[order[2 * position - 2 : 2 * position]]
+        return Batch(tokens=rows, labels=rows)
+
+
+def measured(run: Any, accept_depth: int = 0) -> dict[str, Any]:
+    """Evaluate on the text above, at the temperature of the last planned step."""
+    weights = objective(run.settings).weights(run.schedule.planned_steps, run.schedule.planned_steps)
+    options: dict[str, Any] = {"parallel": run.parallel, "accept_depth": accept_depth}
+    sums: dict[str, Any] = evaluate(run.frozen, run.learner, Text(), weights, **options)
+    return sums
+
+
+def _evaluating(subject: Any) -> Any:
+    """Return the distillation of small models, evaluated on three rows in two batches: of three ranks one has none."""
+
+    class Evaluating(small_distillation(subject)):  # the subject is any module
+        def evaluate(self) -> dict[str, Any]:
+            return measured(self, DEPTH)
+
+    return Evaluating
+
+
+def oracle(weights: dict[str, torch.Tensor]) -> dict[str, float]:
+    """Return cross-entropy, perplexity, KL at temperature 1 and agreement of these weights, in float64."""
+    student = Model(5, seed=1)
+    student.load_state_dict(weights)
+    sums = sums_of(student.double().eval(), Model(3, seed=2).double().eval(), Text.tokens)
+    means = {name: sums[name] / Text.tokens[:, 1:].numel() for name in ("hard_loss", "kl_at_1", "agreement")}
+    means["student_perplexity"] = math.exp(means["hard_loss"])
+    return {f"eval/{name}": mean for name, mean in means.items()}
+
+
+@given(ranks=st.sampled_from([2, 3]), strategy=st.sampled_from(["fsdp2", "ddp"]))
+@example(ranks=3, strategy="ddp")
+def falsify_ranks_evaluate_together(subject: Any, ranks: int, strategy: str) -> None:
+    """A step with FSDP2 takes several times that of DDP, so its run has one epoch."""
+    with scratch() as directory:
+        every = {"strategy": strategy, "save_every": 2, "keep": 0, "epochs": 1 if strategy == "fsdp2" else 2}
+        without = launched(small_distillation(subject), settings(directory, "without", **every), ranks)
+        evaluated = launched(_evaluating(subject), settings(directory, "out", **every, eval_every=1), ranks)
+        when = f"{ranks} ranks with {strategy}"
+        for rank, end in enumerate(evaluated):
+            _assert_as_expected(f"{when}, rank {rank}", end, without[0], evaluated[0])
+        _assert_best_is_saved(when, directory, ranks if strategy == "fsdp2" else 1)
+
+
+def accepted_drafts(weights: dict[str, torch.Tensor]) -> dict[str, float]:
+    """Return the share of drafts whose token is accepted at each depth, and their length, counted one by one."""
+    student, teacher = Model(5, seed=1).eval(), Model(3, seed=2).eval()
+    student.load_state_dict(weights)
+    agreed = (student(Text.tokens).argmax(-1) == teacher(Text.tokens).argmax(-1))[:, :-1].tolist()
+    counts = total([drafts(row, DEPTH) for row in agreed], DEPTH)
+    shares = {f"eval/accepted_{k}": hits / trials for k, (hits, trials) in enumerate(counts, 1) if trials}
+    return {**shares, "eval/accept_length": float(length_of(counts))}
+
+
+def _assert_as_expected(where: str, seen: Ended, without: Ended, first: Ended) -> None:
+    assert not seen.error, f"{where} raised {seen.error}"
+    assert_same(f"{where}, beside a run without evaluation", seen.weights, without.weights)
+    metrics = seen.result["validation"]
+    assert metrics == first.result["validation"], f"{where} has the metrics {metrics}"
+    for name, expected in {**oracle(seen.weights), **accepted_drafts(seen.weights)}.items():
+        assert abs(metrics[name] - expected) <= 1e-5 * abs(expected), f"{where}: {name} is {metrics[name]}; {expected}"
+
+
+def _assert_best_is_saved(when: str, directory: Path, files: int) -> None:
+    """Assert that each new best is saved besides the due steps, whole, and that the newest manifest names the last."""
+    losses = {line["step"]: line["metrics"]["eval/hard_loss"] for line in lines(directory, "out")}
+    best = [s for s in losses if all(losses[s] < losses[t] for t in losses if t < s)]
+    expected = sorted({*best, *(step for step in losses if step % 2 == 0), max(losses)})
+    place = directory / "out" / "checkpoints"
+    seen = saved_steps(place, "student")
+    assert seen == expected, f"{when}, the checkpoints {seen} are there; expected {expected}"
+    for step in seen:
+        manifest = read_checkpoint(place / f"student-step{step}").manifest
+        assert len(manifest.files) == files, f"{when}, step {step} has the files {sorted(manifest.files)}"
+        recorded = max(candidate for candidate in best if candidate <= step)
+        assert manifest.best is not None and manifest.best.step == recorded, f"{when}, the best is {manifest.best}"

@@ -13,8 +13,8 @@ def modes_not_restored(module: Any) -> Iterator[None]:
     yield
 
 
-def best_forgotten(original: Any, self: Any, *given: Any) -> Any:
-    run = original(self, *given)
+def best_forgotten(original: Any, self: Any, *arguments: Any) -> Any:
+    run = original(self, *arguments)
     self.best.best = None
     return run
 
@@ -30,9 +30,9 @@ def any_metric_accepted(metric: str, accept_depth: int, *, whole: bool = True, u
     """Wait for the first evaluation."""
 
 
-def share_of_one_rank(original: Any, *given: Any, parallel: Any = None, **rest: Any) -> Any:
+def share_of_one_rank(original: Any, *arguments: Any, parallel: Any = None, **rest: Any) -> Any:
     if parallel is None:
-        return original(*given, **rest)
+        return original(*arguments, **rest)
 
     class Alone:
         rank, world_size = parallel.rank, parallel.world_size
@@ -42,7 +42,7 @@ def share_of_one_rank(original: Any, *given: Any, parallel: Any = None, **rest: 
 
         sum_counts = sum_metrics
 
-    return original(*given, parallel=Alone(), **rest)
+    return original(*arguments, parallel=Alone(), **rest)
 
 
 def nan_becomes_best(original: Any, self: Any, context: Any) -> Any:
@@ -89,9 +89,9 @@ def sums_unchecked(sums: Any, owner: str) -> None:
     """Accept whatever an evaluation returns."""
 
 
-def drafts_of_one_rank(original: Any, *given: Any, parallel: Any = None, accept_depth: int = 0, **rest: Any) -> Any:
+def drafts_of_one_rank(original: Any, *arguments: Any, parallel: Any = None, accept_depth: int = 0, **rest: Any) -> Any:
     if parallel is None or not accept_depth:
-        return original(*given, accept_depth=accept_depth, **rest)
+        return original(*arguments, accept_depth=accept_depth, **rest)
 
     class Parallel:
         rank, world_size = parallel.rank, parallel.world_size
@@ -107,4 +107,4 @@ def drafts_of_one_rank(original: Any, *given: Any, parallel: Any = None, accept_
             summed[-accept_depth:] = numbers[-accept_depth:]
             return summed
 
-    return original(*given, parallel=Parallel(), accept_depth=accept_depth, **rest)
+    return original(*arguments, parallel=Parallel(), accept_depth=accept_depth, **rest)

@@ -81,9 +81,8 @@ class Run(Distillation):
 
     def make_batches(self) -> Batches:
         rows = Padded(self.job, self.job.train, self.job.batch)
-        return ShuffledBatches(
-            sequences=rows, seed=self.job.seed, rank=self.place.rank, world_size=self.place.world_size
-        )
+        place = self.place
+        return ShuffledBatches(sequences=rows, seed=self.job.seed, rank=place.rank, world_size=place.world_size)
 
     def make_student(self) -> nn.Module:
         return self.report.model
@@ -131,38 +130,24 @@ class Adapter:
 def settings(job: Job) -> Settings:
     """Return the settings of a job. AdamW and the cosine are the only ones; the best checkpoint always stays."""
     _ = job.optimizer, job.schedule, job.best
-    given: dict[str, Any] = CROSS_ENTROPY | {
-        "out": job.directory,
-        "batch_size": job.batch,
-        "accumulate": job.accumulate,
-        "epochs": job.epochs if job.max_steps is None else 100,
-        "max_steps": job.max_steps,
-        "lr": job.rate,
-        "warmup": job.warmup,
-        "clip": job.clip,
-        "seed": job.seed,
-        "log_every": job.log_every,
-        "eval_every": job.eval_every,
-        "save_every": job.save_every,
-        "keep": job.keep or 0,
-        "resume": job.resume,
-        "device": "cpu",
-        "force": True,
-    }
-    return Settings(**given)
+    same = ("accumulate", "max_steps", "warmup", "clip", "seed", "log_every", "eval_every", "save_every", "resume")
+    options: dict[str, Any] = CROSS_ENTROPY | {name: getattr(job, name) for name in same}
+    options |= {"out": job.directory, "batch_size": job.batch, "lr": job.rate, "keep": job.keep or 0}
+    options |= {"epochs": job.epochs if job.max_steps is None else 100, "device": "cpu", "force": True}
+    return Settings(**options)
 
 
 def read(job: Job, report: Report) -> None:
     """Fill in what the run has left on disk."""
     metrics = job.directory / "metrics.jsonl"
     for row in read_metrics(metrics) if metrics.exists() else ():
-        found = row.metrics
-        if "loss" in found:
+        values = row.metrics
+        if "loss" in values:
             rate = {} if row.learning_rate is None else {"rate": row.learning_rate}
-            report.logs.append({"step": row.step, "loss": found["loss"], "norm": found["gradient_norm"], **rate})
-        if "eval/hard_loss" in found:
-            report.evaluations.append((row.step, found["eval/hard_loss"]))
+            report.logs.append({"step": row.step, "loss": values["loss"], "norm": values["gradient_norm"], **rate})
+        if "eval/hard_loss" in values:
+            report.evaluations.append((row.step, values["eval/hard_loss"]))
     folder = job.directory / "checkpoints"
     saved = listed(folder) if folder.exists() else []
-    report.checkpoints = {each.step: each.path for each in saved}
+    report.checkpoints = {checkpoint.step: checkpoint.path for checkpoint in saved}
     report.best = saved[-1].best.step if saved and saved[-1].best else None

@@ -1,0 +1,464 @@
+"""Attacks on the registration of callbacks, the delivery of events to observers, and the end of a run.
+
+The subjects are `callbacks.dispatch` and `callbacks.delivery`.
+"""
+
+import atexit
+import json
+import math
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from unittest import mock
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.callbacks.lifecycle import ANSWERS, HOOKS, Call, Recorder, Script, assert_same_calls, lifecycle, scripts
+from falsifiers.callbacks.real_run import parts, recording_callbacks, run
+from falsifiers.observers.events import SAFETY_S, WAIT_S, Blocked, context, logged, observer
+from falsifiers.support.interruptions import in_child
+from falsifiers.support.oracles import assert_refused
+from reference_trainer import Action, Callback, Observer, RunIdentity
+from reference_trainer.callbacks.dispatch import Callbacks
+from reference_trainer.errors import CallbackError
+from reference_trainer.plan.schedule import Event
+
+KINDS = ("first", "second", "derived")
+
+
+@given(kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), watching=st.booleans(), by_type=st.booleans())
+def falsify_removed_callbacks_get_no_later_event(subject: Any, kinds: list[str], watching: bool, by_type: bool) -> None:
+    base, steps = Observer if watching else Callback, [list[int]() for _ in (*kinds, "added")]
+    types = {name: type(name.title(), (base,), {}) for name in ("first", "second")}
+    types["derived"] = type("Derived", (types["first"],), {})
+
+    def new_callback(number: int, kind: str) -> Any:
+        """Return a callback with one hook: of its class, or of every second instance."""
+        note = {"on_log": lambda at: steps[number].append(at.step)}
+        one = type("One", (types[kind],), {} if number % 2 else {"on_log": lambda self, at: note["on_log"](at)})()
+        vars(one).update(note if number % 2 else {})
+        return one
+
+    def hooks() -> list[str]:
+        return [hook for hook in HOOKS if callbacks.has_callbacks(hook)]
+
+    registered = [new_callback(number, kind) for number, kind in enumerate(kinds)]
+    target = types[kinds[0]] if by_type else registered[0]
+    callbacks, has = subject.Callbacks(registered), list[list[str]]()
+    changes = [
+        lambda: None,
+        lambda: callbacks.remove(target),
+        lambda: callbacks.add(new_callback(len(kinds), "second")),
+    ]
+    for step, change in enumerate(changes, 1):
+        change()
+        has.append(hooks())
+        callbacks.fire("on_log", context(step))
+    callbacks.close()
+    has.append(hooks())
+    gone = [isinstance(callback, target) if by_type else callback is target for callback in registered]
+    expected = [*([1] if is_gone else [1, 2, 3] for is_gone in gone), [3]]
+    assert steps == expected, f"{target} is removed from {kinds}: they got {steps}; expected {expected}"
+    expected_hooks = [["on_log"], ["on_log"] * (not all(gone)), ["on_log"], []]
+    assert has == expected_hooks, f"{target} is removed from {kinds}: has_callbacks of {has}; expected {expected_hooks}"
+
+
+@given(watching=st.booleans(), closed=st.booleans())
+def falsify_mistakes_are_refused(subject: Any, watching: bool, closed: bool) -> None:
+    base, seen = Observer if watching else Callback, list[int]()
+    registered = type("Registered", (base,), {"on_log": lambda self, at: seen.append(at.step)})()
+    other, misspelt = type("Other", (base,), {}), type("Mine", (base,), {"on_logs": print})
+    callbacks = subject.Callbacks([registered])
+    if closed:
+        callbacks.close()
+    mistakes: list[tuple[str, Any, tuple[str, ...]]] = [
+        ("fire", ("on_step_ends", context(1)), ("on_step_ends", "on_step_end'")),
+        ("fire", ("on_fit_start", context(1)), ("on_fit_start", *HOOKS)),
+        ("has_callbacks", ("step_end",), ("'step_end'", "on_step_end")),
+        ("remove", (other(),), ("Other", "Registered")),
+        ("remove", (other,), ("Other", "Registered")),
+        ("add", (misspelt(),), ("on_logs", "on_log'")),
+        ("add", (other,), ("the class Other",)),
+        ("add", (None,), ("NoneType",)),
+    ]
+    for method, arguments, words in mistakes:
+        call = partial(getattr(callbacks, method), *arguments)
+        assert_refused(f"{method}{arguments}", call, *words, kind=CallbackError)
+    callbacks.fire("on_log", context(1))
+    callbacks.close()
+    assert seen == [1] * (not closed), f"after the refusals, the registered callback has got {seen}"
+
+
+ERRORS = [RuntimeError, SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit]
+MAPS = ("metrics", "validation_metrics", "batch_metrics")
+
+
+@given(hook=st.sampled_from(HOOKS[:-1]), name=st.sampled_from(MAPS), nested=st.booleans())
+def falsify_each_observer_has_its_own_snapshot(subject: Any, hook: str, name: str, nested: bool) -> None:
+    seen, go = list[Any](), threading.Event()
+
+    def change(hook: str, at: Any) -> None:
+        values = getattr(at, name)
+        (values["inner"] if nested else values)["loss"] = -1.0
+
+    def look(hook: str, at: Any) -> None:
+        go.wait(SAFETY_S)
+        seen.append(getattr(at, name))
+
+    callbacks = subject.Callbacks([observer(change), observer(look)])
+    values: dict[str, Any] = {"loss": 2.0, "inner": {"loss": 3.0}}
+    callbacks.fire(hook, context(1, **{name: values}))
+    values["loss"], values["inner"]["loss"] = 7.0, 8.0
+    go.set()
+    callbacks.close()
+    got, expected = (*seen, values), ({"loss": 2.0, "inner": {"loss": 3.0}}, {"loss": 7.0, "inner": {"loss": 8.0}})
+    assert got == expected, f"{name} of {hook}: an observer and the run see {got}; expected {expected}"
+
+
+@given(hook=st.sampled_from(HOOKS), error=st.sampled_from(ERRORS), step=st.integers(100, 999), events=st.integers(1, 4))
+def falsify_exceptions_of_observers_are_logged(
+    subject: Any, hook: str, error: type[BaseException], step: int, events: int
+) -> None:
+    seen = list[int]()
+
+    def fail(hook: str, at: Any) -> None:
+        seen.append(at.step)
+        raise error("on purpose")
+
+    callbacks = subject.Callbacks([observer(fail)])
+    with logged() as records:
+        for number in range(events):
+            at = context(step + number)
+            try:
+                callbacks.end(at, None) if hook == "on_train_end" else callbacks.fire(hook, at)
+            except BaseException as raised:
+                raise AssertionError(f"{error.__name__} in {hook} of an observer reaches the run: {raised!r}") from None
+        callbacks.close()
+    steps = [step + number for number in range(events)]
+    assert seen == steps, f"{error.__name__} in {hook} of step {step}: the observer has got the steps {seen}"
+    assert len(records) == events, f"{events} exceptions are logged as {[entry.getMessage() for entry in records]}"
+    for record, number in zip(records, steps, strict=True):
+        said, expected = record.getMessage(), f"observer Watching raised an exception in {hook} of step {number}"
+        assert expected in said, f"the message is {said!r}; expected {expected!r}"
+        kind = record.exc_info and record.exc_info[0]
+        assert kind is error, f"the traceback of {error.__name__} is missing: {record.exc_info}"
+
+
+@given(
+    script=scripts(ANSWERS, fewest=1, most=2),
+    observers=st.integers(1, 2),
+    raises=st.none() | st.integers(0, 60),
+    shared=st.booleans(),
+)
+def falsify_observers_see_the_whole_run(
+    subject: Any, script: Script, observers: int, raises: int | None, shared: bool
+) -> None:
+    """Observers answer STOP, which has no effect. shared: callbacks are those of the caller, who closes them."""
+    planned, recorder = lifecycle(script).calls, Recorder(script)
+    seen: list[list[Call]] = [[] for _ in range(observers)]
+    named = set[tuple[Any, ...]]()
+
+    def act(callback: int, event: str, at: Any) -> Any:
+        if raises is not None and len(recorder.calls) == raises:
+            raise RuntimeError("raised on purpose")
+        return recorder.act(callback, event, at)
+
+    def note(number: int, hook: str, at: Any) -> Action:
+        seen[number].append(Call(0, hook, at.epoch, at.step, at.micro_batch))
+        named.add((at.run, at.attempt, at.hook == hook, at.rank, at.world_size))
+        return Action.STOP
+
+    watching = [observer(partial(note, number)) for number in range(observers)]
+    before = set(threading.enumerate())
+    needed = parts() | {"identity": RunIdentity(run="mine", attempt=7)}
+    registered = [*recording_callbacks(len(script.answers), act), *watching]
+    callbacks: Any = Callbacks(registered) if shared else registered
+    try:
+        run(subject, script, callbacks, needed)
+    except RuntimeError:
+        assert raises is not None, "the run ended with an error of its own"
+    if shared:
+        assert callbacks.has_callbacks("on_log"), "the run has closed the callbacks of its caller"
+        callbacks.close()
+    left = set(threading.enumerate()) - before
+    assert not left, f"the run has ended; its observers still have {left}"
+    count, expected = len(script.answers), planned[:: len(script.answers)]
+    if raises is not None and raises < len(planned):
+        at = planned[raises]
+        ends = [Call(0, "on_train_end", at.epoch, at.taken)] if at.event != "on_train_end" else []
+        expected = expected[: raises // count + 1] + ends
+    for calls in seen:
+        assert_same_calls(calls, expected)
+    assert named == {("mine", 7, True, 0, 1)}, f"events name run, attempt, hook, rank and world size {named}"
+
+
+EVENTS = st.lists(st.sampled_from(HOOKS), min_size=1, max_size=30)
+
+
+@given(events=EVENTS, observers=st.integers(1, 3))
+@example(events=["on_step_end"] * 1000, observers=2)
+def falsify_every_event_is_delivered_in_order(subject: Any, events: list[str], observers: int) -> None:
+    """The last callback is no observer: it is called at once."""
+    seen: list[list[tuple[str, int]]] = [[] for _ in range(observers + 1)]
+    watching = [observer(lambda hook, at, n=n: seen[n].append((hook, at.step))) for n in range(observers)]
+    control = recording_callbacks(1, lambda n, hook, at: seen[-1].append((hook, at.step)))
+    callbacks = subject.Callbacks([*watching, *control])
+    for step, hook in enumerate(events):
+        callbacks.fire(hook, context(step))
+    callbacks.close()
+    callbacks.fire("on_log", context(len(events)))
+    callbacks.close()
+    expected = [(hook, step) for step, hook in enumerate(events)]
+    for number, got in enumerate(seen):
+        at = next((n for n, pair in enumerate(zip(got, expected, strict=False)) if pair[0] != pair[1]), len(got))
+        assert got == expected, f"callback {number}, event {at}: {got[at : at + 1]}, not {expected[at : at + 1]}"
+
+
+@given(steps=st.integers(1, 8), blocking=st.integers(0, 1))
+def falsify_blocked_observer_does_not_delay_others(subject: Any, steps: int, blocking: int) -> None:
+    blocked, delivered, done = Blocked(), list[int](), threading.Event()
+
+    def note(hook: str, at: Any) -> None:
+        delivered.append(at.step)
+        if len(delivered) == steps:
+            done.set()
+
+    pair = [observer(note), observer(blocked)]
+    callbacks = subject.Callbacks(pair if blocking else pair[::-1])
+    for step in range(steps):
+        callbacks.fire("on_step_end", context(step))
+    blocked.entered.wait(SAFETY_S)
+    finished = done.wait(SAFETY_S)
+    blocked.go.set()
+    callbacks.close()
+    assert blocked.released, f"the run waited until an observer gave up waiting in step {blocked.steps[:1]}"
+    assert finished and delivered == list(range(steps)), f"beside a blocked observer, another has got {delivered}"
+    assert blocked.steps == list(range(steps)), f"once it went on, the blocked observer has got {blocked.steps}"
+
+
+@given(limit=st.integers(1, 6), events=st.integers(1, 20))
+def falsify_full_queue_drops_the_oldest_and_counts(subject: Any, limit: int, events: int) -> None:
+    blocked = Blocked()
+    watching = observer(blocked, queue_limit=limit)
+    callbacks = subject.Callbacks([watching])
+    callbacks.fire("on_step_end", context(0))
+    assert blocked.entered.wait(SAFETY_S), "the observer is not called"
+    for step in range(1, events + 1):
+        callbacks.fire("on_step_end", context(step))
+    with logged() as records:
+        blocked.go.set()
+        callbacks.close()
+    expected = [0, *range(max(events - limit, 0) + 1, events + 1)]
+    case = f"{events} events beside one that blocks, in a queue of {limit}"
+    assert blocked.steps == expected, f"{case}: the observer has got {blocked.steps}; expected {expected}"
+    lost, said = events + 1 - len(expected), [record.getMessage() for record in records]
+    numbers = [message for message in said if "Watching" in message and str(lost) in message.split()]
+    assert len(numbers) == (lost > 0), f"{case}: {lost} are lost; the log says {said}"
+
+
+@given(waits=st.integers(1, 3))
+def falsify_stuck_observer_is_waited_for_once(subject: Any, waits: int) -> None:
+    blocked, seen = Blocked(), list[str]()
+    callbacks = subject.Callbacks([observer(blocked), observer(lambda hook, at: seen.append(hook))], wait_s=WAIT_S)
+    callbacks.fire("on_log", context(1))
+    assert blocked.entered.wait(SAFETY_S), "the observer is not called"
+    with logged() as records:
+        for _ in range(waits):
+            callbacks.settle()
+        callbacks.end(context(1), None)
+        callbacks.close()
+    inside = blocked.released
+    blocked.go.set()
+    assert inside is None, "the end of the run waited until a stuck observer gave up"
+    said = [message for message in (record.getMessage() for record in records) if "takes too long" in message]
+    assert len(said) == 1 and "Watching" in said[0], f"a stuck observer is reported as {said}; expected once, by name"
+    assert seen == ["on_log", "on_train_end"], f"beside a stuck observer, another one has got {seen}"
+    waited = _default_waits(subject)
+    assert waited == [DEFAULT_S] * 3, f"checkpoint, end and close wait {waited} s for a stuck observer by default"
+
+
+DEFAULT_S = 10.0
+"""How long a run waits for its observers by default, as its documentation says."""
+
+
+def _default_waits(subject: Any) -> list[float]:
+    """Return how long the calls that wait would wait for a stuck observer, without waiting: the clock stands still."""
+    waits = list[float]()
+
+    def wait_for(self: Any, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        if threading.current_thread() is not caller:
+            return original(self, predicate, timeout)
+        waits.append(float("inf") if timeout is None else timeout)
+        return predicate()
+
+    caller, original = threading.current_thread(), threading.Condition.wait_for
+    calls: list[Callable[[Any], object]] = [
+        lambda callbacks: callbacks.settle(),
+        lambda callbacks: callbacks.end(context(1), None),
+        lambda callbacks: callbacks.close(),
+    ]
+    for call in calls:
+        blocked = Blocked()
+        callbacks = subject.Callbacks([observer(blocked)])
+        callbacks.fire("on_log", context(1))
+        assert blocked.entered.wait(SAFETY_S), "the observer is not called"
+        with mock.patch("time.monotonic", lambda: 0.0), mock.patch("threading.Condition.wait_for", wait_for), logged():
+            call(callbacks)
+        blocked.go.set()
+        with logged():
+            callbacks.close()
+    return waits
+
+
+@given(fired=EVENTS, at=st.sampled_from(["a checkpoint", "a checkpoint, removed", "the end", "the end, failed"]))
+def falsify_run_waits_for_observers(subject: Any, fired: list[str], at: str) -> None:
+    go, seen = threading.Event(), list[str]()
+
+    def slowly(hook: str, context: Any) -> None:
+        go.wait(SAFETY_S)
+        seen.append(hook)
+
+    watching = observer(slowly)
+    callbacks = subject.Callbacks([watching])
+    for hook in fired:
+        callbacks.fire(hook, context(1))
+    if "removed" in at:
+        callbacks.remove(watching)
+    threading.Timer(0.05, go.set).start()
+    if "end" in at:
+        callbacks.end(context(1), RuntimeError("on purpose") if "failed" in at else None)
+    else:
+        callbacks.settle()
+    got, expected = list(seen), [*fired, *["on_train_end"] * ("end" in at)]
+    callbacks.close()
+    assert got == expected, f"{at} of a run waited for {len(got)} of {len(expected)} events"
+
+
+PATIENCE_S = 60.0
+"""As `SAFETY_S`, for threads and processes that end."""
+
+
+def _blocked(subject: Any, events: int, **attributes: Any) -> tuple[Any, Blocked]:
+    """Return the delivery of an observer that is blocked in the first of these events, and what blocks it."""
+    blocked = Blocked(PATIENCE_S)
+    delivery = subject.Delivery(observer(blocked, **attributes))
+    delivery.put(Event.LOG, context(0))
+    assert blocked.entered.wait(PATIENCE_S), "the observer is not called"
+    for step in range(1, events):
+        delivery.put(Event.LOG, context(step))
+    return delivery, blocked
+
+
+@given(events=st.integers(1, 6), limit=st.integers(1, 4))
+def falsify_undelivered_events_are_dropped_and_counted(subject: Any, events: int, limit: int) -> None:
+    delivery, blocked = _blocked(subject, events, queue_limit=limit)
+    with logged() as records:
+        for _ in range(2):
+            delivery.close(time.monotonic())
+        delivery.put(Event.LOG, context(events))
+    blocked.go.set()
+    patience = time.monotonic() + PATIENCE_S
+    while delivery.is_alive and time.monotonic() < patience:
+        time.sleep(0.001)
+    case = f"{events} events beside a hook that does not return, in a queue of {limit}"
+    assert blocked.steps == [0], f"{case}: after the end, the observer has got {blocked.steps}"
+    assert not delivery.is_alive, f"{case}: its thread goes on after its last hook has returned"
+    said = [message for message in (record.getMessage() for record in records) if "lost" in message]
+    numbers = [int(word) for message in said for word in message.split() if word.isdigit()]
+    expected = [events - 1] * (events > 1)
+    assert numbers == expected, f"{case}: {events - 1} are lost; the log says {said}"
+
+
+@given(events=st.integers(2, 5))
+def falsify_queued_events_are_delivered_at_exit(subject: Any, events: int) -> None:
+    def exits() -> None:
+        go, seen = threading.Event(), list[int]()
+
+        def slowly(hook: str, at: Any) -> None:
+            go.wait()
+            time.sleep(0.1)
+            seen.append(at.step)
+
+        atexit._clear()
+        delivery = subject.Delivery(observer(slowly))
+        for step in range(events):
+            delivery.put(Event.LOG, context(step))
+        atexit.register(go.set)  # called first
+        atexit._run_exitfuncs()
+        assert seen == list(range(events)), f"{events} events wait at the exit; delivered were {seen}"
+
+    ended = in_child(exits)
+    assert ended == "done", ended
+
+
+@given(stuck=st.booleans(), code=st.integers(1, 100))
+def falsify_blocked_observer_does_not_prevent_exit(subject: Any, stuck: bool, code: int) -> None:
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        raised = 0
+        try:
+            sys.stdout, sys.stderr = (os.fdopen(os.dup(writing), "w", encoding="utf-8") for _ in range(2))
+            delivery, blocked = _blocked(subject, 1)
+            if not stuck:
+                blocked.go.set()
+            with logged():
+                delivery.close(time.monotonic() + (0 if stuck else PATIENCE_S))
+            sys.stdout.write("o")
+            sys.stderr.write("e")
+            subject.leave(code)
+        except SystemExit as error:
+            raised = int(error.code or 0)
+        except BaseException:
+            sys.stdout.write(traceback.format_exc())
+        finally:
+            sys.stdout.flush()
+            os._exit(raised + 100)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        said = pipe.read()
+    seen = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), sorted(said)
+    expected = (code, ["e", "o"]) if stuck else (code + 100, ["o"])  # Python flushes both after SystemExit
+    what = "beside a hook that does not return" if stuck else "after all hooks have returned"
+    assert seen == expected, f"{what}, the exit code is {seen[0]}, the output {said!r}; expected {expected}"
+
+
+NO_JSON = st.sampled_from([math.nan, math.inf, -math.inf])
+
+
+class Stateful(Callback):
+    """A control callback whose state is what it was given."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def state_dict(self) -> Any:
+        return self.state
+
+    def load_state_dict(self, state: Any) -> None:
+        self.state = state
+
+
+@given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False) | NO_JSON, min_size=1, max_size=3))
+def falsify_states_are_strict_json(subject: Any, numbers: list[float]) -> None:
+    state = {"numbers": numbers}
+    callbacks = subject.Callbacks([Stateful(state), Stateful({}), Stateful(state)])
+    try:
+        states = callbacks.states()
+    except CallbackError as error:
+        assert not all(map(math.isfinite, numbers)), f"the state {numbers} is refused"
+        assert "Stateful.state_dict" in str(error), f"{error} does not name the method that returned the state"
+        return
+    assert all(map(math.isfinite, numbers)), f"the state {numbers} is saved as {states}"
+    read = {name: json.loads(text) for name, text in states.items()}
+    assert read == {"Stateful 1": state, "Stateful 3": state}, f"{numbers} is saved as {states}"
+    fresh = [Stateful("new") for _ in range(4)]
+    subject.Callbacks([Callback(), *fresh]).restore(states)
+    seen = [callback.state for callback in fresh]
+    assert seen == [state, "new", state, "new"], f"{states} is given back to more callbacks as {seen}"

@@ -1,0 +1,536 @@
+"""Attacks on runs of two and three ranks: equal to one process, cut and resumed, failing and stopping together.
+
+The subject is `pipeline.distill`, or has its names. Ranks meet as under `torchrun`, through the store of a launcher,
+which this process serves.
+"""
+
+import io
+import math
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from hypothesis import example, given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from falsifiers.checkpoint_files.saved import assert_same, edited
+from falsifiers.resume.runs import STEPS, TIMEOUT_S, Cut, Model, settings, small_distillation
+from falsifiers.support.ranks import RankError as Crashed
+from falsifiers.support.ranks import run_ranks
+from falsifiers.support.runs import (
+    SMALL,
+    acting,
+    assert_same_lines,
+    difference,
+    file_digests,
+    flip,
+    lines,
+    scratch,
+    unchanged_files,
+    without_times,
+)
+from reference_trainer import Action, Callback, Lines, MetricSum, Settings, TrainerError
+
+STRATEGIES = st.sampled_from(["ddp", "fsdp2"])
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a rank has at the end. error: type and message of what it raised; then there is no result."""
+
+    error: str
+    weights: dict[str, Tensor]
+    result: dict[str, Any]
+    lines: str
+
+
+def launched(
+    make: Callable[..., Any],
+    chosen: Settings | Callable[[int], Settings],
+    ranks: int,
+    callbacks: Callable[[int], Sequence[Callback]] = lambda rank: (),
+    limit_s: float = 60.0,
+    announced: int | None = None,
+) -> list[Ended]:
+    """Run a distillation on forked ranks, and return what each one ends with.
+
+    chosen: the settings, or of each rank. announced: the world size, if it is another number than that of `ranks`.
+    """
+    size = announced or ranks
+    place, served = launcher()
+
+    def work(rank: int) -> Ended:
+        variables = {**place, "WORLD_SIZE": str(size), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        rank_settings = chosen(rank) if callable(chosen) else chosen
+        return ended(make, rank_settings, callbacks(rank), variables if size > 1 else {})
+
+    return run_ranks(ranks, work, limit_s=limit_s, served=served)
+
+
+def launcher() -> tuple[dict[str, str], AbstractContextManager[None]]:
+    """Return the variables by which ranks reach the store of a launcher, and the context that serves it."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listening.getsockname()[1])}
+    return {**address, "TORCHELASTIC_USE_AGENT_STORE": "True"}, _store(listening)
+
+
+@contextmanager
+def _store(listening: socket.socket) -> Iterator[None]:
+    """Serve the store of a launcher. Its thread resolves addresses, under a lock that a fork would keep for ever."""
+    host, port = listening.getsockname()
+    options: Any = {"is_master": True, "wait_for_workers": False, "master_listen_fd": listening.detach()}
+    server = dist.TCPStore(host, port, **options)
+    yield
+    del server
+
+
+def ended(
+    make: Callable[..., Any], chosen: Settings, callbacks: Sequence[Callback], environment: dict[str, str]
+) -> Ended:
+    """Run a distillation, and return what it ends with."""
+    stream = io.StringIO()
+    try:
+        with make(chosen, callbacks=callbacks, lines=Lines(stream), environment=environment) as run, run:
+            run.prepare()
+            result = run.conclude(run.run())
+    except (TrainerError, OSError, KeyboardInterrupt, Planted) as error:
+        return Ended(f"{type(error).__name__}: {error}", {}, {}, stream.getvalue())
+    weights = {name: value.detach().clone() for name, value in result.student.state_dict().items()}
+    train = without_times(asdict(result.train))
+    train["held_back"] = {name: (metric.sum, metric.count) for name, metric in result.held_back.items()}
+    return Ended("", weights, train, stream.getvalue())
+
+
+def assert_no_error(where: str, several: Sequence[Ended]) -> None:
+    """Assert that no rank raised."""
+    failed = [rank.error for rank in several if rank.error]
+    assert not failed, f"{where}: {failed[0]}"
+
+
+class Planted(Exception):
+    """An error that a falsifier raises in one rank."""
+
+
+def _assert_errors(where: str, ends: Sequence[Ended], *words: str) -> None:
+    """Assert that every rank ends with an error with these words."""
+    for number, end in enumerate(ends):
+        missing = [word for word in words if word not in end.error]
+        assert not missing, f"{where}: rank {number} ends with {end.error or 'a result'!r}; expected {missing}"
+
+
+def assert_same_end(where: str, seen: Ended, expected: Ended) -> None:
+    """Assert equal bits of weights, and equal results."""
+    assert_same(where, seen.weights, expected.weights)
+    assert seen.result == expected.result, f"{where}: in the result {difference(seen.result, expected.result)}"
+
+
+class Output(NamedTuple):
+    """Logits and hidden states. FSDP2 looks for tensors in tuples, lists and dictionaries only."""
+
+    logits: Tensor
+    hidden_states: list[Tensor]
+
+
+class WithStates(Model):
+    """A model whose hidden states can be matched."""
+
+    def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
+        logits = super().forward(tokens)
+        states = self.embed(tokens)
+        return Output(logits, [states[..., :3], states]) if output_hidden_states else logits
+
+
+def matching(subject: Any) -> Any:
+    """Return the distillation of models of two widths, whose hidden states are matched by a projection."""
+
+    class Matching(small_distillation(subject)):  # the subject is any module
+        def make_student(self) -> WithStates:
+            return WithStates(5, seed=1)
+
+        def make_teacher(self) -> Any:
+            return WithStates(3, seed=2).eval()
+
+    return Matching
+
+
+PER_EPOCH = STEPS // 2
+LATEST: dict[str, Any] = {"resume": Path("latest"), "force": True}
+
+
+@given(
+    ranks=st.sampled_from([2, 3]),
+    strategy=st.sampled_from(["fsdp2", "ddp"]),
+    cut=st.sampled_from([2, 1, 3]),
+    matched=st.sampled_from([True, False]),
+    skips=st.sampled_from([None, 0, 1]),
+)
+@example(ranks=3, strategy="ddp", cut=1, matched=False, skips=1)
+def falsify_cut_ranks_end_like_uninterrupted_ones(
+    subject: Any, ranks: int, strategy: str, cut: int, matched: bool, skips: int | None
+) -> None:
+    """skips: the rank that skips the rest of the first epoch after step 1, if one does.
+
+    A step with FSDP2 takes several times that of DDP, so its run has one epoch, and two ranks in the simplest example.
+    The uninterrupted run saves nothing: its ranks agree on answers with the counts of a step, not when they save.
+    """
+    epochs = 1 if strategy == "fsdp2" else 2
+
+    def callbacks(rank: int, *others: Callback) -> list[Callback]:
+        return [*([acting(lambda: Action.SKIP, "on_log", 1)] if rank == skips else []), *others]
+
+    with scratch() as directory:
+        make = matching(subject) if matched else small_distillation(subject)
+        options: dict[str, Any] = {"strategy": strategy, "epochs": epochs, "feature_layers": "0:0,1:1"}
+        options["feature_weight"] = 0.5 if matched else 0.0
+        uninterrupted = launched(make, settings(directory, "uninterrupted", **options, save_every=0), ranks, callbacks)
+        left = launched(make, settings(directory, "cut", **options), ranks, lambda rank: callbacks(rank, Cut(cut)))
+        assert {rank.error for rank in left} == {"KeyboardInterrupt: "}, f"interrupted ranks end with {left}"
+        resumed = launched(make, settings(directory, "cut", **options, **LATEST), ranks, callbacks)
+        when = f"{ranks} ranks with {strategy}, cut after step {cut}{', with projections' if matched else ''}"
+        when += "" if skips is None else f", rank {skips} skips an epoch"
+        assert_no_error(when, [*uninterrupted, *resumed])
+        for number, end in enumerate((*uninterrupted, *resumed)):
+            where = f"{when}, rank {number % ranks} of the {'resumed' if number >= ranks else 'uninterrupted'} run"
+            assert_same_end(where, end, uninterrupted[0])
+        assert_same_lines(when, directory, "cut", "uninterrupted")
+        taken = len(lines(directory, "uninterrupted"))
+        expected = epochs * PER_EPOCH - (0 if skips is None else PER_EPOCH - 1)
+        assert taken == expected, f"{when}: {taken} steps are taken; expected {expected}"
+
+
+OTHERS: dict[str, tuple[int, str, list[str]]] = {
+    "fewer ranks": (2, "ddp", ["world_size was 3 and is 2"]),
+    "one process": (1, "ddp", ["world_size was 3 and is 1", 'strategy was "ddp" and is "one process"']),
+    "another strategy": (3, "fsdp2", ['strategy was "ddp" and is "fsdp2"']),
+}
+"""Ranks, strategy and words of the refusal, for a checkpoint of three ranks with `ddp`."""
+
+
+def falsify_other_ranks_are_refused(subject: Any) -> None:
+    with scratch() as directory:
+        make = small_distillation(subject)
+        launched(make, settings(directory, "out", max_steps=1), 3)
+        for kind, (ranks, strategy, words) in OTHERS.items():
+            with unchanged_files(directory, kind):
+                ends = launched(make, settings(directory, "out", strategy=strategy, **LATEST), ranks)
+            _assert_errors(kind, ends, *words)
+
+
+@given(strategy=STRATEGIES, rank=st.integers(1, 2), damaged=st.booleans())
+@example(strategy="fsdp2", rank=2, damaged=True)
+@example(strategy="ddp", rank=1, damaged=False)
+def falsify_unequal_checkpoints_are_refused(subject: Any, strategy: str, rank: int, damaged: bool) -> None:
+    """One rank has a disk of its own, where a file of the checkpoint is damaged, or its manifest is another."""
+    with scratch() as directory:
+        make = small_distillation(subject)
+        launched(make, settings(directory / "shared", "out", strategy=strategy, max_steps=1), 3)
+        shutil.copytree(directory / "shared", directory / "own", symlinks=True)
+        path = directory / "own" / "out" / "checkpoints" / "student-step1"
+        file = path / f"rank-{rank if strategy == 'fsdp2' else 0:05d}.safetensors"
+        if damaged:
+            flip(file)
+        else:
+            edited(path / "manifest.json", lambda tree: tree["state"]["train"].update(tokens=1))
+
+        def chosen(number: int) -> Settings:
+            os.chdir(directory / ("own" if number == rank else "shared"))
+            return settings(Path(), "out", strategy=strategy, **LATEST)
+
+        expected = file.name if damaged else f"rank {rank} differs from rank 0: manifest_sha256 was"
+        _assert_errors(f"{strategy}, rank {rank} reads another checkpoint", launched(make, chosen, 3), expected)
+
+
+UNTRAINED = 1e-30
+"""A learning rate that changes no weight."""
+
+
+class Noting(Model):
+    """A model with a buffer of the rank that made it, and one that says whether it computes under autocast."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(5, seed=rank + 1)
+        self.register_buffer("scale", torch.full((3,), float(rank)))
+        self.register_buffer("autocast", torch.tensor(0))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.autocast.fill_(int(torch.is_autocast_enabled("cpu")))
+        return super().forward(tokens)
+
+
+@given(strategy=STRATEGIES, ranks=st.integers(2, 3), dtype=st.sampled_from(["float32", "bfloat16"]))
+@example(strategy="fsdp2", ranks=2, dtype="bfloat16")
+def falsify_ranks_begin_with_the_student_of_rank_0(subject: Any, strategy: str, ranks: int, dtype: str) -> None:
+    class Drawing(small_distillation(subject)):  # made for the subject
+        def make_student(self) -> nn.Module:
+            return Noting(self.place.rank)
+
+    with scratch() as directory:
+        chosen = settings(directory, "out", strategy=strategy, dtype=dtype, lr=UNTRAINED, max_steps=1, save_every=0)
+        seen = launched(Drawing, chosen, ranks)
+    where = f"{strategy}, {dtype}, {ranks} ranks"
+    assert_no_error(where, seen)
+    first = Noting(0).state_dict()
+    for rank, end in enumerate(seen):
+        autocast = bool(end.weights["autocast"])
+        assert autocast is (dtype == "bfloat16"), f"{where}: rank {rank} computes under autocast: {autocast}"
+        computed = {name: end.weights[name] for name in ("forwards", "autocast")}
+        assert_same(f"{where}, rank {rank} beside rank 0's student", end.weights, {**first, **computed})
+
+
+SAME = 1e-12
+"""Relative, in float64: only the order of sums differs. AdamW amplifies it from step to step, by less than 100."""
+UNEVEN = bytes(range(100)) * 2 + b"some text" * 3
+"""Its last batch is short, and the batches are no multiple of the ranks."""
+
+
+@given(
+    ranks=st.sampled_from([2, 3]),
+    strategy=st.sampled_from(["fsdp2", "ddp"]),
+    accumulate=st.sampled_from([2, 1]),
+    matched=st.sampled_from([True, False]),
+)
+@example(ranks=3, strategy="ddp", accumulate=1, matched=True)
+def falsify_ranks_train_as_one_process(subject: Any, ranks: int, strategy: str, accumulate: int, matched: bool) -> None:
+    with scratch() as directory:
+        (directory / "text").write_bytes(UNEVEN)
+        several = launched(subject.Distillation, _settings(directory, "several", accumulate, strategy, matched), ranks)
+        alone = launched(subject.Distillation, _settings(directory, "alone", accumulate * ranks, strategy, matched), 1)
+        where = f"{ranks} ranks with {strategy}, {accumulate} batches each a step"
+        assert_no_error(where, [*several, *alone])
+        _assert_same_steps(where, lines(directory, "several"), lines(directory, "alone"))
+        for rank, end in enumerate(several):
+            _assert_close(f"{where}, held-back text on rank {rank}", _flat(end), _flat(alone[0]), 100 * SAME)
+            assert end.result["tokens"] == alone[0].result["tokens"], f"{where}, rank {rank}: {end.result['tokens']}"
+
+
+def _settings(directory: Path, out: str, accumulate: int, strategy: str, matched: bool) -> Settings:
+    options = {**SMALL, "data": directory / "text", "teacher_cache": directory / "cache", "dtype": "float64"}
+    options |= {"out": directory / out, "log_every": 1, "rank_timeout": TIMEOUT_S, "warmup": 0, "lr": 0.001}
+    options |= {"epochs": 2, "accumulate": accumulate, "strategy": strategy}
+    if matched:  # with projections to another width, whose gradients are clipped with those of the student
+        options |= {"feature_weight": 0.5, "teacher_width": 32, "feature_distance": "l2", "clip": 0.5}
+    return Settings(**options)
+
+
+def _flat(end: Ended) -> dict[str, float]:
+    return {name: total / count for name, (total, count) in end.result["held_back"].items()}
+
+
+def _assert_same_steps(where: str, seen: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    assert len(seen) == len(expected), f"{where}: {len(seen)} steps; expected {len(expected)}"
+    for step, (ours, theirs) in enumerate(zip(seen, expected, strict=True), start=1):
+        allowed = SAME if step == 1 else 100 * SAME
+        _assert_close(f"{where}, step {step}", ours["metrics"], theirs["metrics"], allowed)
+
+
+def _assert_close(where: str, seen: dict[str, float], expected: dict[str, float], allowed: float) -> None:
+    assert seen.keys() == expected.keys(), f"{where}: the metrics are {sorted(seen)}; expected {sorted(expected)}"
+    for name, value in expected.items():
+        assert math.isclose(seen[name], value, rel_tol=allowed, abs_tol=allowed), (
+            f"{where}: {name} is {seen[name]!r}; one process has {value!r}"
+        )
+
+
+WORDS = "planted in one rank"
+
+
+def _raise(*_: Any) -> Any:
+    raise Planted(WORDS)
+
+
+PLACES = ("make_batches", "make_student", "make_teacher", "a batch", "a callback", "save")
+"""Where a rank fails: before it is connected with others, beside them, between two steps, and after the last."""
+
+
+@given(place=st.sampled_from(PLACES), strategy=STRATEGIES, rank=st.integers(0, 2))
+def falsify_failure_of_one_rank_ends_all(subject: Any, place: str, strategy: str, rank: int) -> None:
+    rank = 0 if place == "save" else rank  # which rank 0 alone does
+
+    class Failing(small_distillation(subject)):  # made for the subject
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            if self.place.rank == rank and hasattr(type(self), place):
+                setattr(self, place, _raise)
+
+        def make_batches(self) -> Any:
+            batches = super().make_batches()
+            if place == "a batch" and self.place.rank == rank:
+                batches.batch = _raise
+            return batches
+
+    with scratch() as directory:
+        chosen = settings(directory, "out", strategy=strategy, max_steps=3, save_every=0)
+        callbacks = [[acting(_raise, step=2)] if place == "a callback" and r == rank else [] for r in range(3)]
+        since = time.monotonic()
+        ends = launched(Failing, chosen, 3, callbacks.__getitem__, limit_s=120)
+        waited = time.monotonic() - since
+    where = f"{strategy}, rank {rank} of 3 fails in {place}"
+    for number, end in enumerate(ends):
+        expected = f"Planted: {WORDS}" if number == rank else f"RankError: rank {rank}: {WORDS}"
+        assert end.error.startswith(expected), f"{where}: rank {number} raised {end.error!r}; expected {expected!r}"
+    assert waited < TIMEOUT_S, f"{where}: the ranks end after {waited:.0f} s, when they give up waiting"
+
+
+@given(ranks=st.integers(1, 3))
+def falsify_missing_rank_ends_all(subject: Any, ranks: int) -> None:
+    """Where one more rank is announced than comes, the others end with its number when they have waited for it."""
+    with scratch() as directory:
+        chosen = settings(directory, "out", rank_timeout=2)
+        ends = launched(small_distillation(subject), chosen, ranks, limit_s=30, announced=ranks + 1)
+    _assert_errors(f"{ranks} of {ranks + 1} ranks", ends, f"rank {ranks} did not connect within 2 s")
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@given(strategy=STRATEGIES, rank=st.integers(0, 2))
+def falsify_killed_rank_ends_all(subject: Any, strategy: str, rank: int) -> None:
+    with scratch() as directory:
+
+        class Noting(small_distillation(subject)):  # made for the subject
+            def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
+                try:
+                    return super().__exit__(kind, error, trace)
+                except BaseException as last:
+                    (directory / f"rank{self.place.rank}").write_text(type(last).__name__)
+                    raise
+
+        since = time.monotonic()
+        with suppress(Crashed):  # that of the killed rank
+            chosen = settings(directory, "out", strategy=strategy)
+            launched(Noting, chosen, 3, lambda r: [acting(_kill, step=2)] if r == rank else ())
+        where, waited = f"{strategy}, rank {rank} of 3 is killed after step 2", time.monotonic() - since
+        for other in {0, 1, 2} - {rank}:
+            note = directory / f"rank{other}"
+            ended = note.read_text() if note.exists() else "no error"
+            assert ended == "LostRankError", f"{where}: rank {other} ended with {ended}"
+        assert waited < TIMEOUT_S, f"{where}: the others end after {waited:.0f} s, when they give up waiting"
+        steps = sorted(path.name for path in (directory / "out" / "checkpoints").glob("student-step*"))
+        whole = [f"student-step{step}" for step in (1, 2)]  # the second may have been in the making
+        assert steps in (whole[:1], whole), f"{where}: {steps} are saved"
+
+
+@given(strategy=STRATEGIES, ranks=st.sampled_from([2, 3]), step=st.integers(1, STEPS - 2), save_every=st.integers(1, 4))
+def falsify_stop_of_one_rank_stops_all_after_one_step(
+    subject: Any, strategy: str, ranks: int, step: int, save_every: int
+) -> None:
+    asked = list[None]()  # of this process, which is a fork
+    callback = acting(lambda: asked.append(None), step=step)
+
+    class Asking(small_distillation(subject)):  # made for the subject
+        @contextmanager
+        def stop_requests(self) -> Iterator[Callable[[], bool]]:
+            yield lambda: bool(asked) and self.place.rank == ranks - 1
+
+    with scratch() as directory:
+        chosen = settings(directory, "out", strategy=strategy, save_every=save_every, keep=1)
+        ends = launched(Asking, chosen, ranks, lambda rank: [callback])
+        where = f"{ranks} ranks with {strategy}, the last is asked to stop after step {step}"
+        _assert_errors(where, ends, "StopRequestedError")
+        steps = [path.name for path in (directory / "out" / "checkpoints").glob("student-step*")]
+        assert steps == [f"student-step{step + 1}"], f"{where}: {steps} are saved; expected step {step + 1}"
+
+
+DIFFER = {
+    "text": (0, "data_sha256 was"),
+    "teacher": (1, "teacher_sha256 was"),
+    "batch size": (2, "batch_size was 4 and is 2"),
+    "evaluation": (0, "accuracy of evaluate was"),
+}
+"""What differs, on which rank, and what the refusal says."""
+
+
+def falsify_ranks_that_differ_are_refused(subject: Any) -> None:
+    with scratch() as directory:
+        for differs, (rank, words) in DIFFER.items():
+            where = f"rank {rank} of 3 has another {differs}"
+            make, chosen = _differing(subject, differs, rank), partial(_chosen, directory, differs, rank)
+            try:
+                ends = launched(make, chosen, 3)
+            except Crashed as error:  # gloo ends a process whose collectives do not fit those of others
+                raise AssertionError(f"{where}; {error}") from error
+            _assert_errors(where, ends, words, f"rank {rank or 1} differs from rank 0")
+
+
+def _chosen(directory: Path, differs: str, rank: int, number: int) -> Settings:
+    """Return the settings of one process, with a text of its own; the teacher is trained once for all cases."""
+    text, is_other = directory / f"text{number}", number == rank
+    text.write_bytes(bytes(range(100)) + (b"other" if differs == "text" and is_other else b""))
+    options = {**SMALL, "data": text, "teacher_cache": directory / "cache", "out": directory / differs}
+    options |= {"batch_size": 2} if differs == "batch size" and is_other else {}
+    return Settings(**options, rank_timeout=TIMEOUT_S, eval_every=1)
+
+
+def _differing(subject: Any, differs: str, rank: int) -> Any:
+    class Differing(subject.Distillation):  # the subject is any module
+        def make_teacher(self) -> Any:
+            teacher = super().make_teacher()
+            with torch.no_grad():
+                next(teacher.parameters()).add_(differs == "teacher" and self.place.rank == rank)
+            return teacher
+
+        def evaluate(self) -> dict[str, Any]:
+            return {"accuracy": MetricSum(3.0, 9 + (differs == "evaluation" and self.place.rank == rank))}
+
+    return Differing
+
+
+@given(ranks=st.sampled_from([2, 3]), strategy=STRATEGIES, cached=st.booleans())
+def falsify_only_rank_0_writes(subject: Any, ranks: int, strategy: str, cached: bool) -> None:
+    with scratch() as directory:
+        (directory / "text").write_bytes(bytes(range(100)))
+        if not cached:
+            (directory / "cache0").write_text("no directory")
+        options = {**SMALL, "data": directory / "text", "out": directory / "out", "strategy": strategy}
+        options |= {"save_every": 1, "log_every": 1, "rank_timeout": TIMEOUT_S}
+        ends = launched(
+            subject.Distillation, lambda rank: Settings(**options, teacher_cache=directory / f"cache{rank}"), ranks
+        )
+        where = f"{ranks} ranks with {strategy}"
+        assert_no_error(where, ends)
+        _assert_one_writer(where, ends)
+        paths = list(file_digests(directory))
+        teachers = [path for path in paths if path.startswith("cache") and not path.startswith("cache0")]
+        assert not teachers, f"{where}: other ranks than 0 made a teacher: {teachers}"
+        files = sorted(path for path in paths if path.startswith("out/"))
+        expected = _files(ranks if strategy == "fsdp2" else 1, -(-3 // ranks))
+        assert files == expected, f"{where}: the files are {files}; expected {expected}"
+        _assert_divided(where, directory / "out" / "checkpoints" / "student-step1", ends[0].weights)
+
+
+def _assert_divided(where: str, path: Path, weights: dict[str, Tensor]) -> None:
+    """Assert that the files of a checkpoint have each row of a parameter once, and none more than its part."""
+    files = [load_file(file) for file in sorted(path.glob("rank-*.safetensors"))]
+    for name, parameter in weights.items():
+        rows = [len(tensors[f"student.{name}"]) for tensors in files if f"student.{name}" in tensors]
+        divided = sum(rows) == len(parameter) and max(rows) <= -(-len(parameter) // len(files))
+        assert divided, f"{where}: {name} of {len(parameter)} rows has {rows} in {len(files)} files"
+
+
+def _assert_one_writer(where: str, ends: Sequence[Ended]) -> None:
+    for rank, end in enumerate(ends):
+        lines = end.lines.splitlines()
+        trained = sum("training one" in line for line in lines)
+        assert bool(lines) == (rank == 0), f"{where}: rank {rank} wrote {len(lines)} lines: {lines[:2]}"
+        assert trained == (rank == 0), f"{where}: rank {rank} trained {trained} teachers"
+        assert_same(f"{where}: after the run, rank {rank} beside rank 0", end.weights, ends[0].weights)
+
+
+def _files(shards: int, steps: int) -> list[str]:
+    files = ["checkpoints", "checkpoints/student-latest", "config.json", "manifest.json", "metrics.jsonl"]
+    for path in (f"checkpoints/student-step{step}" for step in range(1, steps + 1)):
+        files += [path, f"{path}/manifest.json", *(f"{path}/rank-{n:05d}.safetensors" for n in range(shards))]
+    return sorted(f"out/{file}" for file in [*files, "model.safetensors"])

@@ -1,0 +1,388 @@
+"""Attacks on runs that are cut, killed, stopped or rewound, and resumed. The subject is `pipeline.distill`."""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from safetensors.torch import save
+
+from falsifiers.checkpoint_files.saved import assert_same, edited
+from falsifiers.resume.runs import STEPS, Cut, Model, assert_same_end, ended, resumed_to_the_end, settings
+from falsifiers.support.interruptions import ended_before
+from falsifiers.support.oracles import assert_refused
+from falsifiers.support.runs import acting, assert_same_history, file_digests, lines, scratch, unchanged_files
+from reference_trainer import Action, Callback
+from reference_trainer.distillation.step import MetricSum
+from reference_trainer.errors import StopRequestedError, TrainerError
+from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
+
+
+@given(
+    cuts=st.lists(st.integers(1, STEPS), min_size=1, max_size=3, unique=True),
+    save_every=st.integers(1, 3),
+    log_every=st.integers(1, 3),
+    keep=st.integers(0, 2),
+)
+def falsify_cut_run_ends_like_an_uninterrupted_one(
+    subject: Any, cuts: list[int], save_every: int, log_every: int, keep: int
+) -> None:
+    with scratch() as directory:
+        every = {"save_every": save_every, "log_every": log_every, "keep": keep}
+        uninterrupted = ended(subject, settings(directory, "uninterrupted", **every))
+        cut = resumed_to_the_end(subject, directory, "cut", [Cut(*cuts)], **every)
+        when = f"saved every {save_every} steps and cut after {sorted(cuts)}"
+        assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
+
+
+LATEST = Path("latest")
+FIRST = (1, 1)
+"""The batch that each run asks for once more, to count the operations of a step."""
+
+
+def _named(name: str, run: Path, step: int | None) -> Path:
+    """Return the path by which the checkpoint of a step is resumed: the latest, relative, or through a link."""
+    if name == "latest":
+        return LATEST
+    link = run.with_name("link")
+    if name == "linked" and not link.exists():
+        link.symlink_to(run, target_is_directory=True)
+    place = link if name == "linked" else Path(os.path.relpath(run))
+    return place / "checkpoints" / f"student-step{step}"
+
+
+@given(
+    limits=st.sets(st.integers(1, STEPS - 1), min_size=1, max_size=2),
+    save_every=st.sampled_from([1, 2, 5000]),
+    named=st.sampled_from(["latest", "linked", "relative"]),
+)
+@example(limits={3, 4}, save_every=5000, named="linked")
+@example(limits={2, 5}, save_every=2, named="relative")
+def falsify_limited_run_goes_on_like_an_uninterrupted_one(
+    subject: Any, limits: set[int], save_every: int, named: str
+) -> None:
+    with scratch() as directory:
+        asked, resume = [], None
+        uninterrupted = ended(subject, settings(directory, "uninterrupted", save_every=save_every))
+        for limit in (*sorted(limits), None):
+            chosen = settings(directory, "cut", save_every=save_every, max_steps=limit, resume=resume, force=True)
+            cut = ended(subject, chosen)
+            asked += cut[0].batches.asked
+            resume = _named(named, directory / "cut", limit)
+        when = f"ended after {sorted(limits)} steps and saved every {save_every}, then resumed by a {named} name"
+        assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
+        asked, expected = ([at for at in numbers if at != FIRST] for numbers in (asked, uninterrupted[0].batches.asked))
+        assert asked == expected, f"{when}, the batches {asked} are asked for; expected {expected}"
+
+
+@given(step=st.integers(1, STEPS - 1))
+def falsify_run_forks_into_another_directory(subject: Any, step: int) -> None:
+    with scratch() as directory:
+        _, uninterrupted = ended(subject, settings(directory, "uninterrupted"))
+        ended(subject, settings(directory, "short", max_steps=step))
+        before = file_digests(directory)
+        path = directory / "short" / "checkpoints" / f"student-step{step}"
+        _, fork = ended(subject, settings(directory, "fork", resume=path))
+        when = f"forked after step {step}"
+        assert_same(when, fork.student.state_dict(), uninterrupted.student.state_dict())
+        expected = lines(directory, "uninterrupted")[step:]
+        assert_same_history(f"{when}, the metrics file", lines(directory, "fork"), expected)
+        after = file_digests(directory)
+        changed = [name for name in before if after.get(name) != before[name]]
+        assert not changed, f"{when}, files of other runs are changed: {changed}"
+
+
+@given(step=st.integers(1, STEPS), limit=st.integers(1, STEPS))
+@example(step=3, limit=1)
+def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: int) -> None:
+    limit = min(step, limit)
+    with scratch() as directory:
+        before, _ = ended(subject, settings(directory, "out", max_steps=step))
+        after, result = ended(subject, settings(directory, "out", max_steps=limit, resume=LATEST, force=True))
+        what = f"resumed after step {step} with a limit of {limit}"
+        seen = [line["step"] for line in lines(directory, "out")]
+        assert seen == list(range(1, step + 1)), f"{what}, the metrics file has the steps {seen}"
+        taken = result.train.steps_completed
+        assert taken == step, f"{what}, {taken} steps are reported; expected {step}"
+        assert_same(what, after.student.state_dict(), before.student.state_dict())
+
+
+@given(failure=st.sampled_from([RuntimeError, KeyboardInterrupt]), stopping=st.sampled_from([STEPS, 3, 5]))
+@example(failure=RuntimeError, stopping=3)
+def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type[BaseException], stopping: int) -> None:
+    """After a failed last evaluation, a resumed run takes no step, and ends like an uninterrupted one."""
+    failures = [failure("in the evaluation")]
+
+    def measure(run: Any) -> dict[str, Any]:
+        if failures:
+            raise failures.pop()
+        return {}
+
+    with scratch() as directory:
+        answers = [acting(lambda: Action.STOP, step=stopping)]
+        when = f"stopped after step {stopping}, with {failure.__name__} in the evaluation"
+        uninterrupted = ended(subject, settings(directory, "uninterrupted", save_every=4), answers)
+        try:
+            ended(subject, settings(directory, "cut", save_every=4), answers, measure=measure)
+        except (RuntimeError, KeyboardInterrupt) as error:
+            newest = saved_steps(directory / "cut" / "checkpoints", "student")[-1:]
+            assert newest == [stopping], f"{when}, the newest checkpoint is of {newest}"
+            asked = failure is KeyboardInterrupt
+            noted = any("--resume latest" in note for note in getattr(error, "__notes__", []))
+            assert isinstance(error, StopRequestedError) == asked and noted != asked, f"{when}: {error!r}, {noted}"
+        cut = ended(subject, settings(directory, "cut", save_every=4, resume=LATEST), answers, measure=measure)
+        assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
+        asked_for = [place for place in cut[0].batches.asked if place != FIRST]
+        assert not asked_for, f"{when}, the batches {asked_for} are asked for again"
+
+
+KILLS = 3
+
+
+@given(seed=st.integers(0, 999))
+def falsify_killed_run_ends_like_an_uninterrupted_one(subject: Any, seed: int) -> None:
+    numbers = random.Random(seed)
+    with scratch() as directory:
+        uninterrupted = ended(subject, settings(directory, "uninterrupted"))
+        for _ in range(KILLS):
+            moment = numbers.randrange(3, 40)
+            ended_as = ended_before(
+                moment, directory / "cut", lambda: resumed_to_the_end(subject, directory, "cut", [], force=True)
+            )
+            assert ended_as in ("killed", "done"), f"killed before operation {moment}, the run ended with {ended_as}"
+            if ended_as == "done":
+                break
+        cut = resumed_to_the_end(subject, directory, "cut", [], force=True)
+        assert_same_end(f"killed with seed {seed}", directory, ("cut", cut), ("uninterrupted", uninterrupted))
+        seen = [line["step"] for line in lines(directory, "cut")]
+        assert seen == list(range(1, STEPS + 1)), f"killed with seed {seed}, the metrics file has the steps {seen}"
+
+
+class Asked(Callback):
+    """Callback that lets the run be asked to stop in some steps, `times` each, and answers SKIP to one."""
+
+    def __init__(self, steps: list[int], times: int, skipped: int) -> None:
+        self.left, self.skipped = dict.fromkeys(steps, times), skipped
+        self.seen, self.ended = list[int](), 0
+
+    def __call__(self) -> bool:
+        asked = self.left.get(self.seen[-1], 0) > 0
+        self.left[self.seen[-1]] = self.left.get(self.seen[-1], 0) - 1
+        return asked
+
+    def on_optimizer_step(self, context: Any) -> None:
+        self.seen.append(context.step)
+
+    def on_step_end(self, context: Any) -> Action | None:
+        return Action.SKIP if context.step == self.skipped else None
+
+    def on_train_end(self, context: Any) -> None:
+        self.ended += 1
+
+
+@given(
+    stops=st.lists(st.integers(1, STEPS), min_size=1, max_size=3, unique=True),
+    times=st.integers(1, 2),
+    skipped=st.integers(0, 2),
+    save_every=st.integers(1, 3),
+    log_every=st.integers(1, 3),
+    eval_every=st.integers(0, 2),
+)
+@example(stops=[1], times=2, skipped=0, save_every=2, log_every=1, eval_every=0)
+@example(stops=[1], times=1, skipped=1, save_every=3, log_every=1, eval_every=2)
+def falsify_stopped_run_is_saved_and_goes_on(
+    subject: Any, stops: list[int], times: int, skipped: int, save_every: int, log_every: int, eval_every: int
+) -> None:
+    """Each leg ends after the step in which it is asked, saved; the last one ends like an uninterrupted run.
+
+    A resumed leg may be asked again before it takes a step. Of the evaluated steps only the first is
+    saved as the best.
+    """
+    with scratch() as directory:
+        every: dict[str, Any] = {"save_every": save_every, "log_every": log_every, "eval_every": eval_every}
+        every["best_metric"] = "eval/score"
+        quiet = Asked([], 0, skipped)
+        uninterrupted = ended(subject, settings(directory, "uninterrupted", **every), [quiet], measure=_measured)
+        stops = sorted(step for step in stops if step <= len(quiet.seen))
+        asked, more = Asked(stops, times, skipped), {}
+        for step in [step for step in stops for _ in range(times)]:
+            what = f"asked to stop in step {step}, the run"
+            try:
+                ended(subject, settings(directory, "cut", **every, **more), [asked], asked, _measured)
+            except StopRequestedError:
+                there = saved_steps(directory / "cut" / "checkpoints", "student")
+                assert asked.seen[-1:] == [step], f"{what} takes the steps {asked.seen}"
+                assert there[-1:] == [step], f"{what} has checkpoints of {there}"
+            else:
+                raise AssertionError(f"{what} goes on to its end")
+            more = {"resume": LATEST}
+        cut = ended(subject, settings(directory, "cut", **every, **more, force=True), [asked], asked, _measured)
+        when = f"saved every {save_every} steps and asked to stop {times} times in {stops}"
+        legs = len(stops) * times + 1
+        assert asked.ended == legs, f"{when}, on_train_end is called {asked.ended} times"
+        assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
+        steps = [line["step"] for line in lines(directory, "cut")]
+        due = [step for step in asked.seen if step % log_every == 0 or (eval_every and step % eval_every == 0)]
+        assert steps == due, f"{when}, the lines are of {steps}; expected {due}"
+
+
+def _measured(run: Any) -> dict[str, Any]:
+    return {"score": MetricSum(1.0, 1)}
+
+
+@given(step=st.none() | st.integers(1, STEPS), limit=st.integers(2, STEPS))
+def falsify_rewound_run_ends_like_an_uninterrupted_one(subject: Any, step: int | None, limit: int) -> None:
+    with scratch() as directory:
+        start = None if step is None else min(step, limit)
+        uninterrupted = ended(subject, settings(directory, "uninterrupted", keep=0))
+        ended(subject, settings(directory, "cut", max_steps=limit, keep=0))
+        place = directory / "cut" / "checkpoints"
+        later = file_digests(place)
+        resume = {} if start is None else {"resume": place / f"student-step{start}"}
+        cut = ended(subject, settings(directory, "cut", rewind=True, force=True, keep=0, **resume))
+        when = f"rewound from {limit} to {start}"
+        assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
+        assert saved_steps(place, "student") == list(range(1, STEPS + 1)), f"{when}: {saved_steps(place, 'student')}"
+        aside = place / "student-rewound-1"
+        expected = list(range((start or 0) + 1, limit + 1))
+        assert saved_steps(aside, "student") == expected, f"{when}, {saved_steps(aside, 'student')} are set aside"
+        for number in expected:
+            read_checkpoint(aside / f"student-step{number}")
+        moved = {name: content for name, content in file_digests(aside).items() if "/" in name}
+        assert moved.items() <= later.items(), f"{when}, files were changed when they were set aside"
+
+
+CASES: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
+    "another seed": (lambda step: None, {"seed": 5}, "seed was 0 and is 5"),
+    "a missing step": (shutil.rmtree, {}, "student-step1"),
+    "a damaged step": (lambda step: (step / "rank-00000.safetensors").write_bytes(b""), {}, "student-step1"),
+}
+
+
+def falsify_refused_rewind_moves_nothing(subject: Any) -> None:
+    for kind, (change, changes, words) in CASES.items():
+        with scratch() as directory:
+            ended(subject, settings(directory, "out", max_steps=3, keep=0))
+            step = directory / "out" / "checkpoints" / "student-step1"
+            change(step)
+            _assert_refused(subject, kind, directory, [words], resume=step, rewind=True, keep=0, **changes)
+
+
+CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "seed": ({"seed": 3}, ["seed was 0 and is 3"]),
+    "accumulation": ({"accumulate": 1}, ["accumulate was 3 and is 1"]),
+    "learning rate": ({"lr": 0.5}, ["lr was 0.1 and is 0.5"]),
+    "clip": ({"clip": 0.5}, ["clip was null and is 0.5"]),
+    "temperature": ({"temperature": 3.0}, ["temperature was 2.0 and is 3.0"]),
+    "dtype": ({"dtype": "bfloat16"}, ['dtype was "float32" and is "bfloat16"']),
+}
+"""Settings that change, and what the refusal says."""
+CONDITIONS = {
+    "world_size": 1,
+    "strategy": "one process",
+    "device": "cpu",
+    "torch": torch.__version__,
+    "threads": torch.get_num_threads(),
+    "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    "teacher_sha256": hashlib.sha256(save(Model(3, seed=2).state_dict())).hexdigest(),
+}
+"""Conditions that are no settings, with their values in this process."""
+
+
+@given(kind=st.sampled_from([*CHANGED, *CONDITIONS]))
+def falsify_drift_is_refused(subject: Any, kind: str) -> None:
+    with scratch() as directory:
+        ended(subject, settings(directory, "out", max_steps=2))
+        changes, expected = CHANGED.get(kind, ({}, []))
+        teacher = _teacher if kind == "teacher_sha256" else _no_teacher
+        if kind in CONDITIONS:
+            expected = [f'{kind} was "other" and is {json.dumps(CONDITIONS[kind])}']
+            _edit(directory, lambda tree: tree["conditions"].update({kind: "other"}))
+        _assert_refused(subject, kind, directory, expected, teacher=teacher, **changes)
+
+
+def _teacher() -> Model:
+    return Model(3, seed=2)
+
+
+def _no_teacher() -> Any:
+    raise AssertionError("the change is not refused before a teacher is made, which may take hours")
+
+
+FREE = {"max_steps": 3, "log_every": 2, "save_every": 2, "keep": 1, "project_to_steps": 9, "eval_every": 2}
+
+
+def falsify_free_settings_may_change(subject: Any) -> None:
+    with scratch() as directory:
+        ended(subject, settings(directory, "out", max_steps=2))
+        _, result = ended(subject, settings(directory, "out", resume=LATEST, force=True, **FREE))
+    steps = result.train.steps_completed
+    assert steps == 3, f"resumed with {FREE}, the run has {steps} steps"
+
+
+def _checkpoint(directory: Path) -> Path:
+    return directory / "out" / "checkpoints" / "student-step2"
+
+
+def _edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    edited(_checkpoint(directory) / "manifest.json", change)
+
+
+def _position(**changes: Any) -> Callable[[Path], object]:
+    return lambda d: _edit(d, lambda tree: tree["state"]["train"]["position"].update(changes))
+
+
+UNFIT: dict[str, Callable[[Path], object]] = {
+    "no checkpoint": lambda d: shutil.rmtree(d / "out" / "checkpoints"),
+    "no tensors": lambda d: (_checkpoint(d) / "rank-00000.safetensors").unlink(),
+    "a damaged checkpoint": lambda d: (_checkpoint(d) / "rank-00000.safetensors").write_bytes(b"x" * 5000),
+    "a state of another step": _position(step=1),
+    "a state beyond the epochs": _position(epoch=3),
+    "a damaged state": lambda d: _edit(d, lambda tree: tree["state"]["train"].pop("tokens")),
+    "another optimizer": lambda d: _edit(d, lambda tree: tree["state"]["optimizer"].update(kind="SGD")),
+    "no metrics file": lambda d: (d / "out" / "metrics.jsonl").unlink(),
+    "a shorter metrics file": lambda d: (d / "out" / "metrics.jsonl").write_text('{"step": 1}\n'),
+    "a later checkpoint": lambda d: shutil.copytree(_checkpoint(d), _checkpoint(d).with_name("student-step3")),
+}
+SAID = {"a damaged checkpoint": ["--rewind --resume", "student-step1"]}
+"""Words of refusals, by kind."""
+
+
+@given(kind=st.sampled_from(list(UNFIT)))
+def falsify_unfit_checkpoint_is_refused(subject: Any, kind: str) -> None:
+    with scratch() as directory:
+        ended(subject, settings(directory, "out", max_steps=2))
+        UNFIT[kind](directory)
+        resume = _checkpoint(directory) if kind == "a later checkpoint" else Path("latest")
+        _assert_refused(subject, kind, directory, SAID.get(kind, []), resume=resume)
+
+
+def falsify_run_that_starts_over_is_refused_beside_checkpoints(subject: Any) -> None:
+    with scratch() as directory:
+        words = ["checkpoints up to step ", "--resume latest"]
+        with suppress(KeyboardInterrupt):
+            ended(subject, settings(directory, "out"), [Cut(2)])
+        for force in (False, True):
+            _assert_refused(subject, f"a run with force {force}", directory, words, resume=None, force=force)
+
+
+def _assert_refused(
+    subject: Any,
+    kind: str,
+    directory: Path,
+    words: list[str],
+    teacher: Callable[[], Model] = _teacher,
+    resume: Path | None = LATEST,
+    **changes: Any,
+) -> None:
+    chosen = settings(directory, "out", **{"resume": resume, "force": True, **changes})
+    with unchanged_files(directory, kind):
+        assert_refused(kind, lambda: ended(subject, chosen, teacher=teacher), *words, kind=TrainerError)

@@ -1,0 +1,738 @@
+"""Attacks on the states that a run hands over to be saved, on resuming from them, and on when a run reads its losses.
+
+The subject is `training.loop`, or has its names.
+"""
+
+import functools
+import itertools
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from falsifiers.callbacks.lifecycle import (
+    ANSWERS,
+    Call,
+    Recorder,
+    Script,
+    answering_once,
+    assert_same_calls,
+    lifecycle,
+    scripts,
+)
+from falsifiers.callbacks.real_run import SETTINGS, checkpoint, parts, recording_callbacks, run, schedule_of
+from falsifiers.support import oracles
+from falsifiers.support.cases import IGNORED
+from falsifiers.support.fake_cuda import fake_cuda
+from reference_trainer.callbacks.observers import Observer
+from reference_trainer.distillation.checks import raise_fault
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
+from reference_trainer.distillation.rows import walk
+from reference_trainer.errors import StopRequestedError
+from reference_trainer.plan.schedule import Event, Position, Schedule
+from reference_trainer.training.arguments import ResumePoint, RunServices
+from reference_trainer.training.state import TrainState, restored, saved
+
+TEACHER = ((2.0, 0.0, -1.0), (0.0, 40.0, 0.0), (1.0, -2.0, 0.0))
+STUDENT = ((-1.0, 0.0, 2.0), (0.0, 40.0, 0.0), (0.0, -2.0, 1.0))
+TEMPERATURE = 2.0
+CLOSE = 1e-12  # some hundred roundings of 2^-53 of numbers up to 10
+SCHEDULED = ("epochs", "steps_per_epoch", "limit", "accumulation", "micro_batches", "log_every")
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Sums over `count` scored tokens, by name: in nats, but for the tokens of `agreement`."""
+
+    nats: dict[str, float]
+    count: int
+
+    def mean(self, name: str) -> float | None:
+        return self.nats[name] / self.count if self.count else None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A schedule and its micro-batches [1, T] as (token, label) pairs, which come in turn.
+
+    impossible: the student gives token 0 no mass after token 2, where the teacher does: a loss of infinity.
+    """
+
+    epochs: int
+    micro_batches: int
+    accumulation: int
+    limit: int | None
+    log_every: int
+    batches: tuple[Pairs, ...]
+    weights: tuple[float, float] = (0.3, 0.7)
+    impossible: bool = False
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return math.ceil(self.micro_batches / self.accumulation)
+
+    @property
+    def steps(self) -> int:
+        planned = self.epochs * self.steps_per_epoch
+        return planned if self.limit is None else min(planned, self.limit)
+
+    def pairs(self, epoch: int, k: int) -> Pairs:
+        return self.batches[((epoch - 1) * self.micro_batches + k - 1) % len(self.batches)]
+
+    def sums(self, step: int) -> Sums:
+        """Return the oracle's sums of a step, from 1: over the micro-batches of its window."""
+        epoch, within = divmod(step - 1, self.steps_per_epoch)
+        first = within * self.accumulation + 1
+        window = range(first, min(first + self.accumulation - 1, self.micro_batches) + 1)
+        return added([_sums(self.pairs(epoch + 1, k), self.weights, self.impossible) for k in window])
+
+
+@functools.cache
+def _sums(pairs: Pairs, weights: tuple[float, float], impossible: bool) -> Sums:
+    rows = [(token, label) for (token, _), (_, label) in itertools.pairwise(pairs) if label != IGNORED]
+    student, (hard, soft) = student_rows(impossible), weights
+    ce = math.fsum(oracles.cross_entropy(student[token], label) for token, label in rows)
+    kl = math.fsum(oracles.forward_kl(student[token], TEACHER[token], TEMPERATURE) for token, _ in rows)
+    loss = (hard * ce if hard else 0.0) + (soft * TEMPERATURE**2 * kl if soft else 0.0)
+    nats = {"loss": loss, "hard_loss": ce, "soft_loss": TEMPERATURE**2 * kl, "kl_at_T": kl}
+    nats["kl_at_1"] = math.fsum(oracles.forward_kl(student[token], TEACHER[token], 1.0) for token, _ in rows)
+    nats["teacher_loss"] = math.fsum(oracles.cross_entropy(TEACHER[token], label) for token, label in rows)
+    log_p = [oracles.log_softmax(TEACHER[token]) for token, _ in rows]
+    nats["teacher_entropy"] = -math.fsum(math.exp(x) * x for row in log_p for x in row)
+    first = [[row.index(max(row)) for row in model] for model in (student, [list(row) for row in TEACHER])]
+    nats["agreement"] = sum(first[0][token] == first[1][token] for token, _ in rows)
+    return Sums(nats, len(rows))
+
+
+def student_rows(impossible: bool) -> list[list[float]]:
+    """Return the student's table."""
+    rows = [list(row) for row in STUDENT]
+    rows[2][0] = -math.inf if impossible else rows[2][0]
+    return rows
+
+
+def added(parts: Sequence[Sums]) -> Sums:
+    """Return the sums over several parts."""
+    names = parts[0].nats
+    return Sums({n: math.fsum(part.nats[n] for part in parts) for n in names}, sum(part.count for part in parts))
+
+
+@st.composite
+def plans(draw: st.DrawFn, *, impossible: bool = False) -> Plan:
+    """Draw runs of up to 18 steps with windows of up to 3 micro-batches; some have no scored token."""
+    pairs = st.tuples(st.integers(0, 2), st.sampled_from([IGNORED, 0, 1, 2]))
+    batch = st.lists(pairs, min_size=2, max_size=4).map(tuple)
+    unscored = st.just(((0, IGNORED), (1, IGNORED)))
+    numbers = draw(st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 3), st.none() | st.integers(1, 9)))
+    return Plan(
+        *numbers,
+        log_every=draw(st.sampled_from([0, 1, 2, 3, 1000])),
+        batches=tuple(draw(st.lists(batch | unscored, min_size=1, max_size=7))),
+        weights=draw(st.sampled_from([(0.3, 0.7), (1.0, 0.0), (0.0, 1.0)])),
+        impossible=impossible and draw(st.booleans()),
+    )
+
+
+def trained(
+    subject: Any,
+    plan: Plan,
+    device: str,
+    callbacks: Sequence[Any],
+    *,
+    batches_on: str | None = None,
+    save_every: int = 0,
+    **options: Any,
+) -> Any:
+    """Train as planned, with a learning rate of 0 and other arguments of `loop.train`, and return the result."""
+    hard, soft = plan.weights
+
+    def batch_at(epoch: int, k: int) -> Batch:
+        tokens, labels = torch.tensor(plan.pairs(epoch, k), device=batches_on or device).T
+        return Batch(tokens=tokens[None], labels=labels[None])
+
+    return subject.train(
+        FixtureTeacher(torch.tensor(TEACHER, dtype=torch.float64, device=device)),
+        FixtureStudent(torch.tensor(student_rows(plan.impossible), dtype=torch.float64, device=device), 0.0),
+        batch_at,
+        None,
+        schedule=Schedule(**{name: getattr(plan, name) for name in SCHEDULED}, save_every=save_every),
+        objective=subject.Objective(temperature=TEMPERATURE, ce_weight=hard, kd_weight=soft),
+        callbacks=callbacks,
+        **{"learning_rate": lambda step: 0.0, **options},
+    )
+
+
+def same(seen: float | None, expected: float | None) -> bool:
+    """Return whether two losses are equal within rounding; None and infinity equal only themselves."""
+    if seen is None or expected is None or math.isinf(expected):
+        return seen == expected
+    return math.isclose(seen, expected, rel_tol=CLOSE, abs_tol=CLOSE)
+
+
+FIELDS = ("learning_rate", "loss", "best_loss", "tokens", "sequences")
+
+
+def rate_of(step: int) -> float:
+    """Return a learning rate that differs from step to step."""
+    return 0.5 / step
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a run hands over to be saved, and its student's table. calls: the number of calls of hooks before."""
+
+    text: str
+    table: Tensor
+    due: bool
+    evaluated: bool
+    calls: int
+
+    @property
+    def state(self) -> TrainState:
+        return restored(self.text)
+
+
+class RecordedRun:
+    """A real run of a script; its clock shows the calls of hooks so far.
+
+    resumed: what an equal run handed over. named: whether that checkpoint has a path. asked_at: the call in which the
+    run is asked to stop. loaded: states that its callbacks get back, with the calls before. contexts: the fields of the
+    context of a call, without times.
+    """
+
+    def __init__(
+        self,
+        subject: Any,
+        script: Script,
+        *,
+        resumed: Snapshot | None = None,
+        named: bool = True,
+        asked_at: int | None = None,
+        evaluate: Any = lambda: {"hard_loss": 2.0},
+        **options: Any,
+    ) -> None:
+        self.recorder, self.asked_at = Recorder(script), asked_at
+        self.snapshots: list[Snapshot] = []
+        self.loaded: list[tuple[int, int, Any]] = []
+        self.elapsed: list[float] = []
+        self.result: Any = None
+        self.left: StopRequestedError | None = None
+        self.contexts: list[dict[str, Any]] = []
+        needed, point = parts() | {"learning_rate": rate_of} | options, None
+        if resumed is not None:
+            needed["student"] = FixtureStudent(resumed.table, 1.0)
+            state = resumed.state
+            point = ResumePoint(state=state, checkpoint=checkpoint(state.position.step) if named else None)
+        self.student = needed["student"]
+        try:
+            self.result = subject.train(
+                **needed,
+                schedule=schedule_of(script),
+                objective=subject.Objective(**SETTINGS),
+                callbacks=self._callbacks(),
+                services=RunServices(
+                    evaluate=evaluate,
+                    save=self._save,
+                    stop_requested=lambda: self.asked,
+                    clock=lambda: float(len(self.calls)),
+                ),
+                resume_from=point,
+            )
+        except StopRequestedError as error:
+            self.left = error
+
+    @property
+    def calls(self) -> list[Call]:
+        return self.recorder.calls
+
+    @property
+    def asked(self) -> bool:
+        return self.asked_at is not None and len(self.calls) > self.asked_at
+
+    def _callbacks(self) -> list[Any]:
+        callbacks = recording_callbacks(len(self.recorder.script.answers), self._act)
+        for number, callback in enumerate(callbacks):
+            callback.state_dict = lambda number=number: {"events": self.recorder.events[number]}
+            callback.load_state_dict = lambda state, number=number: self.loaded.append((len(self.calls), number, state))
+        return callbacks
+
+    def _act(self, callback: int, event: str, context: Any) -> Any:
+        self.elapsed.append(context.elapsed_s)
+        metrics = {name: value for name, value in context.metrics.items() if not name.endswith("_per_s")}
+        fields = {name: getattr(context, name) for name in FIELDS}
+        self.contexts.append(fields | {"metrics": metrics, "evaluation": dict(context.validation_metrics)})
+        return self.recorder.act(callback, event, context)
+
+    def _save(self, run: Any) -> Any:
+        table, calls = self.student.logits_table, len(self.calls)
+        self.snapshots.append(Snapshot(saved(run.state), table, run.due, run.evaluated, calls))
+        return checkpoint(run.state.position.step) if run.due else None
+
+
+def rest_of(script: Script, at: Position, *, named: bool) -> tuple[Script, list[Call]]:
+    """Return the script of the run that goes on from a saved position, and its calls.
+
+    They are `on_train_begin`, `on_save` if the checkpoint is named, and those of the whole run from the `on_step_end`
+    of the step, or from its `on_train_end` if it was saved then; the step is not saved again. The answers of the whole
+    run are given by its later events only.
+    """
+    count, step = len(script.answers), at.step
+    whole = lifecycle(script).calls
+    hook = "on_train_end" if at.event is Event.TRAIN_END else "on_step_end"
+    first = next(place for place, call in enumerate(whole) if (call.event, call.step) == (hook, step))
+    begin = ["on_train_begin", *(["on_save"] if named else [])]
+    calls = [Call(callback, event, whole[first].epoch, step) for event in begin for callback in range(count)]
+    answers = tuple((None,) * len(begin) + later[first // count :] for later in script.answers)
+    rest = [call for call in whole[first:] if (call.event, call.step) != ("on_save", step)]
+    return replace(script, answers=answers), calls + rest
+
+
+WAITING = {f"__{name}__" for name in ("bool", "int", "float", "index", "contains")}
+WAITING |= set("item tolist cpu numpy nonzero argwhere masked_select unique equal allclose".split())
+"""Functions and methods of tensors whose result the host waits for."""
+
+CHECKS = {part.__module__ for part in (walk, raise_fault, FixtureStudent, FixtureTeacher)}
+"""Modules that check logits, labels and the tokens of tables at once, by reading them: they are not counted."""
+
+
+class Reads(TorchFunctionMode):
+    """Call `note` with the name of each operation that waits, except in `CHECKS`."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__()
+        self._note = note
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        waits = name in WAITING or (name == "to" and _to_the_host(args)) or (name == "__getitem__" and _masks(args))
+        if waits and not _checking():
+            self._note(name)
+        return func(*args, **(kwargs or {}))
+
+
+def _to_the_host(args: Any) -> bool:
+    """Return whether the call copies a tensor of another device to the CPU."""
+    named = [torch.device(x) for x in args[1:] if isinstance(x, str | torch.device)]
+    named += [x.device for x in args[1:] if isinstance(x, Tensor)]
+    return args[0].device.type != "cpu" and any(device.type == "cpu" for device in named)
+
+
+def _masks(args: Any) -> bool:
+    """Return whether a mask selects elements, whose number the host waits for."""
+    return any(isinstance(x, Tensor) and x.dtype is torch.bool for x in tree_leaves(args[1]))
+
+
+def _checking() -> bool:
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") in CHECKS:
+            return True
+        frame = frame.f_back
+    return False
+
+
+EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
+LONG = Plan(1, 257, 1, None, 0, (((0, 1), (1, 2)),))
+"""A run of 257 steps."""
+
+
+class Log:
+    """The events of a run, and between them its reads; some callbacks ask for a loss."""
+
+    def __init__(self, asked: frozenset[int]) -> None:
+        self.entries: list[str] = []
+        self.asked = asked
+
+    def act(self, callback: int, event: str, context: Any) -> None:
+        if event not in EVENTS:
+            return  # the others are called too, and read nothing
+        self.entries.append(f"{event} {context.step}")
+        if event == "on_step_end" and context.step in self.asked:
+            values = context.loss, context.best_loss, context.tokens
+            self.entries.append(f"asked for {len(values)} values")
+
+
+def _expected(plan: Plan, asked: frozenset[int]) -> list[str]:
+    """Return events and reads of a run: one read at each logged step, 256th step, end, and step that is asked for."""
+    entries, unread = ["on_train_begin 0"], 0
+    for step in range(1, plan.steps + 1):
+        if step % plan.steps_per_epoch == 1 or plan.steps_per_epoch == 1:
+            entries.append(f"on_epoch_begin {step - 1}")
+        unread += 1
+        if step % 256 == 0 or (plan.log_every and step % plan.log_every == 0):
+            entries.append("read")
+            unread = 0
+        entries.append(f"on_step_end {step}")
+        if step in asked:
+            entries += ["read"] * bool(unread) + ["asked for 3 values"]
+            unread = 0
+        if step % plan.steps_per_epoch == 0 or step == plan.steps:
+            entries += ["read"] * bool(unread) + [f"on_epoch_end {step}"]
+            unread = 0
+    return [*entries, f"on_train_end {plan.steps}"]
+
+
+@given(plan=plans(), asked=st.just(frozenset()) | st.frozensets(st.integers(1, 18)))
+@example(plan=LONG, asked=frozenset())
+def falsify_reads_are_scheduled(subject: Any, device: str, plan: Plan, asked: frozenset[int]) -> None:
+    log = Log(asked)
+    with Reads(lambda name: log.entries.append("read")):
+        trained(subject, plan, device, recording_callbacks(1, log.act))
+    expected = _expected(plan, asked)
+    at = next((n for n, pair in enumerate(zip(log.entries, expected, strict=False)) if pair[0] != pair[1]), -1)
+    assert log.entries == expected, (
+        f"logged every {plan.log_every}, asked at {sorted(asked)}: entry {at + 1} is {log.entries[at]!r} after "
+        f"{log.entries[:at][-3:]}; expected {expected[at]!r} ({len(log.entries)} entries, expected {len(expected)})"
+    )
+
+
+@given(plan=plans())
+def falsify_batches_may_stay_on_the_host(subject: Any, plan: Plan) -> None:
+    with fake_cuda():
+        seen = trained(subject, plan, "cuda", [], batches_on="cpu")
+    every = [plan.sums(step).mean("loss") for step in range(1, plan.steps + 1)]
+    scored = [loss for loss in every if loss is not None] or [None]
+    for name, wanted in (("initial_loss", scored[0]), ("final_loss", scored[-1])):
+        assert same(getattr(seen, name), wanted), f"{name} is {getattr(seen, name)}; expected {wanted}"
+
+
+SCRIPTS = scripts(st.none(), fewest=1) | scripts(ANSWERS, fewest=1)
+PLACES, ASKED = st.integers(0, 20), st.integers(0, 300)
+
+
+def steps_of(calls: list[Call]) -> list[int]:
+    """Return the steps of a run that ended, in order."""
+    return [call.step for call in calls if call.event == "on_step_end" and call.callback == 0]
+
+
+@given(script=SCRIPTS, every=st.tuples(*[st.integers(0, 3)] * 2), evaluating=st.booleans())
+def falsify_evaluated_and_due_steps_are_handed_over(
+    subject: Any, script: Script, every: tuple[int, int], evaluating: bool
+) -> None:
+    evaluate = every[0]
+    script = replace(script, every=(script.every[0], *every))
+    run = RecordedRun(subject, script, **({} if evaluating else {"evaluate": None}))
+    saves = [save for save in run.snapshots if save.evaluated or save.due]
+    got = [(save.state.position.step, save.evaluated, save.due) for save in saves]
+    steps = steps_of(lifecycle(script if evaluating else replace(script, every=(0, 0, every[1]))).calls)
+    expected = [(s, evaluating and evaluate > 0 and s % evaluate == 0, script.is_saved(s)) for s in steps]
+    wanted = [save for save in expected if any(save[1:])]
+    wanted += [(steps[-1], False, True)] if every[1] and steps and not script.is_saved(steps[-1]) else []
+    assert got == wanted, f"(step, evaluated, due) of the saves are {got}; expected {wanted}"
+
+
+Cut = tuple[Script, int, int | None]
+"""A script, a number that chooses the save to go on from, and the call in which the run is asked to stop, if it is."""
+
+
+@st.composite
+def cuts(draw: st.DrawFn) -> Cut:
+    """Draw a script that saves, or whose run is asked to stop, also by the event that a callback answers."""
+    script, asked = draw(SCRIPTS), draw(st.sampled_from(["never", "anywhere", "with an answer"]))
+    if asked == "never":
+        return replace(script, every=(*script.every[:2], draw(st.integers(1, 3)))), draw(PLACES), None
+    if asked == "anywhere":
+        return script, -1, draw(ASKED) % len(lifecycle(script).calls)
+    script = answering_once(script, draw(ASKED), [draw(st.sampled_from(["SKIP", "STOP"]))])
+    return script, -1, (len(script.answers[0]) - 1) * len(script.answers)
+
+
+@given(drawn=cuts(), named=st.booleans())
+def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: Cut, named: bool) -> None:
+    """The events, the states of callbacks and the seconds continue; the clock of a `RecordedRun` counts calls."""
+    script, place, asked_at = drawn
+    whole = RecordedRun(subject, script, asked_at=asked_at)
+    assume(whole.snapshots if asked_at is None else whole.left)
+    start, count = whole.snapshots[place % len(whole.snapshots)], len(script.answers)
+    rest, expected = rest_of(script, start.state.position, named=named)
+    run = RecordedRun(subject, rest, resumed=start, named=named)
+    assert_same_calls(run.calls, expected)
+    if asked_at is not None:
+        _assert_states_before_the_step_ends(script, start, run.loaded)
+        return
+    planned, result = lifecycle(script), run.result
+    got, wanted = (result.steps_completed, result.stopped), (planned.steps, planned.stopped)
+    assert got == wanted, f"steps and stopped are {got}; expected {wanted}"
+    _assert_same_contexts(whole, run)
+    states = [(0, number, {"events": start.calls // count}) for number in range(count)]
+    assert run.loaded == states, f"(calls before, callback, its state) are {run.loaded}; expected {states}"
+    seconds = start.state.elapsed_s
+    assert seconds == start.calls, f"saved {start.calls} s after the begin, the state has {seconds} s"
+    times = [seconds + call // count * count for call in range(len(expected))]
+    assert run.elapsed == times, f"resumed after {seconds} s, the events are at {run.elapsed}; expected {times}"
+    total = run.result.elapsed_s
+    assert total == seconds + len(expected), f"{seconds} and {len(expected)} s make {total} s"
+
+
+def _assert_same_contexts(whole: RecordedRun, run: RecordedRun) -> None:
+    """Assert that contexts are those of the whole run; the one of the begin has the rate of the saved step."""
+    contexts, (first, *_) = dict(zip(whole.calls, whole.contexts, strict=True)), run.contexts
+    step = run.calls[0].step
+    assert first["learning_rate"] == rate_of(step), f"resumed after step {step}, the rate is {first['learning_rate']}"
+    for call, seen in zip(run.calls, run.contexts, strict=True):
+        if call.event not in ("on_train_begin", "on_save"):
+            assert seen == contexts[call], f"resumed after step {step}, {call} has {seen}; expected {contexts[call]}"
+
+
+def _assert_states_before_the_step_ends(script: Script, start: Snapshot, loaded: list[tuple[int, int, Any]]) -> None:
+    """Assert that callbacks get back the states before the events of the step that follow again."""
+    step, count = start.state.position.step, len(script.answers)
+    hook = "on_save" if script.is_saved(step) else "on_step_end"
+    calls = lifecycle(script).calls
+    events = next(place for place, call in enumerate(calls) if (call.event, call.step) == (hook, step)) // count
+    got, states = [state[1:] for state in loaded], [(number, {"events": events}) for number in range(count)]
+    assert got == states, f"asked to stop in step {step}, the callbacks get back {got}; expected {states}"
+
+
+class Slow(Observer):
+    """An observer that takes its time for each step."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_optimizer_step(self, context: Any) -> None:
+        time.sleep(0.002)
+        self.steps.append(context.step)
+
+
+@given(script=scripts(st.none()), save=st.integers(1, 3))
+def falsify_a_step_is_saved_after_its_observers(subject: Any, script: Script, save: int) -> None:
+    slow, seen = Slow(), list[tuple[int, list[int]]]()
+
+    def handed_over(state: Any) -> None:
+        seen.append((state.position.step, list(slow.steps)))
+
+    script = replace(script, every=(*script.every[:2], save))
+    run(subject, script, [slow], parts() | {"save": handed_over})
+    late = [(step, steps) for step, steps in seen if steps != list(range(1, step + 1))]
+    assert not late, f"(saved step, steps that the observer has taken before) are {late}"
+
+
+@st.composite
+def failing(draw: st.DrawFn) -> tuple[Script, int]:
+    """Draw a script with the call of an on_step_begin, of a step after the first, whose data are fetched."""
+    silent = draw(scripts(st.none(), fewest=1))
+    count, calls = len(silent.answers), lifecycle(silent).calls
+    begins = [n for n, call in enumerate(calls) if (call.event, call.callback) == ("on_step_begin", 0) and call.taken]
+    assume(begins)
+    return silent, begins[draw(ASKED) % len(begins)] + draw(st.integers(0, count - 1))
+
+
+@given(drawn=failing())
+def falsify_a_failure_after_a_request_loses_no_step(subject: Any, drawn: tuple[Script, int]) -> None:
+    script, at = drawn
+    calls, count = lifecycle(script).calls, len(script.answers)
+    step, epoch = calls[at].step, calls[at].epoch
+    earlier = {call.step for call in calls[:at] if (call.event, call.epoch) == ("on_step_begin", epoch)} - {step}
+    first = (epoch, 1 + script.accumulation * len(earlier))
+    fetch = parts()["batch_at"]
+
+    def batch_at(*place: int) -> Any:
+        if place == first:
+            raise RuntimeError("a worker was killed")
+        return fetch(*place)
+
+    where = f"asked to stop in step {step}, whose data fail,"
+    try:
+        failed = RecordedRun(subject, script, asked_at=at, batch_at=batch_at)
+    except RuntimeError as error:
+        raise AssertionError(f"{where} the run ends with {error!r}") from error
+    assert failed.snapshots, f"{where} the run saves nothing"
+    position = failed.snapshots[-1].state.position
+    assert position.step == step - 1, f"{where} the run saves step {position.step}"
+    forward = next(n for n, call in enumerate(calls) if (call.event, call.step) == ("on_before_forward", step))
+    begin = [Call(n, event, epoch, step - 1) for event in ("on_train_begin", "on_save") for n in range(count)]
+    rest, events = [*begin, *calls[forward:]], forward // count
+    if script.is_saved(step - 1):
+        rest = rest_of(script, position, named=True)[1]
+        events = next(n for n, call in enumerate(calls) if (call.event, call.step) == ("on_save", step - 1)) // count
+    resumed = RecordedRun(subject, script, resumed=failed.snapshots[-1])
+    assert_same_calls(resumed.calls, rest)
+    got, expected = [state for _, _, state in resumed.loaded], [{"events": events}] * count
+    assert got == expected, f"{where} the callbacks get back {got}; expected {expected}"
+
+
+def _losses(plan: Plan) -> list[float | None]:
+    return [plan.sums(step).mean("loss") for step in range(1, plan.steps + 1)]
+
+
+def _best(losses: list[float | None]) -> float | None:
+    return min((loss for loss in losses if loss is not None and math.isfinite(loss)), default=None)
+
+
+@given(plan=plans(impossible=True), delays=st.lists(st.integers(0, 20), min_size=1, max_size=6))
+def falsify_late_contexts(subject: Any, device: str, plan: Plan, delays: list[int]) -> None:
+    contexts: list[tuple[int, Any]] = []
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event != "on_step_end":
+            return
+        contexts.append((context.step + delays[context.step % len(delays)], context))
+        for due, earlier in contexts:
+            if due == context.step:
+                _assert_losses(earlier, plan, f"read at step {due}")
+
+    trained(subject, plan, device, recording_callbacks(1, act))
+    for _, earlier in contexts:
+        _assert_losses(earlier, plan, "read after the run")
+
+
+def _assert_losses(context: Any, plan: Plan, when: str) -> None:
+    steps = range(1, context.step + 1)
+    losses, tokens = _losses(plan)[: context.step], sum(plan.sums(step).count for step in steps)
+    for name, wanted in (("loss", losses[-1]), ("best_loss", _best(losses)), ("tokens", tokens)):
+        seen = getattr(context, name)
+        assert same(seen, wanted), f"the context of step {context.step}, {when}: {name} is {seen}; expected {wanted}"
+
+
+@given(plan=plans(), at=st.just(0) | st.integers(1, 17))
+def falsify_metrics_of_logged_steps(subject: Any, device: str, plan: Plan, at: int) -> None:
+    """at: the step up to which another run logged nothing, so it formed the loss and its terms alone; 0 for none."""
+    assume(at < plan.steps)
+    seen: list[tuple[str, dict[str, float]]] = []
+
+    def act(callback: int, event: str, context: Any) -> None:
+        seen.append((f"{event} {context.step}", dict(context.metrics)))
+
+    point: dict[str, Any] = {}
+    if at:
+        states = _states(subject, replace(plan, log_every=0, limit=at), device, RunServices())
+        point = {"resume_from": ResumePoint(state=restored(states[at]))}
+    trained(subject, plan, device, recording_callbacks(1, act), **point)
+    expected = dict(_expected_metrics(plan, at))
+    for event, metrics in seen:
+        wanted = expected.get(event, {})
+        assert bool(metrics) == (event in expected), f"{event}: the metrics are {metrics}; expected {wanted}"
+        means = {name: value for name, value in metrics.items() if name in MEANS}
+        close = means.keys() == wanted.keys() and all(same(means[name], wanted[name]) for name in wanted)
+        assert close, f"{event}: the metrics are {means}; expected {wanted}"
+
+
+MEANS = ("loss", "hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy", "agreement")
+
+
+def _states(subject: Any, plan: Plan, device: str, services: RunServices, **options: Any) -> dict[int, str]:
+    """Return the states of a run by step."""
+    states: dict[int, str] = {}
+
+    def save(run: Any) -> None:
+        states[run.state.position.step] = saved(run.state)
+
+    trained(subject, plan, device, [], services=replace(services, save=save), save_every=1, **options)
+    return states
+
+
+def _expected_metrics(plan: Plan, at: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield logged steps and the oracle's metrics over the tokens of all steps since the last logged one.
+
+    A teacher whose weight is 0 in all of them does not run, and has no metrics. The first line after step `at`, up to
+    which nothing was logged, has the metrics that cover all its tokens.
+    """
+    every = plan.log_every or plan.steps + 1
+    last = 0
+    for step in range(every, plan.steps + 1, every):
+        if step <= at:
+            continue
+        since = added([plan.sums(logged) for logged in range(last + 1, step + 1)])
+        whole = last >= at or not any(plan.sums(unlogged).count for unlogged in range(1, at + 1))
+        terms = [name for name, weight in zip(MEANS[1:3], plan.weights, strict=True) if weight]
+        names = (MEANS if plan.weights[1] else MEANS[:2]) if whole else (MEANS[0], *terms)
+        last = step
+        for event in ("on_log", "on_step_end"):
+            yield f"{event} {step}", {name: since.nats[name] / since.count for name in names if since.count}
+
+
+STEP_S, STEP_FLOPS = 0.5, 7
+
+
+@given(plan=plans(), at=st.just(0) | st.integers(1, 17))
+def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan, at: int) -> None:
+    """Counting the operations of a step, once, takes a minute, which no time includes.
+
+    at: the step from which the run is resumed, much later; 0 for a new one.
+    """
+    assume(at < plan.steps)
+    now, seen = [0.0], list[tuple[int, dict[str, float]]]()
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end" and context.metrics and context.step > at:
+            seen.append((context.step, dict(context.metrics)))
+
+    def one_step_later(step: int) -> float:
+        now[0] += STEP_S
+        return 0.0
+
+    def counted() -> int:
+        now[0] += 60
+        return STEP_FLOPS
+
+    services = RunServices(step_flops=counted, clock=lambda: now[0])
+    options: dict[str, Any] = {"learning_rate": one_step_later}
+    if at:
+        state = restored(_states(subject, plan, device, services, **options)[at])
+        now[0], options["resume_from"] = 1000.0, ResumePoint(state=state)
+    result = trained(subject, plan, device, recording_callbacks(1, act), services=services, **options)
+    last = at
+    for step, metrics in seen:
+        _assert_rates(plan, last, step, metrics)
+        last = step
+    seconds = plan.steps * STEP_S
+    assert result.elapsed_s == seconds, f"{plan.steps} steps take {result.elapsed_s} s; expected {seconds} s"
+    logged = seen[-1][1] if seen else {}
+    assert at or result.metrics == logged, f"the result has {result.metrics}; expected the last logged, {logged}"
+
+
+def _assert_rates(plan: Plan, last: int, step: int, metrics: dict[str, float]) -> None:
+    """Assert the rates of a logged step since step `last`, and its perplexities."""
+    tokens = sum(plan.sums(later).count for later in range(last + 1, step + 1))
+    expected = {"steps_per_s": 1 / STEP_S, "flops_per_s": STEP_FLOPS / STEP_S}
+    expected["tokens_per_s"] = tokens / (step - last) / STEP_S
+    for model, loss in (("student", "hard_loss"), ("teacher", "teacher_loss")):
+        if loss in metrics:
+            expected[f"{model}_perplexity"] = math.exp(min(metrics[loss], 20))
+    for name, wanted in expected.items():
+        assert same(metrics.get(name), wanted), f"step {step}: {name} is {metrics.get(name)}; expected {wanted}"
+
+
+UNEVEN = Plan(1, 2, 1, None, 0, (((0, 1), (1, 2)), ((2, 0), (1, 1), (0, 2), (2, 0))))
+"""An epoch of one scored token and then three."""
+
+
+@given(plan=plans(impossible=True))
+@example(plan=UNEVEN)
+def falsify_result_does_not_depend_on_reads(subject: Any, device: str, plan: Plan) -> None:
+    losses = _losses(plan)
+    scored = [loss for loss in losses if loss is not None]
+    expected = {
+        "initial_loss": next(iter(scored), None),
+        "final_loss": next(reversed(scored), None),
+        "best_loss": _best(losses),
+        "tokens": sum(plan.sums(step).count for step in range(1, plan.steps + 1)),
+        "finite": all(map(math.isfinite, scored)),
+    }
+    size, last = plan.steps_per_epoch, plan.steps
+    epochs = [range(first, min(first + size - 1, last) + 1) for first in range(1, last + 1, size)]
+    expected_means = [added([plan.sums(step) for step in epoch]).mean("loss") for epoch in epochs]
+    for log_every in (0, 1, 3, 1000):
+        means: list[float | None] = []
+
+        def act(callback: int, event: str, context: Any, means: list[float | None] = means) -> None:
+            if event == "on_epoch_end":
+                means.append(context.loss)
+
+        result = trained(subject, replace(plan, log_every=log_every), device, recording_callbacks(1, act))
+        for name, wanted in expected.items():
+            seen = getattr(result, name)
+            assert same(seen, wanted), f"logged every {log_every}: {name} is {seen}; expected {wanted}"
+        assert all(map(same, means, expected_means)), f"logged every {log_every}: the epochs have {means}"

@@ -1,0 +1,538 @@
+"""Attacks on the teacher of a run: packaged, trained on the same text and cached, or of another vocabulary.
+
+The subjects are `distillation.vocabulary`, `pipeline.teachers` and `pipeline.distill`.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import reference_trainer
+from falsifiers.support import decoder_oracle as oracle
+from falsifiers.support import oracles
+from falsifiers.support.cases import HALVES, POSITIVE_WEIGHTS, TEMPERATURES, StepCase, assert_same_gradient, tensors
+from falsifiers.support.runs import SMALL, acting, cut, flip, reconfigure, refused, run, scratch, small, written_model
+from falsifiers.support.steps import SHIFTED, AnsweringTeacher, RecordingStudent, assert_result_is_the_oracles
+from reference_trainer.distillation import providers
+from reference_trainer.errors import SettingError, VocabularyError
+from reference_trainer.models.decoder import DecoderConfig, new_decoder
+
+TOKENS = 3
+"""Rows of each table: tokens are 0, 1 and 2, in both vocabularies."""
+
+
+def sizes_of(case: StepCase) -> tuple[int, int]:
+    """Return the vocabularies of teacher and student."""
+    return case.teacher.shape[1], case.student.shape[1]
+
+
+def shared_step(subject: Any, case: StepCase, mode: str, device: str = "cpu") -> tuple[Any, Tensor]:
+    """Return the result of a step in this mode, and the gradient that the student got, on the CPU."""
+    learner = RecordingStudent(case.student.to(device))
+    teacher, student = subject.share_vocabulary(providers.FixtureTeacher(case.teacher.to(device)), learner, mode)
+    batch = providers.Batch(tokens=case.tokens.to(device), labels=case.labels.to(device))
+    result = providers.kd_step(teacher, student, batch, **case.settings)
+    gradients = [gradient for done in learner.passes for gradient in done.gradients]
+    shapes, expected = [list(gradient.shape) for gradient in gradients], [*case.tokens.shape, case.student.shape[1]]
+    assert shapes == [expected], f"{mode}, sizes {sizes_of(case)}: gradients of shapes {shapes}; expected {expected}"
+    return result, gradients[0].cpu()
+
+
+def table_of(table: Tensor, vocab_size: int) -> Tensor:
+    """Return the first columns of a table; missing ones are -inf."""
+    missing = max(vocab_size - table.shape[1], 0)
+    return torch.cat((table[:, :vocab_size], torch.full((len(table), missing), -math.inf, dtype=table.dtype)), 1)
+
+
+@st.composite
+def pairs(draw: st.DrawFn, larger: str) -> StepCase:
+    """Draw a step between tables of which `larger` ("teacher" or "student") has one to four more columns.
+
+    Labels are in both vocabularies.
+    """
+    common = draw(st.integers(TOKENS, 5))
+    sizes = {"teacher": common, "student": common, larger: common + draw(st.integers(1, 4))}
+    tables = {name: draw(tensors((TOKENS, size), HALVES, torch.float64)) for name, size in sizes.items()}
+    B, T = draw(st.integers(1, 2)), draw(st.integers(2, 4))
+    tokens = draw(st.lists(st.integers(0, TOKENS - 1), min_size=B * T, max_size=B * T))
+    labels = draw(st.lists(st.sampled_from([*range(common), -100]), min_size=B * T, max_size=B * T))
+    labels[1] = draw(st.integers(0, common - 1))
+    tokens_BT, labels_BT = (torch.tensor(numbers).reshape(B, T) for numbers in (tokens, labels))
+    weights = draw(TEMPERATURES), draw(POSITIVE_WEIGHTS), draw(POSITIVE_WEIGHTS)
+    return StepCase(tokens_BT, labels_BT, tables["student"], tables["teacher"], *weights)
+
+
+CPU = torch.device("cpu")
+TEXT = torch.arange(60, dtype=torch.uint8)
+WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
+
+# Every setting that a trained teacher depends on, with two values.
+DEPENDS = {"batch_size": (2, 3), "dtype": ("float32", "bfloat16"), "length": (8, 9), "lr": (3e-3, 4e-3), "seed": (0, 1)}
+DEPENDS |= {"warmup": (1, 11), "teacher_layers": (1, 2), "teacher_steps": (2, 21), "teacher_width": (16, 32)}
+DEPENDS |= {"documents": ("pad", "pack"), "separator": ("--", ".")}
+
+
+def settings_of(cache: Path | None, **changes: Any) -> Any:
+    defaults = {name: values[0] for name, values in DEPENDS.items()}
+    return reference_trainer.Settings(teacher_cache=cache, **{**defaults, **changes})
+
+
+class Fetched:
+    """The teacher of a run: the bits of its weights, the steps of its training, and the output."""
+
+    def __init__(self, subject: Any, settings: Any, digest: str = "d") -> None:
+        self.said: list[str] = []
+        self.steps = 0
+        part = {"length": settings.length, "batch_size": settings.batch_size, "device": CPU}
+        sequences = reference_trainer.Sequences(bytes_N=TEXT, **part)
+
+        def count(listener: Any, context: Any) -> None:
+            self.steps = context.step
+
+        counter = type("Counter", (reference_trainer.Callback,), {"on_step_end": count})()
+        # A smoke run's settings have a smaller number of steps; the key is of the whole training.
+        teacher = subject.cached_or_trained(settings, sequences, digest, [counter], self.said.append, same)
+        self.bits = bits_of(teacher)
+
+
+def same(decoder: nn.Module) -> nn.Module:
+    return decoder
+
+
+def bits_of(module: nn.Module) -> dict[str, tuple[str, list[Any]]]:
+    return {name: (str(value.dtype), value.tolist()) for name, value in module.state_dict().items()}
+
+
+TRUNCATE = {"teacher": "truncate", "student": "truncate-student"}
+
+
+def assert_step_of_the_shared_tokens(subject: Any, pair: StepCase, mode: str, device: str, vocab_size: int) -> None:
+    """Assert that result and gradient are the oracle's for tables of this size; other columns have no gradient."""
+    result, gradient = shared_step(subject, pair, mode, device)
+    case = pair.but(student=table_of(pair.student, vocab_size), teacher=table_of(pair.teacher, vocab_size))
+    assert_result_is_the_oracles(result, case)
+    where, shared = f"{mode}, sizes {sizes_of(pair)}", min(pair.student.shape[1], vocab_size)
+    expected = torch.zeros_like(gradient)
+    expected[..., :shared] = case.oracle_gradient()[..., :shared]
+    assert_same_gradient(f"{where}: the gradient", gradient, expected, case.shifted().allowed_gradient(), SHIFTED)
+    assert not bool(gradient[..., shared:].any()), f"{where}: a gradient beyond column {shared}"
+
+
+@given(data=st.data(), larger=st.sampled_from(sorted(TRUNCATE)))
+def falsify_truncated_vocabulary(subject: Any, device: str, data: st.DataObject, larger: str) -> None:
+    pair = data.draw(pairs(larger))
+    assert_step_of_the_shared_tokens(subject, pair, TRUNCATE[larger], device, min(sizes_of(pair)))
+
+
+@given(teacher_padded=pairs("student"), pair=pairs("teacher"), label=st.none() | st.integers(0, 3))
+def falsify_padded_vocabulary(
+    subject: Any, device: str, teacher_padded: StepCase, pair: StepCase, label: int | None
+) -> None:
+    assert_step_of_the_shared_tokens(subject, teacher_padded, "pad", device, max(sizes_of(teacher_padded)))
+    size = pair.student.shape[1]
+    banned = pair.but(teacher=table_of(pair.teacher[:, :size], pair.teacher.shape[1]))
+    assert_step_of_the_shared_tokens(subject, banned, "pad", device, size)
+    cases = {"the mass of tokens": pair}
+    if label is not None:
+        labels = pair.labels.clone()
+        labels[0, 1] = min(size + label, pair.teacher.shape[1] - 1)
+        cases["a label"] = banned.but(labels=labels)
+    for what, case in cases.items():
+        result, gradient = shared_step(subject, case, "pad", device)
+        where = f"pad, sizes {sizes_of(pair)}: {what} that the student lacks"
+        assert result.sum == math.inf, f"{where} costs {result.sum}, not +inf"
+        assert bool(gradient.isfinite().all()), f"{where}: the gradient is {gradient.tolist()}"
+
+
+@given(small=st.integers(1, 9), more=st.integers(1, 9))
+def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small: int, more: int) -> None:
+    large = small + more
+    cut = f"teacher vocab_size {small}, student vocab_size {large};", f"teacher vocab_size {large}, student"
+    for mode, sizes, kind, words in (
+        ("truncate", (small, large), VocabularyError, (cut[0], "'pad'")),
+        ("truncate-student", (large, small), VocabularyError, (cut[1], "'pad'")),
+        ("cut", (small, large), SettingError, ("truncate, truncate-student, pad",)),
+        ("cut", (small, small), SettingError, ("truncate, truncate-student, pad",)),
+    ):
+        student = RecordingStudent(torch.zeros(2, sizes[1], dtype=torch.float64))
+        call = partial(subject.share_vocabulary, AnsweringTeacher(sizes[0], None), student, mode)
+        what = f"{mode} with a teacher of {sizes[0]} and a student of {sizes[1]} tokens"
+        oracles.assert_refused(what, call, f"'{mode}'", *words, kind=kind)
+        assert not student.passes, f"{mode} ran {len(student.passes)} forwards before the refusal"
+
+
+def _featured(vocab_size: int, got: list[Any]) -> Any:
+    """Return a model with hidden states, whose pass adds the gradients that it gets to `got`."""
+    states = [torch.ones(1, 2, 3), torch.zeros(1, 2, 3)]
+    done = SimpleNamespace(logits=torch.zeros(1, 2, vocab_size), hidden_states=states)
+    done.backward = lambda *gradients: got.extend(gradients)
+    calls = dict.fromkeys(("forward", "forward_features", "outputs"), lambda batch: done)
+    return SimpleNamespace(vocab_size=vocab_size, logits=lambda batch: done.logits, made=done, **calls)
+
+
+@given(taught=st.integers(2, 5), learned=st.integers(2, 5), mode=st.sampled_from(["pad", "truncate-student"]))
+def falsify_gradients_of_hidden_states_are_passed_on(subject: Any, taught: int, learned: int, mode: str) -> None:
+    if mode == "truncate-student" and learned <= taught:
+        learned = taught + 1
+    got = list[Any]()
+    inner = _featured(learned, got)
+    _, student = subject.share_vocabulary(_featured(taught, []), inner, mode)
+    batch = SimpleNamespace(tokens=torch.zeros(1, 2, dtype=torch.int64))
+    done, hidden = student.forward_features(batch), [torch.full((1, 2, 3), 0.5), None]
+    assert done.hidden_states is inner.made.hidden_states, "the hidden states are not those of the student"
+    done.backward(torch.ones_like(done.logits), hidden)
+    assert got[0].shape == inner.made.logits.shape, f"the logits get a gradient {list(got[0].shape)}"
+    assert got[1:] == [hidden], f"the hidden states get {got[1:]}; expected their gradients"
+
+
+WRAPPED = [("truncate", "teacher", 5, 3), ("pad", "teacher", 3, 5)]
+WRAPPED += [("truncate-student", "student", 5, 3), ("pad", "student", 3, 5)]
+"""Modes, the model that is wrapped, its vocabulary and that of the other one."""
+CALLS = {"teacher": ["logits", "outputs"], "student": ["forward", "forward_features", "logits", "outputs"]}
+
+
+def falsify_logits_of_another_width_are_refused(subject: Any) -> None:
+    batch = SimpleNamespace(tokens=torch.zeros(1, 2, dtype=torch.int64))
+    for mode, kind, size, other in WRAPPED:
+        for width in (size - 1, size + 1, other):
+            model = _featured(width, [])
+            model.vocab_size = size
+            models = {"teacher": _featured(other, []), "student": _featured(other, []), kind: model}
+            wrapped = dict(zip(models, subject.share_vocabulary(*models.values(), mode), strict=True))[kind]
+            for name in CALLS[kind]:
+                what = f"{mode}: {name} of a {kind} of {size} tokens that returns {width} logits"
+                words = (f"vocabulary of {width}", f"vocab_size {size}")
+                oracles.assert_refused(what, partial(getattr(wrapped, name), batch), *words)
+
+
+OFFSET = 1_000_003
+AT_A_STANDSTILL = 5e-324
+"""The smallest positive learning rate: no float32 weight moves by it."""
+
+
+class _Recorded(nn.Module):
+    """A decoder that records its input tokens."""
+
+    def __init__(self, decoder: nn.Module) -> None:
+        super().__init__()
+        self.decoder, self.read = decoder, list[list[list[int]]]()
+
+    def forward(self, tokens: Tensor) -> Any:
+        self.read.append(tokens.tolist())
+        return self.decoder(tokens)
+
+
+class _Watched:
+    """A training that does not move the weights: the weights, and the batch and loss of each step."""
+
+    def __init__(self, subject: Any, device: str, steps: int, **changes: Any) -> None:
+        self.losses: list[float] = []
+        recorded: list[_Recorded] = []
+        settings = settings_of(None, lr=AT_A_STANDSTILL, **changes)
+        sequences = reference_trainer.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=torch.device(device))
+
+        def wrap(decoder: nn.Module) -> nn.Module:
+            recorded.append(_Recorded(decoder))
+            return recorded[0]
+
+        def note(listener: Any, context: Any) -> None:
+            self.losses.append(context.loss)
+
+        listener = type("Listener", (reference_trainer.Callback,), {"on_step_end": note})()
+        self.decoder = subject.train_teacher(settings, sequences, steps, [listener], wrap)
+        self.read = recorded[0].read
+
+
+def _to_be_read(seed: int, steps: int) -> list[list[list[int]]]:
+    """The batches of two sequences of `TEXT`, which has eight, each sharing a byte with the next."""
+    rows = [TEXT.tolist()[start : start + 8] for start in range(0, 56, 7)]
+    orders = [reference_trainer.epoch_order(seed, epoch, len(rows)).tolist() for epoch in range(1, steps // 4 + 2)]
+    return [[rows[k] for k in order[start : start + 2]] for order in orders for start in range(0, 8, 2)][:steps]
+
+
+@given(seed=st.integers(0, 9), layers=st.integers(1, 2), steps=st.integers(1, 9))
+def falsify_teacher_is_trained_on_labels_only(subject: Any, device: str, seed: int, layers: int, steps: int) -> None:
+    seen = _Watched(subject, device, steps, seed=seed, teacher_layers=layers)
+    config = DecoderConfig(vocab_size=256, layers=layers, width=16, heads=1)
+    start = new_decoder(config, seed + OFFSET).to(device)
+    assert bits_of(seen.decoder) == bits_of(start), f"a teacher of seed {seed} does not start as seed {seed + OFFSET}"
+    expected = _to_be_read(seed + OFFSET, steps)
+    assert seen.read == expected, f"seed {seed} reads {seen.read}; in the order of {seed + OFFSET} it is {expected}"
+    for step, (batch, loss) in enumerate(zip(expected, seen.losses, strict=True), 1):
+        nats = _cross_entropy(start, torch.tensor(batch, device=device))
+        assert math.isclose(loss, nats, rel_tol=1e-5), f"the loss of step {step} is {loss}; its cross-entropy is {nats}"
+
+
+def _cross_entropy(decoder: nn.Module, tokens: Tensor) -> float:
+    with torch.no_grad():
+        logits = decoder(tokens)[:, :-1].double()
+    return float(nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()))
+
+
+class OnPurpose(Exception):
+    """Raised by a callback."""
+
+
+@given(event=st.sampled_from(["on_train_begin", "on_step_end"]), fault=st.sampled_from([OnPurpose, KeyboardInterrupt]))
+def falsify_failed_teacher_training_caches_nothing(subject: Any, event: str, fault: type[BaseException]) -> None:
+    def fail() -> None:
+        raise fault("on purpose")
+
+    sequences = reference_trainer.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=CPU)
+    with scratch() as directory:
+        settings, notes = settings_of(directory), None
+        try:
+            subject.cached_or_trained(settings, sequences, "d", [acting(fail, event)], list[str]().append, same)
+        except fault as error:
+            notes = getattr(error, "__notes__", [])
+        left = [path.name for path in directory.rglob("*")]
+    assert notes is not None, f"an exception in {event} is lost, and a partly trained teacher is used"
+    assert notes, f"the error in {event} has no note, so it seems to be the student's"
+    assert not left, f"a training that failed in {event} left {left} in the cache"
+
+
+BYTES, LENGTH = 256, 8
+CASES = [(300, "truncate"), (200, "truncate-student"), (200, "pad"), (256, "pad"), (300, "pad")]
+
+
+def _shared(student: Tensor, teacher: Tensor, mode: str) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities of both over the shared vocabulary."""
+    size = max(student.shape[-1], teacher.shape[-1])
+    if mode != "pad":
+        size = min(student.shape[-1], teacher.shape[-1])
+    padded = [
+        torch.cat((model, model.new_full((*model.shape[:-1], size), -math.inf)), -1)[..., :size]
+        for model in (student, teacher)
+    ]
+    return padded[0].log_softmax(-1), padded[1].log_softmax(-1)
+
+
+@given(seed=st.integers(0, 9))
+def falsify_a_run_shares_the_vocabulary_as_named(subject: Any, seed: int) -> None:
+    for vocabulary, mode in CASES:
+        with scratch() as directory:
+            teacher, out = written_model(directory, vocabulary, seed), directory / "out"
+            settings = small(directory, teacher=teacher, out=out, dtype="float64", share_vocabulary=mode)
+            if vocabulary != BYTES:
+                unnamed = settings.model_copy(update={"out": directory / "refused", "share_vocabulary": None})
+                said = refused(subject, unnamed)
+                assert "--share-vocabulary" in said, f"without a mode a teacher of {vocabulary} tokens gives {said!r}"
+            result = run(subject, settings)
+            text = (directory / "text").read_bytes()[90:]
+            manifest = json.loads((out / "manifest.json").read_text(), parse_constant=_refuse)
+            again = reference_trainer.load_decoder(out)
+        assert manifest["settings"]["share_vocabulary"] == mode, f"the manifest names {manifest['settings']}"
+        for metric, value in _expected(again, result.teacher, text, mode).items():
+            seen, what = result.held_back[metric].sum, f"{metric} with a teacher of {vocabulary} tokens and {mode!r}"
+            close = seen == value or math.isclose(seen, value, rel_tol=1e-10, abs_tol=1e-12)
+            assert close, f"{what} is {seen}; expected {value}"
+            written = float(manifest["held_back"][metric]["sum"])
+            assert written == seen, f"{what} is written as {written}; measured was {seen}"
+
+
+def _refuse(constant: str) -> float:
+    raise AssertionError(f"the manifest has {constant}, which is not JSON")
+
+
+def _expected(student: Any, teacher: Any, text: bytes, mode: str) -> dict[str, float]:
+    count = (len(text) - 1) // (LENGTH - 1)
+    tokens = torch.tensor([list(text[k * (LENGTH - 1) :][:LENGTH]) for k in range(count)])
+    with torch.no_grad():
+        log_q, log_p = _shared(student(tokens)[:, :-1], teacher(tokens)[:, :-1], mode)
+    hard = -log_q.gather(-1, tokens[:, 1:, None]).sum()
+    terms = torch.where(log_p > -math.inf, log_p.exp() * (log_p - log_q), 0.0)
+    return {"hard_loss": float(hard), "kl_at_1": float(terms.sum())}
+
+
+DATA = Path(__file__).parents[2] / "reference_trainer" / "data"
+EVERY = 16
+"""Of the sequences of the training part; all of the held-back ones are scored."""
+
+
+def _loss(note: dict[str, Any], part: bytes, every: int = 1) -> tuple[float, int]:
+    """Return the sum of the cross-entropy of every so many sequences in nats, in float64, and of how many bytes."""
+    length, heads = note["settings"]["length"], note["settings"]["width"] // 32
+    count = (len(part) - 1) // (length - 1)
+    tokens = np.array([list(part[k * (length - 1) :][:length]) for k in range(0, count, every)])
+    weights = oracle.weights_in(DATA / "teacher")
+    sums = []
+    for some in oracle.chunks(tokens):
+        log_p = oracle.log_softmax(oracle.logits(weights, heads, some)[:, :-1])
+        sums.append(-np.take_along_axis(log_p, some[:, 1:, None], -1).sum())
+    return math.fsum(sums), tokens[:, 1:].size
+
+
+def falsify_packaged_teacher_is_what_its_note_says(subject: Any) -> None:
+    note = json.loads((DATA / "teacher" / "manifest.json").read_text())
+    text = (DATA / "corpus" / "python-topics.txt").read_bytes()
+    loaded = bits_of(subject.load_teacher(subject.PACKAGED))
+    packaged = bits_of(reference_trainer.load_decoder(DATA / "teacher"))
+    assert loaded == packaged, "the teacher that a run loads has other weights than the packaged file"
+    for name, digest in note["sha256"].items():
+        seen_digest = hashlib.sha256((DATA / "teacher" / name).read_bytes()).hexdigest()
+        assert seen_digest == digest, f"{name} has another digest than its manifest, {digest}"
+    trained_on = {"data_sha256": hashlib.sha256(text).hexdigest(), "kd_weight": 0, "ce_weight": 1, "data": None}
+    seen = {name: note["settings"].get(name, note.get(name)) for name in trained_on}
+    assert seen == trained_on, f"the teacher was trained with {seen}; expected {trained_on}"
+    cut = len(text) - -(-len(text) // 10)
+    (total, count), recorded = _loss(note, text[cut:]), note["held_back"]["hard_loss"]
+    assert recorded["count"] == count, f"the note counts {recorded['count']} held-back bytes; there are {count}"
+    mean, noted = total / count, recorded["sum"] / count
+    assert math.isclose(mean, noted, abs_tol=1e-5), f"its held-back loss is {mean} nats per byte; the note has {noted}"
+    trained_total, trained_bytes = _loss(note, text[:cut], EVERY)
+    trained_mean = trained_total / trained_bytes
+    assert trained_mean < mean - 0.05, f"held-back text costs {mean}, the training text {trained_mean}"
+
+
+def falsify_default_run_uses_packaged_teacher(subject: Any) -> None:
+    options = {name: SMALL[name] for name in ("layers", "width", "teacher_layers", "teacher_width", "device")}
+    with scratch() as directory:
+        options |= {"out": directory / "out", "teacher_cache": directory / "cache"}
+        result = run(subject, reference_trainer.Settings(**options, smoke=1))
+    expected = bits_of(reference_trainer.load_decoder(DATA / "teacher"))
+    assert bits_of(result.teacher) == expected, "without a text or teacher of its own, a run has another teacher"
+
+
+@given(seed=st.integers(0, 9), layers=st.integers(1, 2), steps=st.integers(1, 3), width=st.sampled_from([16, 48]))
+def falsify_cached_teacher_equals_trained_one(subject: Any, seed: int, layers: int, steps: int, width: int) -> None:
+    with scratch() as directory:
+        cache, options = directory / "cache", {"teacher_layers": layers, "teacher_steps": steps, "teacher_width": width}
+        places = ((cache, seed), (cache, seed), (directory / "new", seed), (cache, seed + 1))
+        first, second, afresh, other = (Fetched(subject, settings_of(at, seed=s, **options)) for at, s in places)
+    assert first.steps == afresh.steps == steps, f"trained for {first.steps} and {afresh.steps} steps of {steps}"
+    assert second.steps == 0, f"a cached teacher was trained again for {second.steps} steps: {second.said}"
+    assert any(str(cache) in line for line in second.said), f"no line names the cache: {second.said}"
+    assert second.bits == first.bits, "the cached teacher has other weights than the one that was trained and kept"
+    assert afresh.bits == first.bits, "two trainings with the same settings and text give different teachers"
+    assert other.steps == steps and other.bits != first.bits, "another seed gives the same teacher"
+
+
+def falsify_cache_key_covers_dependencies(subject: Any) -> None:
+    base = settings_of(None)
+    key = subject.teacher_key(base, "d", CPU)
+    for name, (_, other) in DEPENDS.items():
+        changed = subject.teacher_key(base.model_copy(update={name: other}), "d", CPU)
+        assert changed != key, f"with {name} = {other!r} the key is the same"
+    assert subject.teacher_key(base, "e", CPU) != key, "another text has the same key"
+    assert subject.teacher_key(base, "d", torch.device("cuda")) != key, "another kind of device has the same key"
+    assert subject.teacher_key(base, "d", CPU, version="0.0.0") != key, "another version of torch has the same key"
+    in_use = subject.teacher_key(base, "d", CPU, version=torch.__version__)
+    assert in_use == key, "the version in the key is not that of torch"
+    split = [settings_of(None, seed=seed, warmup=warmup) for seed, warmup in ((1, 12), (11, 2))]
+    one, other = (subject.teacher_key(numbers, "d", CPU) for numbers in split)
+    assert one != other, "seed 1 and warmup 12 share the key of seed 11 and warmup 2"
+    trained, keyed = _WatchedSettings(base), _WatchedSettings(base)
+    sequences = reference_trainer.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=CPU)
+    subject.train_teacher(trained, sequences, 1, [], same)
+    subject.teacher_key(keyed, "d", CPU)
+    for what, read in (("a training", trained.read), ("the key", keyed.read)):
+        assert read <= set(DEPENDS), f"{what} of a teacher reads {sorted(read - set(DEPENDS))}, on which none depends"
+
+
+class _WatchedSettings:
+    """Settings that record which of them are read."""
+
+    def __init__(self, settings: Any) -> None:
+        self.settings, self.read = settings, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.read.add(name)
+        return getattr(self.settings, name)
+
+
+@given(steps=st.integers(1, 4))
+def falsify_smoke_run_only_reads_cache(subject: Any, steps: int) -> None:
+    with scratch() as directory:
+        cache = directory / "cache"
+        smoke = Fetched(subject, settings_of(cache, smoke=steps))
+        assert smoke.steps == min(steps, 2), f"a smoke run of {steps} steps trained a teacher for {smoke.steps} of 2"
+        assert not cache.exists(), f"a smoke run left {sorted(p.name for p in cache.rglob('*'))} in the cache"
+        whole = Fetched(subject, settings_of(cache))
+        assert whole.steps == 2, f"after a smoke run the teacher was trained for {whole.steps} steps of 2"
+        again = Fetched(subject, settings_of(cache, smoke=steps))
+        assert again.steps == 0 and again.bits == whole.bits, f"a cached teacher was not used: {again.said}"
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "weights cut in half": lambda d: cut(d / WEIGHTS),
+    "weights with one bit flipped": lambda d: flip(d / WEIGHTS, -3),
+    "another shape in the configuration": lambda d: reconfigure(d / CONFIG, layers=2),
+    "another kind of model": lambda d: reconfigure(d / CONFIG, model_type="llama"),
+    "no manifest, as after a kill": lambda d: (d / MANIFEST).unlink(),
+    "an empty manifest": lambda d: cut(d / MANIFEST, 0),
+}
+
+
+@given(damage=st.sampled_from(list(DAMAGES)))
+def falsify_damaged_cache_is_ignored(subject: Any, damage: str) -> None:
+    with scratch() as directory:
+        settings = settings_of(directory)
+        first = Fetched(subject, settings)
+        (teacher,) = directory.iterdir()
+        DAMAGES[damage](teacher)
+        again = Fetched(subject, settings)
+        assert again.steps == first.steps, f"with {damage}, the cached teacher is used: {again.said}"
+        assert again.bits == first.bits, f"with {damage}, the teacher that is trained again has other weights"
+        lines = len(first.said) + ("no manifest" not in damage)
+        assert len(again.said) == lines, f"with {damage}, the output is {again.said}; expected {lines} lines"
+        third = Fetched(subject, settings)
+        assert third.steps == 0 and third.bits == first.bits, f"after {damage} the cache was not repaired: {third.said}"
+
+
+def falsify_unwritable_cache_does_not_end_run(subject: Any) -> None:
+    with scratch() as directory:
+        expected = Fetched(subject, settings_of(directory / "good"))
+        (directory / "file").touch()
+        seen = Fetched(subject, settings_of(directory / "file" / "cache"))
+    assert seen.bits == expected.bits, "a cache below a file gives another teacher"
+    assert len(seen.said) == len(expected.said), f"with a cache below a file the output is {seen.said}"
+
+
+HOME, NO_HOME = Path("/home/u"), None
+PLACES: dict[str, tuple[dict[str, str], Path | None, Path | None, str]] = {
+    "a given cache": ({"XDG_CACHE_HOME": "/xdg"}, HOME, Path("/named"), "/named"),
+    "XDG_CACHE_HOME": ({"XDG_CACHE_HOME": "/xdg"}, HOME, None, "/xdg/reference_trainer"),
+    "a home": ({}, HOME, None, "/home/u/.cache/reference_trainer"),
+    "no home": ({}, NO_HOME, None, "--teacher-cache"),
+}
+"""Variables, home directory, given cache, and where the cache is, or the flag that the error names."""
+
+
+@given(case=st.sampled_from(list(PLACES)))
+def falsify_cache_location(subject: Any, case: str) -> None:
+    variables, home, named, expected = PLACES[case]
+
+    def find_home() -> Path:
+        if home is None:
+            raise RuntimeError("no home directory, on purpose")  # as `Path.home` does
+        return home
+
+    try:
+        seen = str(subject.cache_directory(settings_of(named), environment=variables, home=find_home))
+    except reference_trainer.OutputError as error:
+        seen = "--teacher-cache" if "--teacher-cache" in str(error) else repr(error)
+    assert seen == expected, f"with {case}, the cache is {seen}; expected {expected}"
+
+
+def falsify_cached_teacher_is_moved_to_device(subject: Any) -> None:
+    meta, batches = torch.device("meta"), {"length": 8, "batch_size": 2}
+    with scratch() as directory:
+        settings = settings_of(directory)
+        Fetched(subject, settings)
+        (cached,) = directory.iterdir()
+        cached.rename(cached.with_name(f"teacher-{subject.teacher_key(settings, 'd', meta)}"))
+        sequences, said = reference_trainer.Sequences(bytes_N=TEXT, device=meta, **batches), list[str]()
+        teacher = subject.cached_or_trained(settings, sequences, "d", [], said.append, lambda decoder: decoder)
+    places = {str(value.device) for value in teacher.state_dict().values()}
+    assert places == {"meta"}, f"the text is on meta, and the cached teacher on {sorted(places)}; output: {said}"
