@@ -73,7 +73,11 @@ def noted() -> Iterator[Callable[[], bool]]:
     signal has killed, too, also while a checkpoint is written.
     """
     note = _Note()
-    before = {each: handler for each in _NUMBERS if isinstance(handler := signal.getsignal(each), _Once)}
+    before = {
+        signal_number: handler
+        for signal_number in _NUMBERS
+        if isinstance(handler := signal.getsignal(signal_number), _Once)
+    }
     for number in before:
         signal.signal(number, note)
     try:

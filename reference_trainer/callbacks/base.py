@@ -133,8 +133,10 @@ def checked(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
     callbacks = tuple(callbacks)  # consumed once: a generator would be empty after the check
     for position, callback in enumerate(callbacks, start=1):
         if not isinstance(callback, Callback):
-            given = f"the class {callback.__name__}" if isinstance(callback, type) else f"a {type(callback).__name__}"
-            raise CallbackError(f"callback {position} is {given}; expected an instance of reference_trainer's Callback")
+            actual = f"the class {callback.__name__}" if isinstance(callback, type) else f"a {type(callback).__name__}"
+            raise CallbackError(
+                f"callback {position} is {actual}; expected an instance of reference_trainer's Callback"
+            )
         _refuse_unknown_hooks(callback, position)
         _refuse_unawaited_hooks(callback, position)
     return callbacks
@@ -174,7 +176,7 @@ def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) ->
     strongest = Action.CONTINUE
     for callback in callbacks:
         try:
-            answer = getattr(callback, event.value)(context.own())
+            answer = getattr(callback, event.value)(context.for_hook())
         except Exception as error:
             _name(callback, event, error)
             raise
@@ -200,7 +202,7 @@ def call_train_end(callbacks: Sequence[Callback], context: Context, cause: BaseE
     first = cause
     for callback in callbacks:
         try:
-            callback.on_train_end(context.own())
+            callback.on_train_end(context.for_hook())
         except BaseException as error:  # an exit or interrupt in one callback must not skip the others
             if first is None:
                 first = error

@@ -117,7 +117,7 @@ class Context(_Readable):
         """Return a deep copy, in which everything is read."""
         return Context(**{name: self._copied(name) for name in _FIELDS})
 
-    def own(self) -> Context:
+    def for_hook(self) -> Context:
         """Return a deep copy for one hook, whose values are read through this context when they are asked for."""
         return Context.incomplete({}, {name: partial(self._copied, name) for name in _FIELDS})
 
@@ -131,4 +131,4 @@ class Context(_Readable):
             object.__setattr__(self, name, value)
 
 
-_FIELDS = [each.name for each in fields(Context)]
+_FIELDS = [field.name for field in fields(Context)]

@@ -24,14 +24,14 @@ class Callbacks:
 
     def __init__(self, callbacks: Iterable[Callback] = (), *, wait_s: float = WAIT_S) -> None:
         self._wait_s = wait_s
-        self._registered = tuple((each, _delivery(each)) for each in checked(callbacks))
+        self._registered = tuple((callback, _delivery(callback)) for callback in checked(callbacks))
         self._removed: tuple[Delivery, ...] = ()
         self._closed = False
         self._sort()
 
     def add(self, callback: Callback) -> None:
         """Register one more callback, after the others."""
-        checked([*(each for each, _ in self._registered), callback])
+        checked([*(present for present, _ in self._registered), callback])
         self._registered += ((callback, _delivery(callback)),)
         self._sort()
 
@@ -64,8 +64,8 @@ class Callbacks:
         controls, observers = self._heard[event_of(hook)]
         if self._closed:
             return Action.CONTINUE
-        for each in observers:
-            each.put(event_of(hook), context)
+        for delivery in observers:
+            delivery.put(event_of(hook), context)
         return call_hooks(controls, event_of(hook), context)
 
     def end(self, context: Context, cause: BaseException | None) -> None:
@@ -112,14 +112,14 @@ class Callbacks:
         return [*self._removed, *(delivery for _, delivery in self._registered if delivery is not None)]
 
     def _names(self) -> str:
-        return ", ".join(type(each).__name__ for each, _ in self._registered)
+        return ", ".join(type(callback).__name__ for callback, _ in self._registered)
 
     def _sort(self) -> None:
         self._heard = {event: self._hearing(event) for event in Event}
 
     def _hearing(self, event: Event) -> tuple[tuple[Callback, ...], tuple[Delivery, ...]]:
         heard = [pair for pair in self._registered if has_hook(pair[0], event)]
-        controls = tuple(each for each, delivery in heard if delivery is None)
+        controls = tuple(callback for callback, delivery in heard if delivery is None)
         return controls, tuple(delivery for _, delivery in heard if delivery is not None)
 
 

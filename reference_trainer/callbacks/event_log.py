@@ -72,5 +72,5 @@ def _write(file: LineFile, fields: str, context: Context, **others: float) -> No
 def _json_value(value: Any) -> Any:
     """Return the value for JSON, which has neither NaN nor infinity: they are written as strings."""
     if isinstance(value, Mapping):
-        return {name: _json_value(each) for name, each in value.items()}
+        return {name: _json_value(item) for name, item in value.items()}
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -86,8 +86,8 @@ def _spec(where: str, entry: Any) -> Spec:
     return Spec(where=where, use=use, arguments=arguments)
 
 
-def _refuse_unknown(where: Path | str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for name in given.keys() - known:
+def _refuse_unknown(where: Path | str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for name in table.keys() - known:
         near = difflib.get_close_matches(name, known)
         hint = f"did you mean {near[0]!r}?" if near else f"expected {' and '.join(known)}"
         raise SettingError(f"{where}: unknown key {name!r} ({hint})")
@@ -139,6 +139,6 @@ def _without_values(text: str, value: Any) -> str:
     """Return the text with every argument that is a text replaced: a constructor may quote a secret in its error."""
     if isinstance(value, dict):
         value = list(value.values())
-    for each in value if isinstance(value, list) else ():
-        text = _without_values(text, each)
+    for item in value if isinstance(value, list) else ():
+        text = _without_values(text, item)
     return text.replace(value, "...") if isinstance(value, str) and len(value) >= _SECRET else text

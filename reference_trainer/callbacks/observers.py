@@ -64,12 +64,12 @@ class Delivery(Callback):
         """Queue an event with a copy of its context, and return at once; nothing once closed."""
         if self._closed:
             return
-        own = context.snapshot()
+        snapshot = context.snapshot()
         with self._changed:
             if len(self._events) >= self.observer.queue_limit:
                 self._events.popleft()
                 self.dropped += 1
-            self._events.append((event, own))
+            self._events.append((event, snapshot))
             self._changed.notify_all()
         self._start()
 
@@ -151,15 +151,15 @@ class Delivery(Callback):
 def drain_all(deliveries: Iterable[Delivery], wait_s: float) -> None:
     """Wait for all of them together, at most so many seconds."""
     until = time.monotonic() + wait_s
-    for each in deliveries:
-        each.drain(until)
+    for delivery in deliveries:
+        delivery.drain(until)
 
 
 def close_all(deliveries: Iterable[Delivery], wait_s: float) -> None:
     """Close all of them, within so many seconds together."""
     until = time.monotonic() + wait_s
-    for each in deliveries:
-        each.close(until)
+    for delivery in deliveries:
+        delivery.close(until)
 
 
 def leave(code: int) -> NoReturn:
@@ -167,7 +167,7 @@ def leave(code: int) -> NoReturn:
 
     Python ends the threads that are left when it exits, and one in native code, such as PyTorch's, aborts the process.
     """
-    if any(each.is_alive for each in _stuck):
+    if any(delivery.is_alive for delivery in _stuck):
         with suppress(OSError, ValueError):
             logging.shutdown()
             sys.stdout.flush()

@@ -98,5 +98,5 @@ def _refuse_what_is_no_trace(path: Path) -> None:
 
 def _json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _json_value(each) for name, each in value.items()}
+        return {name: _json_value(item) for name, item in value.items()}
     return str(value) if value is not None and not math.isfinite(value) else value

@@ -50,7 +50,7 @@ def _suggesting(error: click.NoSuchOption) -> click.UsageError:
     """Return an error that suggests the option that other trainers call so, if the command has it."""
     meant = ELSEWHERE.get(error.option_name.lstrip("-").replace("-", "_"), "")
     flag = f"--{meant.replace('_', '-')}"
-    if error.ctx is None or not any(flag in each.opts for each in error.ctx.command.params):
+    if error.ctx is None or not any(flag in param.opts for param in error.ctx.command.params):
         return error
     return click.UsageError(f"No such option {error.option_name!r}. Did you mean {flag!r}?", ctx=error.ctx)
 

@@ -64,8 +64,8 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
     from reference_trainer.supervision.request import Limits, problems
 
     settings = settings_of(command)
-    if (found := problems(settings, options["step"])) or settings is None:
-        raise SettingError("; ".join(found))
+    if (messages := problems(settings, options["step"])) or settings is None:
+        raise SettingError("; ".join(messages))
     from reference_trainer.callbacks.lines import Lines
     from reference_trainer.supervision.until import supervised  # takes a while
 

@@ -129,8 +129,8 @@ def evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json:
 
 
 def _evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json: bool, options: dict[str, Any]) -> int:
-    given = {name: value for name, value in options.items() if value is not None}
-    Settings(**given)
+    chosen = {name: value for name, value in options.items() if value is not None}
+    Settings(**chosen)
     from reference_trainer.callbacks.lines import Lines
     from reference_trainer.pipeline.saved_models import Evaluation, as_run, evaluate_saved, report, table
 
@@ -146,7 +146,7 @@ def _evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json
         for line in rows if len(evaluation.models) == 1 else rows[-1:]:
             lines.write(line)
 
-    evaluation = evaluate_saved(models, as_run(models, given), whole=whole, cache=cache, done=write, unfit=unfit)
+    evaluation = evaluate_saved(models, as_run(models, chosen), whole=whole, cache=cache, done=write, unfit=unfit)
     if as_json:
         lines.write(json.dumps(report(evaluation), indent=2))
     return FAILED if failed else 0
@@ -191,7 +191,7 @@ def _checkpoints(directory: Path, export: tuple[int | Literal["latest", "best"],
         export_checkpoint(directory, step, out)
         lines.write(f"wrote {out}")
         return 0
-    found = list_checkpoints(directory)
-    for line in table(found):
+    checkpoints = list_checkpoints(directory)
+    for line in table(checkpoints):
         lines.write(line)
-    return FAILED if any(each.fault is not None for each in found) else 0
+    return FAILED if any(checkpoint.fault is not None for checkpoint in checkpoints) else 0

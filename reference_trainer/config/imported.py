@@ -15,14 +15,14 @@ def imported(where: str, use: str) -> Any:
     """Return what `use`, MODULE:NAME, names. Raise `SettingError`, with `where` it is written, if there is none."""
     module, _, name = use.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
     except Exception as error:
         hint = "; install it, or add its directory to PYTHONPATH" if isinstance(error, ModuleNotFoundError) else ""
         raise SettingError(f"{where}: cannot import {module}: {type(error).__name__}: {error}{hint}") from error
     for part in name.split("."):
-        if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found))
+        if not hasattr(target, part):
+            near = difflib.get_close_matches(part, dir(target))
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise SettingError(f"{where}: unknown name {part!r} in {module}{hint}")
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target

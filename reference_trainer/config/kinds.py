@@ -256,7 +256,7 @@ Switch = Annotated[bool, Field(strict=True), Kind("true or false (1 or 0)", "", 
 Location = Annotated[
     Path,
     Field(strict=True),
-    BeforeValidator(lambda given: read_path(given) if isinstance(given, str) else given),
+    BeforeValidator(lambda value: read_path(value) if isinstance(value, str) else value),
     AfterValidator(without_null),
     Kind("a path", "PATH"),
 ]

@@ -63,9 +63,9 @@ class Given:
     is_text: bool = True
 
 
-def origin(name: str, given: Any) -> str:
+def origin(name: str, value: Any) -> str:
     """Return the place that gives a setting; the setting's name if the value comes from a Python call."""
-    return given.origin if isinstance(given, Given) else repr(name)
+    return value.origin if isinstance(value, Given) else repr(name)
 
 
 def short_repr(value: Any) -> str:
@@ -78,27 +78,29 @@ def short_repr(value: Any) -> str:
 
 def refusal(error: ValidationError, fields: Mapping[str, FieldInfo]) -> SettingError:
     """Return the `SettingError` for the first errors that pydantic found in settings with these `fields`."""
-    found = error.errors(include_url=False)[:MOST_SHOWN]
-    if not found[0]["loc"]:
-        return SettingError(found[0]["msg"])
-    messages = [_refused(str(each["loc"][0]), each["input"], each["type"], fields) for each in found]
-    strange = any(each["type"] == "extra_forbidden" and not suggestion(str(each["loc"][0]), fields) for each in found)
+    findings = error.errors(include_url=False)[:MOST_SHOWN]
+    if not findings[0]["loc"]:
+        return SettingError(findings[0]["msg"])
+    messages = [_refused(str(finding["loc"][0]), finding["input"], finding["type"], fields) for finding in findings]
+    strange = any(
+        finding["type"] == "extra_forbidden" and not suggestion(str(finding["loc"][0]), fields) for finding in findings
+    )
     return SettingError("; ".join(messages) + (f" ({choices(fields)})" if strange else ""))
 
 
-def _refused(name: str, given: Any, kind: str, fields: Mapping[str, FieldInfo]) -> str:
-    place = origin(name, given)
+def _refused(name: str, read: Any, kind: str, fields: Mapping[str, FieldInfo]) -> str:
+    place = origin(name, read)
     if kind == "extra_forbidden":
         hint = suggestion(name, fields)
         return f"unknown setting {place}" + (f" ({hint})" if hint else "")
-    value = given.value if isinstance(given, Given) else given
+    value = read.value if isinstance(read, Given) else read
     return f"invalid value {short_repr(value)} for {place}: expected {kind_of(fields[name]).expected}"
 
 
 def unknown_variable(name: str, prefix: str, known: Iterable[str]) -> SettingError:
     """Return the `SettingError` for a variable that is not `known`, with a hint on those that have its `prefix`."""
-    ours = [each.removeprefix(prefix) for each in known if each.startswith(prefix)]
-    hint = suggestion(name.removeprefix(prefix), ours, prefix) or choices(prefix + each for each in ours)
+    ours = [variable.removeprefix(prefix) for variable in known if variable.startswith(prefix)]
+    hint = suggestion(name.removeprefix(prefix), ours, prefix) or choices(prefix + variable for variable in ours)
     return SettingError(f"unknown environment variable {name[:80]} ({hint})")
 
 
@@ -107,10 +109,10 @@ def suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
 
     Return an empty text if there is none.
     """
-    names = {each.lower(): each for each in known}
+    names = {candidate.lower(): candidate for candidate in known}
     asked = name.lower().replace("-", "_")
     meant = names.get(ELSEWHERE.get(asked, ""))
-    near = [meant] if meant else [names[each] for each in difflib.get_close_matches(asked, names, n=1, cutoff=0.7)]
+    near = [meant] if meant else [names[match] for match in difflib.get_close_matches(asked, names, n=1, cutoff=0.7)]
     return f"did you mean {prefix + near[0] if prefix else repr(near[0])}?" if near else ""
 
 

@@ -232,35 +232,35 @@ class Settings(BaseModel):
     @property
     def trains_teacher(self) -> bool:
         """Whether a run trains its teacher, or reads one from the cache: because it is asked to, or for an own text."""
-        given = self.teacher is not None or self.teacher_outputs is not None
-        return not given and (self.teacher_steps is not None or self.data is not None)
+        has_teacher = self.teacher is not None or self.teacher_outputs is not None
+        return not has_teacher and (self.teacher_steps is not None or self.data is not None)
 
     if not TYPE_CHECKING:  # a type checker checks the fields that are given instead
 
-        def __init__(self, **given: Any) -> None:
+        def __init__(self, **values: Any) -> None:
             try:
-                super().__init__(**given)
+                super().__init__(**values)
             except ValidationError as error:
                 raise refusal(error, type(self).model_fields) from None
 
     @model_validator(mode="wrap")
     @classmethod
-    def _check_together(cls, given: Any, validate: ModelWrapValidatorHandler[Settings]) -> Settings:
-        settings = validate(given)
+    def _check_together(cls, values: Any, validate: ModelWrapValidatorHandler[Settings]) -> Settings:
+        settings = validate(values)
         if settings.smoke is not None and settings.max_steps is not None:
-            smoke, limit = (origin(name, given[name]) for name in ("smoke", "max_steps"))
+            smoke, limit = (origin(name, values[name]) for name in ("smoke", "max_steps"))
             raise _conflict(
                 f"conflicting settings: {smoke} is {settings.smoke} and {limit} is {settings.max_steps}; "
                 "give one of them: a smoke run ends after its own number of steps and saves nothing"
             )
         if settings.smoke is not None and settings.resume is not None:
-            smoke, resume = (origin(name, given[name]) for name in ("smoke", "resume"))
+            smoke, resume = (origin(name, values[name]) for name in ("smoke", "resume"))
             raise _conflict(
                 f"conflicting settings: {smoke} is {settings.smoke} and {resume} is {settings.resume}; "
                 "give one of them: a smoke run starts over and saves nothing"
             )
         if settings.smoke is not None and settings.rewind:
-            smoke, rewind = (origin(name, given[name]) for name in ("smoke", "rewind"))
+            smoke, rewind = (origin(name, values[name]) for name in ("smoke", "rewind"))
             raise _conflict(
                 f"conflicting settings: {smoke} is {settings.smoke} and {rewind} is true; "
                 "give one of them: a smoke run changes no checkpoint"

@@ -16,42 +16,44 @@ def _weights_end(settings: Settings) -> bool:
 
 
 _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
-    (("beta",), f"without divergence {' or '.join(WITH_BETA)}", lambda given: given.divergence in WITH_BETA),
+    (("beta",), f"without divergence {' or '.join(WITH_BETA)}", lambda settings: settings.divergence in WITH_BETA),
     (("anneal_warmup",), "without the end of a weight, such as kd_weight_end", _weights_end),
     (
         ("anneal",),
         "without an end, such as temperature_end",
-        lambda given: given.temperature_end is not None or _weights_end(given),
+        lambda settings: settings.temperature_end is not None or _weights_end(settings),
     ),
     (
         ("feature_distance", "feature_layers"),
         "without feature_weight",
-        lambda given: bool(given.feature_weight or given.feature_weight_end),
+        lambda settings: bool(settings.feature_weight or settings.feature_weight_end),
     ),
-    (("lr_decay",), "without schedule wsd", lambda given: given.schedule == "wsd"),
-    (("lr_end",), "with schedule constant", lambda given: given.schedule != "constant"),
-    (("separator",), "without documents", lambda given: given.documents is not None),
-    (("best_metric", "best_mode", "best_min_delta"), "without eval_every", lambda given: given.eval_every > 0),
-    (("arguments",), "without parts", lambda given: given.parts is not None),
+    (("lr_decay",), "without schedule wsd", lambda settings: settings.schedule == "wsd"),
+    (("lr_end",), "with schedule constant", lambda settings: settings.schedule != "constant"),
+    (("separator",), "without documents", lambda settings: settings.documents is not None),
+    (("best_metric", "best_mode", "best_min_delta"), "without eval_every", lambda settings: settings.eval_every > 0),
+    (("arguments",), "without parts", lambda settings: settings.parts is not None),
     (
         (
             *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
             *("teacher_device_map", "weights", "turns", "chat_template", "template_options"),
         ),
         "without student",
-        lambda given: given.student is not None,
+        lambda settings: settings.student is not None,
     ),
-    (("lora_options", "lora_merge"), "without lora", lambda given: given.lora is not None),
-    (("layers", "width", "separator", "data_share"), "with student", lambda given: given.student is None),
+    (("lora_options", "lora_merge"), "without lora", lambda settings: settings.lora is not None),
+    (("layers", "width", "separator", "data_share"), "with student", lambda settings: settings.student is None),
     (
         ("teacher_steps", "teacher_layers", "teacher_width", "teacher_cache"),
         "with teacher",
-        lambda given: given.teacher is None and given.teacher_outputs is None,
+        lambda settings: settings.teacher is None and settings.teacher_outputs is None,
     ),
     (
         ("teacher_layers", "teacher_width", "teacher_cache"),
         "without teacher_steps or data",
-        lambda given: given.teacher is not None or given.teacher_outputs is not None or given.trains_teacher,
+        lambda settings: (
+            settings.teacher is not None or settings.teacher_outputs is not None or settings.trains_teacher
+        ),
     ),
 )
 

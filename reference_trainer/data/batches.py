@@ -51,7 +51,7 @@ def pad_documents(documents: Sequence[Document], *, padding_id: int) -> Batch:
     Padding is decided by the lengths: a document may hold `padding_id` as a token.
     """
     width = max((len(document.tokens) for document in documents), default=0)
-    return replace(batch_of_rows([[each] for each in documents], length=width, padding_id=padding_id), segments=None)
+    return replace(batch_of_rows([[one] for one in documents], length=width, padding_id=padding_id), segments=None)
 
 
 def pack_documents(documents: Sequence[Document], *, length: int, padding_id: int) -> Batch:

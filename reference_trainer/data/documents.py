@@ -65,7 +65,7 @@ class DocumentRows:
 
     def _row(self, number: int) -> list[Document]:
         begin = self.ends[number - 1] if number else 0
-        return [self.documents[each] for each in self.order[begin : self.ends[number]]]
+        return [self.documents[index] for index in self.order[begin : self.ends[number]]]
 
 
 def document_rows(
@@ -122,5 +122,5 @@ def _packed(documents: Sequence[Document], length: int) -> Iterator[list[int]]:
     """Yield the numbers of the documents of each row."""
     for start in range(0, len(documents), _PACKED_TOGETHER):
         near = documents[start : start + _PACKED_TOGETHER]
-        for row in first_fit([len(each.tokens) for each in near], length):
+        for row in first_fit([len(document.tokens) for document in near], length):
             yield [start + index for index in row]

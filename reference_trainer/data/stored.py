@@ -25,10 +25,10 @@ def write_documents(directory: Path, documents: Iterable[Document]) -> None:
     """Write documents into two files of a directory, one after the other. Errors: `OSError`."""
     end = 0
     with (directory / TOKENS).open("wb") as tokens, (directory / ENDS).open("wb") as ends:
-        for each in documents:
-            tokens_N = each.tokens.to(torch.int32)
-            given_N = torch.zeros_like(tokens_N, dtype=torch.bool) if each.given is None else each.given.clone()
-            given_N[: each.prompt] = True
+        for document in documents:
+            tokens_N = document.tokens.to(torch.int32)
+            given_N = torch.zeros_like(tokens_N, dtype=torch.bool) if document.given is None else document.given.clone()
+            given_N[: document.prompt] = True
             tokens.write(torch.where(given_N, ~tokens_N, tokens_N).numpy().tobytes())
             end += len(tokens_N)
             ends.write(end.to_bytes(8, "little"))

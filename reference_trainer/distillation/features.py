@@ -81,9 +81,9 @@ def feature_loss(
     for i, j in layers:
         _check_states(student[i], teacher[j], scored_BT)
     at = scored_BT.nonzero(as_tuple=True)
-    given: Sequence[Projection | None] = projections or [None] * len(layers)
+    maps: Sequence[Projection | None] = projections or [None] * len(layers)
     sums = [
-        DISTANCES[distance](*_rows(student[i][at], teacher[j].detach()[at], given[k])).sum()
+        DISTANCES[distance](*_rows(student[i][at], teacher[j].detach()[at], maps[k])).sum()
         for k, (i, j) in enumerate(layers)
     ]
     return LossSum(sum=torch.stack(sums).mean(), count=scored_BT.sum())
@@ -118,9 +118,9 @@ def _rows(student_NS: Tensor, teacher_NW: Tensor, projection: Projection | None)
     if projection is not None:
         rows = projection(rows).to(dtype)  # under autocast a linear layer returns half precision
     if rows.shape != teacher_NW.shape:
-        given = "" if projection is None else " after the projection"
+        after = "" if projection is None else " after the projection"
         raise ShapeError(
-            f"different widths: student {list(rows.shape)}{given}, teacher {list(teacher_NW.shape)}; pass a projection "
+            f"different widths: student {list(rows.shape)}{after}, teacher {list(teacher_NW.shape)}; pass a projection "
             f"for each pair of layers, such as torch.nn.Linear({student_NS.shape[-1]}, {teacher_NW.shape[-1]})"
         )
     return rows, teacher_NW.to(dtype)

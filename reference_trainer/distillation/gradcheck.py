@@ -48,11 +48,11 @@ def relative_difference(
     scored_BT = labels_BT != IGNORE_INDEX
     numbers = {"temperature": temperature, "ce_weight": ce_weight, "kd_weight": kd_weight, "beta": beta}
     weights = Weights(**numbers, divergence=divergence)
-    found = gradient(*tensors, **numbers, divergence=divergence)
+    closed_form = gradient(*tensors, **numbers, divergence=divergence)
     student_NV, teacher_NV, labels_N = (x[scored_BT] for x in tensors)
     (expected,) = torch.autograd.grad(_textbook_loss(student_NV, teacher_NV, labels_N, weights), student_BTV)
     terms = (ce_weight + kd_weight * temperature) * max(1, len(labels_N)) ** 0.5
-    difference, size = float((found - expected).norm()), float(expected.norm())
+    difference, size = float((closed_form - expected).norm()), float(expected.norm())
     scale = max(size, terms)
     return difference / scale if scale else math.inf if difference else 0.0
 

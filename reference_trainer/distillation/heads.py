@@ -253,7 +253,7 @@ class _HeadGradients:
     def __init__(self, products: _Products, wanted: bool) -> None:
         head, self.products = products.head, products
         dtype = torch.promote_types(head.weight_VW.dtype, torch.float32)
-        of_hidden, of_weight, of_bias = (wanted and each for each in head.needed)
+        of_hidden, of_weight, of_bias = (wanted and name for name in head.needed)
         self.hidden_NW = torch.empty_like(products.hidden_NW) if of_hidden else None
         self.weight_VW = torch.zeros_like(head.weight_VW, dtype=dtype) if of_weight else None
         self.bias_V = torch.zeros_like(head.bias_V, dtype=dtype) if of_bias and head.bias_V is not None else None

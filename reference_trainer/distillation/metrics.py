@@ -56,7 +56,7 @@ def add(left: Mapping[str, MetricSum], right: Mapping[str, MetricSum]) -> dict[s
     Associative and commutative up to the rounding of the sums, with {} as identity. A metric that only one side has
     is kept as it is.
     """
-    return {**left, **{name: left[name] + each if name in left else each for name, each in right.items()}}
+    return {**left, **{name: left[name] + total if name in left else total for name, total in right.items()}}
 
 
 def covering(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
@@ -65,7 +65,7 @@ def covering(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
     A sum covers fewer if some step did not form it: its weight was 0, or the run logged nothing until it was resumed.
     """
     tokens = sums["loss"].count
-    return {name: each for name, each in sums.items() if each.count == tokens or name == "gradient_norm"}
+    return {name: total for name, total in sums.items() if total.count == tokens or name == "gradient_norm"}
 
 
 def derived(sums: Mapping[str, MetricSum]) -> dict[str, float]:
@@ -79,8 +79,8 @@ def derived(sums: Mapping[str, MetricSum]) -> dict[str, float]:
     means = {name: weighted_mean([(metric.sum, metric.count)]) for name, metric in sums.items()}
     perplexities = {name: perplexity(sums[source]) for name, source in _PERPLEXITIES.items() if source in sums}
     shares = [*_shares(means)]
-    found = {**means, **perplexities, "accept_length": accept_length(shares) if shares else None}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {**means, **perplexities, "accept_length": accept_length(shares) if shares else None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _shares(means: Mapping[str, float | None]) -> Iterator[float]:

@@ -170,9 +170,9 @@ def feature_student(student: Student) -> FeatureStudent:
     return student
 
 
-def _no_hidden_states(model: str, given: object, method: str) -> str:
+def _no_hidden_states(model: str, returned: object, method: str) -> str:
     return (
-        f"the {model} has no hidden states to match: {type(given).__name__} has no method {method}; use a "
+        f"the {model} has no hidden states to match: {type(returned).__name__} has no method {method}; use a "
         f"feature_weight of 0 or another {model}"
     )
 

@@ -168,8 +168,8 @@ def _module_pass(outputs: Outputs) -> OncePass:
                 "loop is called under torch.no_grad()"
             )
         pairs = zip(outputs.hidden_states, hidden_gradients, strict=True)
-        given = [(state, each) for state, each in pairs if each is not None and state.requires_grad]
-        states, gradients = [state for state, _ in given], [each for _, each in given]
+        wanted = [(state, gradient) for state, gradient in pairs if gradient is not None and state.requires_grad]
+        states, gradients = [state for state, _ in wanted], [gradient for _, gradient in wanted]
         torch.autograd.backward([outputs.logits, *states], [gradient_BTV, *gradients])
 
     return OncePass(outputs.logits.detach(), accumulate, [state.detach() for state in outputs.hidden_states])
@@ -181,7 +181,7 @@ def _takes(module: nn.Module, name: str, *, by_any_name: bool = False) -> bool:
     by_any_name: whether `**kwargs` of another module is enough.
     """
     parameters = inspect.signature(module.forward).parameters
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     wrapped = getattr(module, "module", None)
     if takes_any and isinstance(wrapped, nn.Module):
         return _takes(wrapped, name, by_any_name=by_any_name)

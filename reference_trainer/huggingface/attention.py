@@ -27,7 +27,7 @@ def by_document(attend: Callable[..., Tensor], query: Tensor, key: Tensor, value
     """
     rows, bounds_B = [], bounds_of(positions)
     for b, bounds in enumerate(bounds_B * (len(query) // len(bounds_B))):
-        parts = [[each[b : b + 1, :, begin:end] for each in (query, key, value)] for begin, end in pairwise(bounds)]
+        parts = [[tensor[b : b + 1, :, begin:end] for tensor in (query, key, value)] for begin, end in pairwise(bounds)]
         rows.append(torch.cat([attend(*part) for part in parts], dim=1))
     return torch.cat(rows)
 
@@ -68,14 +68,16 @@ def isolate(name: str, model: Causal, note: Callable[[str], object]) -> None:
     """
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    masked, own = check_isolation(name, model), cast(Any, model.model)
-    if own.config._attn_implementation == SDPA:
+    masked, transformer = check_isolation(name, model), cast(Any, model.model)
+    if transformer.config._attn_implementation == SDPA:
         AttentionInterface.register(NAME, _attention)
         AttentionMaskInterface.register(NAME, _mask)
-        own.set_attn_implementation(NAME)
-        if own.config._attn_implementation == NAME and equal_logits(check_isolation(name, model), masked, ISOLATED):
+        transformer.set_attn_implementation(NAME)
+        if transformer.config._attn_implementation == NAME and equal_logits(
+            check_isolation(name, model), masked, ISOLATED
+        ):
             return
-        own.set_attn_implementation(SDPA)
+        transformer.set_attn_implementation(SDPA)
     note(f"{name}: attention in packed rows forms a mask of length x length")
 
 

@@ -91,7 +91,7 @@ def bounds_of(positions: Tensor, host: Tensor | None = None) -> list[list[int]]:
     bounds: list[list[int]] | None = getattr(positions, "document_bounds", None)
     if bounds is None:
         rows = (positions if host is None else host).tolist()
-        bounds = [[*(place for place, each in enumerate(row) if each == 0), len(row)] for row in rows]
+        bounds = [[*(place for place, token in enumerate(row) if token == 0), len(row)] for row in rows]
         positions.document_bounds = bounds  # type: ignore[attr-defined]
     return bounds
 
@@ -115,7 +115,7 @@ def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: 
         loaded: Any = _loaded(place, AutoModelForCausalLM.from_pretrained, dtype=dtype, **options)
     model, report = loaded
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    read = {id(each) for name, each in parameters.items() if name not in report["missing_keys"]}
+    read = {id(parameter) for name, parameter in parameters.items() if name not in report["missing_keys"]}
     if missing := sorted(name for name in report["missing_keys"] if id(parameters.get(name)) not in read):  # not tied
         more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         raise ModelFileError(f"cannot load {place}: its files lack the weights {missing[0]}{more}")
@@ -184,9 +184,9 @@ def tokenizer_digests(tokenizer: Any) -> dict[str, str]:
     }
 
 
-def check_tokens(own: Any, other: Any, whose: str = "teacher") -> None:
+def check_tokens(tokenizer: Any, other: Any, whose: str = "teacher") -> None:
     """Raise `SettingError` unless every token of the student's tokenizer has the same number in the other one."""
-    wanted, known = own.get_vocab(), other.get_vocab()  # a call takes 71 ms for 49,152 tokens
+    wanted, known = tokenizer.get_vocab(), other.get_vocab()  # a call takes 71 ms for 49,152 tokens
     moved = [token for token, number in wanted.items() if known.get(token) != number]
     if moved:
         token = min(moved, key=wanted.__getitem__)
@@ -197,11 +197,11 @@ def check_tokens(own: Any, other: Any, whose: str = "teacher") -> None:
         )
 
 
-def equal_logits(found: Tensor, wanted: Tensor, at_most: float) -> bool:
+def equal_logits(actual: Tensor, expected: Tensor, at_most: float) -> bool:
     """Return whether logits differ by at most this much of the largest one, or by the rounding of their data type."""
-    rounding = 8 * torch.finfo(wanted.dtype).eps if wanted.is_floating_point() else 0.0
-    atol = max(at_most, rounding) * float(wanted.abs().max())
-    return bool(torch.isclose(found.to(wanted), wanted, rtol=0.0, atol=atol, equal_nan=True).all())
+    rounding = 8 * torch.finfo(expected.dtype).eps if expected.is_floating_point() else 0.0
+    atol = max(at_most, rounding) * float(expected.abs().max())
+    return bool(torch.isclose(actual.to(expected), expected, rtol=0.0, atol=atol, equal_nan=True).all())
 
 
 @torch.no_grad()
@@ -255,11 +255,11 @@ def save_model(
             if not equal_logits(logits_of(read_back), trained, READ_BACK):
                 raise OutputError(f"the model written to {directory} has other logits than the trained one; {KEPT}")
             del read_back
-            for each in written:
-                each.replace(directory / each.name)
-        names = {each.name for each in written}
+            for file in written:
+                file.replace(directory / file.name)
+        names = {file.name for file in written}
         described = next(files for files in MODEL_FILES if names.issuperset(files))
-        digests = {each: file_digest(directory / each) for each in described}
+        digests = {name: file_digest(directory / name) for name in described}
         text = json.dumps({**manifest, "sha256": digests}, indent="  ", allow_nan=False) + "\n"
         atomic_write(directory / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
     except OutputError:

@@ -124,7 +124,7 @@ class HuggingFace(Distillation):
         if not whole:
             held_back = () if self.settings.eval_data is not None else documents[self._cut(documents) :]
             documents = self._evaluated_documents(held_back)
-        self._largest_byte = max(int(each.tokens.max()) for each in documents)
+        self._largest_byte = max(int(document.tokens.max()) for document in documents)
         self.held_back = self._rows(documents)
 
     @property
@@ -165,7 +165,7 @@ class HuggingFace(Distillation):
         """Return the directory with the tokens of the data, which are made once; a smoke run forgets them."""
         length, tokenizer = self.settings.length, self.tokenizer
         identity = {**digests, "length": length, "format": 3, "transformers": version("transformers")}
-        identity["special"] = {name: str(each) for name, each in tokenizer.special_tokens_map.items()}
+        identity["special"] = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
 
         def write(place: Path) -> None:
             write_chats(data, writer, length, place)

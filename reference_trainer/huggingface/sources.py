@@ -75,9 +75,9 @@ def _files(directory: Path) -> list[Path]:
     """Return the files of a dataset, in the order of its rows."""
     try:
         state = json.loads((directory / STATE).read_text(encoding="utf-8"))
-        return [directory / each["filename"] for each in state["_data_files"]]
+        return [directory / entry["filename"] for entry in state["_data_files"]]
     except FileNotFoundError as error:
-        splits = sorted(each.name for each in directory.iterdir() if (each / STATE).exists())
+        splits = sorted(entry.name for entry in directory.iterdir() if (entry / STATE).exists())
         hint = f"one of its splits, such as {directory / splits[0]}" if splits else "what `save_to_disk` writes"
         raise DataError(f"{directory} is not a saved dataset: missing {STATE}; expected {hint}") from error
     except (ValueError, KeyError, TypeError) as error:

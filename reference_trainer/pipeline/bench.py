@@ -79,8 +79,8 @@ class Bench:
         run.schedule = Schedule(epochs=1, steps_per_epoch=1)  # whose last step has the last temperature and weights
         run.make_held_back(whole=whole)
         if not hasattr(run, "held_back") and not self.is_own:
-            own = f"{type(run).__name__} has batches of its own"
-            raise SettingError(f"{own}: override evaluate too, or set held_back")
+            name = f"{type(run).__name__} has batches of its own"
+            raise SettingError(f"{name}: override evaluate too, or set held_back")
         self.teacher = self._made_teacher()
 
     @property
@@ -169,5 +169,5 @@ def _own(path: Path, run: Parts) -> nn.Module:
 def _hint(path: Path) -> str:
     """Return a hint at the latest checkpoint, if the path is that of a run or of its checkpoints; else no text."""
     latest = (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest")
-    found = (each for each in latest if os.path.isdir(each))  # noqa: PTH112  (Path.is_dir raises for long names)
-    return next((f"; did you mean {each}?" for each in found), "")
+    present = filter(os.path.isdir, latest)  # Path.is_dir raises for long names
+    return next((f"; did you mean {checkpoint}?" for checkpoint in present), "")

@@ -64,7 +64,7 @@ def ignored(directory: Path, resume: Path | None, *, rewinding: bool) -> list[st
     A directory of checkpoints that holds nothing but partial ones is left by a run that was killed in its first save.
     """
     try:
-        partial = all(LEFT.fullmatch(each.name) for each in (directory / CHECKPOINTS).iterdir())
+        partial = all(LEFT.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
     except OSError:
         partial = False
     return [METRICS, CHECKPOINTS] if partial or rewinding or resume is not None else [METRICS]
@@ -144,7 +144,7 @@ def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
 
 def check_conditions(manifest: Manifest, known: Mapping[str, Any]) -> None:
     """Raise `DriftError`, with both values, for every condition that changed, of those that are `known` so far."""
-    _refuse_changes(manifest, {name: each for name, each in manifest.conditions.items() if name in known}, known)
+    _refuse_changes(manifest, {name: value for name, value in manifest.conditions.items() if name in known}, known)
 
 
 def _refuse_changes(manifest: Manifest, saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:

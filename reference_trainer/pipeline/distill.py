@@ -130,8 +130,8 @@ class Distillation(Inputs):
             self.lines.write(note)
         self.files.rewind(self.checkpoints)
         progress = ProgressCallback(settings.log_every, lines=self.lines)
-        own = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
-        self.callbacks = (*self._watchdog("student"), *own, *self.callbacks, *written)
+        packaged = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
+        self.callbacks = (*self._watchdog("student"), *packaged, *self.callbacks, *written)
         if not settings.trains_teacher:  # after what may be refused
             self._write(notes)
         for callback in self.callbacks:
@@ -256,7 +256,7 @@ class Distillation(Inputs):
     def _evaluated(self) -> dict[str, MetricSum]:
         sums = undisturbed(self.evaluate, [self.student, self.teacher], self.device)
         self.ranks.together(partial(check_sums, sums, type(self).__name__))
-        self.ranks.check_equal({f"{name} of evaluate": [each.sum, each.count] for name, each in sums.items()})
+        self.ranks.check_equal({f"{name} of evaluate": [total.sum, total.count] for name, total in sums.items()})
         return sums
 
     def _save(self, run: Saved) -> Path | None:

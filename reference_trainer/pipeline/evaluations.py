@@ -46,10 +46,10 @@ def check_sums(sums: Mapping[str, MetricSum], owner: str) -> None:
     """Raise `SettingError` unless `sums` is what an `evaluate` returns: `MetricSum` of Python numbers, by name."""
     if not isinstance(sums, Mapping):
         raise SettingError(f"{owner}.evaluate returned {type(sums).__name__}; expected a dict of MetricSum")
-    for name, each in sums.items():
-        if not isinstance(each, MetricSum) or type(each.sum) not in (float, int) or type(each.count) is not int:
+    for name, total in sums.items():
+        if not isinstance(total, MetricSum) or type(total.sum) not in (float, int) or type(total.count) is not int:
             raise SettingError(
-                f"{owner}.evaluate returned {each!r} for {name!r}; expected MetricSum(sum: float, count: int)"
+                f"{owner}.evaluate returned {total!r} for {name!r}; expected MetricSum(sum: float, count: int)"
             )
 
 

@@ -52,9 +52,11 @@ def described_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, 
 
     modules: the modules of the parameters, by the first part of their names. The rate is that of a step, so no option.
     """
-    names = {each: f"{module}.{name}" for module in modules for name, each in modules[module].named_parameters()}
+    names = {
+        parameter: f"{module}.{name}" for module in modules for name, parameter in modules[module].named_parameters()
+    }
     groups = [
-        {"parameters": [names.get(each, "of no module") for each in group["params"]], **_options(group)}
+        {"parameters": [names.get(parameter, "of no module") for parameter in group["params"]], **_options(group)}
         for group in optimizer.param_groups
     ]
     return {"name": type(optimizer).__name__, "groups": groups}
@@ -62,12 +64,14 @@ def described_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, 
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:
     plain = (bool, int, float, str, tuple, type(None))
-    return {name: each for name, each in group.items() if name not in ("params", "lr") and isinstance(each, plain)}
+    return {
+        name: option for name, option in group.items() if name not in ("params", "lr") and isinstance(option, plain)
+    }
 
 
 def _json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _json_value(each) for name, each in value.items()}
+        return {name: _json_value(item) for name, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return json.dumps(value)
     return value

@@ -50,17 +50,17 @@ def student_notes(settings: Settings, student: nn.Module) -> list[str]:
     lines = []
     if not student.training:
         lines.append("trains in eval mode, without dropout; return model.train() to train with it")
-    others = {str(each.dtype) for each in student.parameters()} - {"torch.float64"}
+    others = {str(parameter.dtype) for parameter in student.parameters()} - {"torch.float64"}
     if settings.dtype == "float64" and others:
         lines.append(f"has parameters of {', '.join(sorted(others))}; return model.double() to train in float64")
-    trained = [each.detach() for each in student.parameters() if each.requires_grad]
-    still = [(each.dtype, int(_immovable(each, settings.lr).sum())) for each in trained]
+    trained = [parameter.detach() for parameter in student.parameters() if parameter.requires_grad]
+    still = [(parameter.dtype, int(_immovable(parameter, settings.lr).sum())) for parameter in trained]
     if settings.weights == "bfloat16":
         still = [(dtype, number) for dtype, number in still if dtype != torch.bfloat16]  # their masters move
-    share = sum(number for _, number in still) / max(1, sum(each.numel() for each in trained))
+    share = sum(number for _, number in still) / max(1, sum(parameter.numel() for parameter in trained))
     if share > 1 / 2:
         dtypes = {dtype for dtype, number in still if number}
-        kinds = ", ".join(sorted(str(each).removeprefix("torch.") for each in dtypes))
+        kinds = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
         remedy = (
             "choose a larger lr"
             if dtypes <= {torch.float32, torch.float64}

@@ -79,9 +79,10 @@ def own_settings(settings: Settings) -> dict[str, str]:
     """Return those of `OWN` that are set, if they name a student; existing paths are absolute, for exports."""
     if settings.parts is None and settings.student is None:
         return {}
-    given = {name: value for name in OWN if (value := getattr(settings, name)) is not None}
+    chosen = {name: value for name in OWN if (value := getattr(settings, name)) is not None}
     return {
-        name: str(each.absolute() if isinstance(each, Path) and each.exists() else each) for name, each in given.items()
+        name: str(setting.absolute() if isinstance(setting, Path) and setting.exists() else setting)
+        for name, setting in chosen.items()
     }
 
 

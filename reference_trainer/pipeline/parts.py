@@ -170,9 +170,9 @@ class Parts(ExitStack):
             callbacks = [*self._watchdog("teacher"), progress, BarCallback(lines, "teacher")]
             wrap = partial(computing_in, settings.dtype)
             digest = self.digests["data_sha256"]
-            given = (settings, self._training, digest, callbacks, lines.write, wrap)
+            arguments = (settings, self._training, digest, callbacks, lines.write, wrap)
             like = partial(untrained_teacher, settings, self.device)
-            teacher = self.ranks.shared(partial(cached_or_trained, *given), like)
+            teacher = self.ranks.shared(partial(cached_or_trained, *arguments), like)
         return stored_in(settings.dtype, teacher)
 
     def teacher_digest(self) -> str:
@@ -211,7 +211,7 @@ class Parts(ExitStack):
     def check_parts(self) -> None:
         """Raise `SettingError` for own parts with which optimizer, default teacher, evaluation or export would fail."""
         kind, settings = type(self), self.settings
-        if not any(each.requires_grad for each in self.student.parameters()):
+        if not any(parameter.requires_grad for parameter in self.student.parameters()):
             name = type(self.student).__name__
             raise SettingError(f"{kind.__name__} has a student, {name}, of which no parameter requires a gradient")
         without_text, full_run = not hasattr(self, "held_back"), settings.smoke is None
@@ -259,8 +259,8 @@ class Parts(ExitStack):
         """
         kind = type(self)
         if kind.save is not Parts.save:
-            own = f"{kind.__name__} has a save of its own and no load"
-            raise ModelFileError(f"cannot load {directory}: {own}; override load too, or give a checkpoint")
+            reason = f"{kind.__name__} has a save of its own and no load"
+            raise ModelFileError(f"cannot load {directory}: {reason}; override load too, or give a checkpoint")
         return decoder_weights(directory)
 
     def saved_model(self, directory: Path) -> nn.Module:

@@ -137,18 +137,18 @@ class _Production:
             return True
         unfinished = _unfinished(self.staging)
         if unfinished is None or drifts(unfinished, _comparable(self.manifest)):
-            for each in self.staging.iterdir():
-                each.unlink()
+            for entry in self.staging.iterdir():
+                entry.unlink()
             text = self.manifest.text()
             atomic_write(self.staging / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
         return False
 
     def _bytes_needed(self, row: Mapping[str, Tensor]) -> int:
         """Return the bytes of the shards that are not there yet; their data types and widths are those of `row`."""
-        position = sum(each.element_size() * math.prod(each.shape[1:]) for each in row.values())
+        position = sum(tensor.element_size() * math.prod(tensor.shape[1:]) for tensor in row.values())
         batches = _batches(self.rows, 0, self.manifest.rows)
-        positions = sum(int((labels_of_logits(each.labels) != IGNORE_INDEX).sum()) for each in batches)
-        there = sum(each.stat().st_size for each in self.staging.glob("outputs-*"))
+        positions = sum(int((labels_of_logits(batch.labels) != IGNORE_INDEX).sum()) for batch in batches)
+        there = sum(file.stat().st_size for file in self.staging.glob("outputs-*"))
         return max(positions * position - there, 0)
 
     def _write_shards(self) -> None:
@@ -158,7 +158,7 @@ class _Production:
         forwards = sum(1 for index in missing for _ in self._shard(index)) if self.run.is_sharded else 0
         most = max(ranks.exchanged(forwards))
         for index in missing:
-            outputs = [each for batch in self._shard(index) for each in self._outputs(batch)]
+            outputs = [row for batch in self._shard(index) for row in self._outputs(batch)]
             if index == missing[0]:  # only outputs tell in which data type the teacher gives them
                 check_room(self.staging, self._bytes_needed(outputs[0]))
             write_shard(self._path(index), outputs)
@@ -182,7 +182,7 @@ class _Production:
         kept = self._stored_outputs(logits_BTV[scored_BT])
         kept["labels"] = labels_BT[labels_BT != IGNORE_INDEX].int()
         counts = scored_BT.sum(-1).tolist()
-        for parts in zip(*(each.split(counts) for each in kept.values()), strict=True):
+        for parts in zip(*(tensor.split(counts) for tensor in kept.values()), strict=True):
             yield dict(zip(kept, parts, strict=True))
 
     def _stored_outputs(self, logits_NV: Tensor) -> dict[str, Tensor]:

@@ -167,7 +167,7 @@ class Ranks:
     def on_each_machine(self, work: Callable[[], Any]) -> Any:
         """Return what `work`, which the first rank of each machine calls, returns there: a JSON value, not None."""
         results = self.exchanged(self.together(lambda: work() if self.local_rank == 0 else None))
-        return next(each for each in results[self.rank :: -1] if each is not None)
+        return next(result for result in results[self.rank :: -1] if result is not None)
 
     def shared(self, make: Callable[[], Module], like: Callable[[], Module]) -> Module:
         """Return on every rank the module that rank 0 makes; the others receive its tensors into one that `like` makes.
@@ -228,9 +228,9 @@ class Ranks:
         """Return the failure of another rank that came before this error; None if this is the first."""
         with suppress(RuntimeError):  # the store is gone with its process
             kind = _kind(error)
-            own = json.dumps([self.rank, _message(error), kind])
+            failure = json.dumps([self.rank, _message(error), kind])
             # The cause of a lost connection wrote its message before it left, unless it was killed.
-            rank, message, other = json.loads(self._store.compare_set(FAILURE, "", own))
+            rank, message, other = json.loads(self._store.compare_set(FAILURE, "", failure))
             same = kind == other == INTERRUPT or (other == LOST and kind != INTERRUPT)
             return None if rank == self.rank or same else f"rank {rank}: {message}"
         return None

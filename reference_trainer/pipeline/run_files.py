@@ -58,8 +58,8 @@ class RunFiles:
     def resumed_from(self) -> Path | None:
         """Return the path of the checkpoint that is resumed, if it is one of this output."""
         path = None if self.resuming is None else self.resuming.path
-        own = (self.settings.out / CHECKPOINTS).resolve()
-        return path if path is not None and path.resolve().parent == own else None
+        directory = (self.settings.out / CHECKPOINTS).resolve()
+        return path if path is not None and path.resolve().parent == directory else None
 
     @property
     def metrics_length(self) -> int:

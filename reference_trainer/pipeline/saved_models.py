@@ -91,10 +91,10 @@ def as_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings:
     student; of own parts all that do not name files of the run. So all models are measured alike. Raise `SettingError`
     for invalid ones.
     """
-    found = next(filter(None, map(_of_run, paths)), {})
+    recorded = next(filter(None, map(_of_run, paths)), {})
     replaced = {"parts", "student"} if {"parts", "student"} & given.keys() else set()
     replaced |= {"eval_data"} if "data" in given else set()
-    return Settings(**{**{name: value for name, value in found.items() if name not in replaced}, **given})
+    return Settings(**{**{name: value for name, value in recorded.items() if name not in replaced}, **given})
 
 
 def _of_run(path: Path) -> dict[str, Any]:
@@ -107,11 +107,11 @@ def _of_run(path: Path) -> dict[str, Any]:
         if kept.get("student") is not None and whole:
             # The model has its tokenizer beside it, wherever it is now, with the chat template of the run.
             kept |= {"student": str(path), "chat_template": None}
-        found = {name: kept[name] for name in _names(kept) if kept.get(name) is not None}
-        Settings(**found)
+        chosen = {name: kept[name] for name in _names(kept) if kept.get(name) is not None}
+        Settings(**chosen)
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):  # it is reported when the model is loaded
-        found = {}
-    return found or _of_transformers(path)
+        chosen = {}
+    return chosen or _of_transformers(path)
 
 
 def _names(kept: Mapping[str, Any]) -> Sequence[str]:
@@ -192,11 +192,11 @@ def _evaluated(path: Path, bench: Bench, config: EvalConfig, cache: Path | None)
 
 
 def _write(path: Path, sums: Mapping[str, MetricSum]) -> None:
-    path.write_text(json.dumps({name: asdict(each) for name, each in sums.items()}) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({name: asdict(total) for name, total in sums.items()}) + "\n", encoding="utf-8")
 
 
 def _read(path: Path) -> dict[str, MetricSum]:
-    return {name: MetricSum(**each) for name, each in json.loads(path.read_text(encoding="utf-8")).items()}
+    return {name: MetricSum(**total) for name, total in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
 def table(evaluation: Evaluation) -> list[str]:
@@ -205,7 +205,7 @@ def table(evaluation: Evaluation) -> list[str]:
     A metric that a model lacks is "-". The last line does not depend on the models before, so lines can be printed one
     by one.
     """
-    rows = [{"model": str(each.path)} | _texts(each) for each in evaluation.models]
+    rows = [{"model": str(model.path)} | _texts(model) for model in evaluation.models]
     widths = {name: max(len(name), NUMBER) for name in ("model", *_columns(evaluation))}
     widths["model"] = max(len(str(path)) for path in (*evaluation.paths, "model"))
     head = {name: name for name in widths}
@@ -255,7 +255,7 @@ def report(evaluation: Evaluation) -> dict[str, Any]:
         "teacher": of_teacher,
         "device": device_name(evaluation.device),
         "versions": versions(),
-        "models": [_entry(each) for each in evaluation.models],
+        "models": [_entry(model) for model in evaluation.models],
     }
 
 
@@ -263,7 +263,7 @@ def _entry(evaluated: Evaluated) -> dict[str, Any]:
     return {
         "path": _json_path(evaluated.path),
         "sha256": evaluated.digest,
-        "sums": {name: {"sum": each.sum, "count": each.count} for name, each in evaluated.sums.items()},
+        "sums": {name: {"sum": total.sum, "count": total.count} for name, total in evaluated.sums.items()},
         "metrics": evaluated.metrics,
     }
 

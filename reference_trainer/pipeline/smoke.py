@@ -124,11 +124,11 @@ def gradient_difference(student: Student, teacher: Teacher, batch: Batch, weight
 
     Autograd differentiates that term anyway.
     """
-    given = asdict(weights)
-    del given["feature_weight"]
+    arguments = asdict(weights)
+    del arguments["feature_weight"]
     student_BTV = student.forward(batch).logits
     teacher_BTV = teacher_logits(teacher, batch, student_BTV, weights.temperature)
-    return relative_difference(student_BTV[:, :-1], teacher_BTV[:, :-1], batch.labels[:, 1:], **given)
+    return relative_difference(student_BTV[:, :-1], teacher_BTV[:, :-1], batch.labels[:, 1:], **arguments)
 
 
 @dataclass(frozen=True, slots=True)

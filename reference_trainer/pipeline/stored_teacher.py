@@ -71,9 +71,9 @@ class _TopK:
         self._saved, self.vocab_size = saved, saved.manifest.vocab_size
 
     def top_k(self, batch: Batch) -> TopK:
-        found, temperature = _gathered(self._saved, batch), self._saved.manifest.temperature
+        outputs, temperature = _gathered(self._saved, batch), self._saved.manifest.temperature
         assert temperature is not None
-        return TopK(found["logits"], found["tokens"], found["rest"], temperature)
+        return TopK(outputs["logits"], outputs["tokens"], outputs["rest"], temperature)
 
 
 def _gathered(saved: SavedOutputs, batch: Batch) -> dict[str, Tensor]:
@@ -87,7 +87,7 @@ def _gathered(saved: SavedOutputs, batch: Batch) -> dict[str, Tensor]:
     for name, (dtype, shape) in saved.shapes.items():
         gathered[name] = torch.zeros(*labels_BT.shape, *shape, dtype=dtype, device="cpu")
         if rows:
-            gathered[name][scored_BT] = torch.cat([each[name] for each in rows])
+            gathered[name][scored_BT] = torch.cat([row[name] for row in rows])
     return gathered
 
 
@@ -96,7 +96,7 @@ def _row(saved: SavedOutputs, batch: Batch, labels_N: Tensor, b: int) -> dict[st
     if batch.examples is None:
         raise DataError("the batches have no example numbers, so outputs on disk cannot be found: set Batch.examples")
     number = int(batch.examples[b])
-    found = saved.row(number)
-    if not torch.equal(found["labels"].long(), labels_N):
+    row = saved.row(number)
+    if not torch.equal(row["labels"].long(), labels_N):
         raise DataError(f"example {number} has other tokens to predict than the outputs of the teacher in {saved.path}")
-    return found
+    return row

@@ -47,18 +47,21 @@ def reduced(module: nn.Module, features: FeatureMatching) -> tuple[FeatureMatchi
     """
     if not isinstance(module, DistributedDataParallel):
         device = next(module.parameters()).device
-        return features, ShardedParallel(module, *(shard(each, device) for each in features.projections))
+        return features, ShardedParallel(module, *(shard(projection, device) for projection in features.projections))
     # One between equal widths has no parameters.
-    projections = [DistributedDataParallel(each) if list(each.parameters()) else each for each in features.projections]
-    others = [each for each in projections if isinstance(each, DistributedDataParallel)]
-    for each in others:
-        warm_up(each, next(each.parameters()))  # its own weights [W, S] are as good as states
+    projections = [
+        DistributedDataParallel(projection) if list(projection.parameters()) else projection
+        for projection in features.projections
+    ]
+    others = [wrapped for wrapped in projections if isinstance(wrapped, DistributedDataParallel)]
+    for wrapped in others:
+        warm_up(wrapped, next(wrapped.parameters()))  # its own weights [W, S] are as good as states
     return replace(features, projections=projections), DataParallel(module, *others)
 
 
 def gathered(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
     """Return a sharded student as one process has it. All ranks call this; like: makes a module of its kind."""
-    full = {name: whole(each) for name, each in student.state_dict().items()}
+    full = {name: whole(tensor) for name, tensor in student.state_dict().items()}
     alone = like()
     alone.load_state_dict(full)
     return alone

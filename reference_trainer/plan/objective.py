@@ -45,4 +45,4 @@ class Objective:
         A weight that changes is 0 in a first or a last part of the run only, so these two steps tell it.
         """
         both = (self.weights(first, total), self.weights(last, total))
-        return any(each.kd_weight or each.feature_weight for each in both)
+        return any(weights.kd_weight or weights.feature_weight for weights in both)

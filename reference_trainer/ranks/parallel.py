@@ -124,7 +124,7 @@ class ShardedParallel(DataParallel):
     """
 
     def __init__(self, module: nn.Module, *others: nn.Module) -> None:
-        self._parts = [part for each in (module, *others) for part in _sharded_parts(each)]
+        self._parts = [part for wrapped in (module, *others) for part in _sharded_parts(wrapped)]
         self._group = dist.group.WORLD
         self._device = next(module.parameters()).device
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
@@ -150,8 +150,8 @@ def shard(module: nn.Module, device: torch.device) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    lists = [each for each in module.modules() if isinstance(each, nn.ModuleList)]
-    for part in (part for each in lists for part in each if any(True for _ in part.parameters())):
+    lists = [child for child in module.modules() if isinstance(child, nn.ModuleList)]
+    for part in (part for blocks in lists for part in blocks if any(True for _ in part.parameters())):
         fully_shard(part, mesh=mesh)
     module.register_forward_hook(_as_tuple)  # before that of FSDP2, which calls them in the order of registration
     # By default the outermost stays gathered after a forward until a backward, so that after an evaluation its
@@ -192,7 +192,7 @@ def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tenso
         logits = output if isinstance(output, Tensor) else output.logits
         logits.sum().backward()
     parameters = module.module.named_parameters()
-    unused = [name for name, each in parameters if each.requires_grad and each.grad is None]
+    unused = [name for name, parameter in parameters if parameter.requires_grad and parameter.grad is None]
     module.zero_grad(set_to_none=True)
     with torch.no_grad():
         for buffer, before in buffers:
@@ -213,4 +213,4 @@ def whole(tensor: Tensor) -> Tensor:
 def _sharded_parts(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]:
     from torch.distributed.fsdp import FSDPModule
 
-    return [each for each in module.modules() if isinstance(each, FSDPModule)]
+    return [child for child in module.modules() if isinstance(child, FSDPModule)]

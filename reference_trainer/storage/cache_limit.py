@@ -66,9 +66,9 @@ def keep_within(cache: Path, kind: str, limit: int) -> list[str]:
                 with suppress(BlockingIOError), _alone(cache / f"{path.name.split('.partial-')[0]}.lock"):
                     _clear(path, lines)
             paths = _directories(cache, rf"{kind}-[0-9a-f]{{64}}(\.damaged-.+)?")
-            found = sorted((_last_use(path), path, _bytes(path)) for path in paths)
-            total, removed = sum(size for _, _, size in found), 0
-            for _, path, size in found:
+            entries = sorted((_last_use(path), path, _bytes(path)) for path in paths)
+            total, removed = sum(size for _, _, size in entries), 0
+            for _, path, size in entries:
                 if total - removed > limit and _remove(path, lines):
                     removed += size
     except OSError as error:
@@ -118,15 +118,15 @@ def _directories(cache: Path, pattern: str) -> list[Path]:
 
 
 def _last_use(path: Path) -> int:
-    for each in (path / MANIFEST, path):
+    for candidate in (path / MANIFEST, path):
         with suppress(OSError):
-            return each.stat().st_mtime_ns
+            return candidate.stat().st_mtime_ns
     return 0
 
 
 def _bytes(path: Path) -> int:
     total = 0
     with suppress(OSError):
-        for each in path.rglob("*"):
-            total += each.lstat().st_size
+        for file in path.rglob("*"):
+            total += file.lstat().st_size
     return total

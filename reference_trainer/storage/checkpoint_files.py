@@ -38,7 +38,7 @@ class Checkpoint:
 def saved_steps(directory: Path, run_id: str) -> list[int]:
     """Return the steps of the checkpoints of a run, in order. A directory without a manifest is none."""
     try:
-        names = [each.name for each in directory.iterdir() if (each / MANIFEST).is_file()]
+        names = [entry.name for entry in directory.iterdir() if (entry / MANIFEST).is_file()]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -52,7 +52,7 @@ def check_complete(directory: Path, run_id: str) -> None:
     It is none, and in its place no checkpoint can be written: a run would end at this step.
     """
     try:
-        names = [each.name for each in directory.iterdir() if each.is_dir() and not (each / MANIFEST).is_file()]
+        names = [entry.name for entry in directory.iterdir() if entry.is_dir() and not (entry / MANIFEST).is_file()]
     except FileNotFoundError:
         return
     except OSError as error:
@@ -115,7 +115,7 @@ def check_files(path: Path, manifest: Manifest) -> None:
     if len(files) not in (1, manifest.world_size) or files != sorted(manifest.files):
         raise CheckpointError(f"{path / MANIFEST} has the files {sorted(manifest.files)}; expected one for each rank")
     try:
-        present = {each.name for each in path.iterdir()} - {MANIFEST}
+        present = {entry.name for entry in path.iterdir()} - {MANIFEST}
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
     if odd := present.symmetric_difference(files):
@@ -143,7 +143,7 @@ def _content(path: Path, entry: FileEntry) -> bytes:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
     if len(content) != entry.size:
         raise CheckpointError(f"{path} has {len(content)} bytes; {entry.size} were written")
-    found = hashlib.sha256(content).hexdigest()
-    if found != entry.sha256:
-        raise CheckpointError(f"{path} has the SHA-256 {found}; {entry.sha256} was written")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != entry.sha256:
+        raise CheckpointError(f"{path} has the SHA-256 {digest}; {entry.sha256} was written")
     return content

@@ -67,9 +67,9 @@ def parsed_manifest(path: Path) -> Manifest:
         raise CheckpointError(f"cannot read {path / MANIFEST}: {error.strerror}; expected a checkpoint") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path / MANIFEST} is not JSON: {error}") from error
-    found = raw.get("format") if isinstance(raw, dict) else None
-    if found != FORMAT:
-        raise CheckpointError(f"{path / MANIFEST} has format {found!r}; expected a checkpoint, with {FORMAT!r}")
+    version = raw.get("format") if isinstance(raw, dict) else None
+    if version != FORMAT:
+        raise CheckpointError(f"{path / MANIFEST} has format {version!r}; expected a checkpoint, with {FORMAT!r}")
     try:
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:

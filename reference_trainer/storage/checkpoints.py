@@ -120,7 +120,7 @@ def _newest(paths: Sequence[Path]) -> str:
 
 def checkpoint_bytes(tensors: Iterable[Tensor]) -> int:
     """Return an upper estimate of the bytes of a checkpoint with these tensors."""
-    return OTHER_BYTES + sum(each.numel() * each.element_size() + 2**10 for each in tensors)
+    return OTHER_BYTES + sum(tensor.numel() * tensor.element_size() + 2**10 for tensor in tensors)
 
 
 def _check_space(directory: Path, tensors: Mapping[str, Tensor], disk: Disk) -> None:
@@ -144,7 +144,7 @@ def _partial(path: Path) -> Iterator[Path]:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> FileEntry:
     """Write a file of tensors, and return its entry in the manifest. Errors: `OSError`, `SafetensorError`."""
-    content = save({name: each.to("cpu", copy=True).contiguous() for name, each in tensors.items()})
+    content = save({name: tensor.to("cpu", copy=True).contiguous() for name, tensor in tensors.items()})
     disk.write(path, content)
     disk.sync(path)
     return FileEntry(size=len(content), sha256=hashlib.sha256(content).hexdigest())
@@ -175,10 +175,10 @@ def _rotate(directory: Path, run_id: str, best: int | None, keep: int) -> None:
 def sweep(directory: Path) -> None:
     """Remove what killed writers left in `directory`. Call it under a lock: no other run may be writing there."""
     with suppress(FileNotFoundError):
-        for each in directory.iterdir():
-            if LEFT.fullmatch(each.name) is None:
+        for entry in directory.iterdir():
+            if LEFT.fullmatch(entry.name) is None:
                 continue
-            if each.is_dir() and not each.is_symlink():
-                shutil.rmtree(each, ignore_errors=True)
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
             else:
-                each.unlink(missing_ok=True)
+                entry.unlink(missing_ok=True)

@@ -26,7 +26,7 @@ def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also
             return
         if not path.is_dir():
             raise OutputError(f"{path} is not a directory; choose another --out")
-        if not force and not all(_is_partial(each) or each.name in kept for each in path.iterdir()):
+        if not force and not all(_is_partial(entry) or entry.name in kept for entry in path.iterdir()):
             raise OutputError(f"{path} is not empty; choose another --out, or use --force{also} to write into it")
     except OutputError:
         raise
@@ -66,12 +66,12 @@ def exclusive_directory(
 def _make(path: Path) -> list[Path]:
     """Create the directory and its parents, all or none; return those that were created, innermost first."""
     made: list[Path] = []
-    missing = [each for each in (path, *path.parents) if not each.exists()]
+    missing = [parent for parent in (path, *path.parents) if not parent.exists()]
     try:
-        for each in reversed(missing):
+        for parent in reversed(missing):
             with suppress(FileExistsError):  # created by another run meanwhile
-                each.mkdir()
-                made.insert(0, each)
+                parent.mkdir()
+                made.insert(0, parent)
     except OSError:
         _remove_if_empty(made)
         raise
@@ -80,10 +80,10 @@ def _make(path: Path) -> list[Path]:
 
 def _remove_partial_files(path: Path) -> None:
     """Remove partial files of a killed run; under the lock, no other run is writing."""
-    for each in path.iterdir():
-        if _is_partial(each):
+    for entry in path.iterdir():
+        if _is_partial(entry):
             with suppress(OSError):  # a directory that is not writable is reported by `_check_writable`
-                each.unlink()
+                entry.unlink()
 
 
 def _is_partial(path: Path) -> bool:

@@ -37,23 +37,23 @@ def listed(directory: Path) -> list[Listed]:
     directory cannot be read.
     """
     try:
-        there = [each for each in directory.iterdir() if each.is_dir() and not each.is_symlink()]
+        there = [entry for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink()]
     except OSError as error:
         raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
-    named = [(name, each) for each in there if (name := parsed_name(each.name)) is not None]
+    named = [(name, entry) for entry in there if (name := parsed_name(entry.name)) is not None]
     return [_entry(path, *name) for name, path in sorted(named)]
 
 
 def _entry(path: Path, run_id: str, step: int) -> Listed:
     manifest, fault = _checked(path)
-    files = [each.stat() for each in path.iterdir() if each.is_file()]
+    files = [entry.stat() for entry in path.iterdir() if entry.is_file()]
     times = [(path / MANIFEST).stat().st_mtime] if (path / MANIFEST).is_file() else []
     return Listed(
         path=path,
         run_id=run_id,
         step=step,
         saved_at=next(iter(times), None),
-        size=sum(each.st_size for each in files),
+        size=sum(file.st_size for file in files),
         fault=fault,
         best=None if manifest is None else manifest.best,
     )

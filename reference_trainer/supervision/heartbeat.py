@@ -109,9 +109,9 @@ def watched(directory: Path, after: float, report: Callable[[Beat], object]) -> 
         thread.join()
 
 
-def _killed(found: Iterable[Beat]) -> list[Beat]:
+def _killed(beats: Iterable[Beat]) -> list[Beat]:
     killed = []
-    for beat in found:
+    for beat in beats:
         if is_alive(beat):
             with suppress(OSError):
                 os.kill(beat.pid, signal.SIGKILL)

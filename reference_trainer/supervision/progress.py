@@ -42,7 +42,7 @@ def whole_step(out: Path, report: Callable[[str], object]) -> int:
 def _steps(directory: Path) -> list[int]:
     """Return the steps of all directories with the name of a checkpoint, also of those that have no manifest."""
     try:
-        names = [each.name for each in directory.iterdir()]
+        names = [entry.name for entry in directory.iterdir()]
     except FileNotFoundError:
         names = []
     except OSError as error:

@@ -23,14 +23,14 @@ def problems(settings: Settings | None, step: int | None) -> list[str]:
     """Return everything that keeps a run with `settings` from being supervised up to `step`, or to its planned end."""
     if settings is None:
         return ["missing the run after --, such as `-- distill --save-every 100`"]
-    found = list[str]()
+    messages = list[str]()
     for name, hint in (("smoke", "saves nothing"), ("max_steps", "is --step here"), ("resume", "is chosen here")):
         if getattr(settings, name) is not None:
-            found.append(f"--{name.replace('_', '-')} {hint}; leave it out")
+            messages.append(f"--{name.replace('_', '-')} {hint}; leave it out")
     if not settings.save_every:
-        found.append("--save-every is 0; expected a number of steps")
+        messages.append("--save-every is 0; expected a number of steps")
     elif step is not None and settings.save_every > step:
-        found.append(
+        messages.append(
             f"--save-every is {settings.save_every}, so no step before {step} is saved; expected at most {step}"
         )
-    return found
+    return messages

@@ -85,13 +85,13 @@ def train(
         agreement=Agreement(parallel, services.stop_requested),
     )
     record = Record(update, learning_rate, services, resume_from, identity)
-    own = callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks)
+    registered = callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks)
     try:
         with update.random_state():
-            return _Run(record, own, services).carry_out()
+            return _Run(record, registered, services).carry_out()
     finally:
-        if own is not callbacks:
-            own.close()
+        if registered is not callbacks:
+            registered.close()
 
 
 class _Run:

@@ -29,12 +29,12 @@ class MasterAdamW(torch.optim.AdamW):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Take a step. A closure is not called."""
         for group in self.param_groups:
-            held = [each for each in group["params"] if each.grad is not None]
-            states = [self._begun(each, group) for each in held]
-            masters = [state.get(MASTER, each) for each, state in zip(held, states, strict=True)]
+            held = [parameter for parameter in group["params"] if parameter.grad is not None]
+            states = [self._begun(parameter, group) for parameter in held]
+            masters = [state.get(MASTER, parameter) for parameter, state in zip(held, states, strict=True)]
             adamw(
                 masters,
-                [each.grad.to(master.dtype) for each, master in zip(held, masters, strict=True)],
+                [parameter.grad.to(master.dtype) for parameter, master in zip(held, masters, strict=True)],
                 [state["exp_avg"] for state in states],
                 [state["exp_avg_sq"] for state in states],
                 [],
@@ -49,9 +49,9 @@ class MasterAdamW(torch.optim.AdamW):
                 eps=group["eps"],
                 maximize=False,
             )
-            for each, master in zip(held, masters, strict=True):
-                if master is not each:
-                    each.copy_(master)
+            for parameter, master in zip(held, masters, strict=True):
+                if master is not parameter:
+                    parameter.copy_(master)
 
     def _begun(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         """Return the state of a parameter, which is made before its first step."""

@@ -37,8 +37,8 @@ class Pending:
         steps, self._steps = self._steps, []
         if not steps:
             return
-        sums_K = torch.stack([each for window, _ in steps for each in window.sums.values()])
-        counts_K = torch.stack([each for window, _ in steps for each in (window.total, window.sequences)])
+        sums_K = torch.stack([summed for window, _ in steps for summed in window.sums.values()])
+        counts_K = torch.stack([count for window, _ in steps for count in (window.total, window.sequences)])
         norms = [norm for _, norm in steps if norm is not None]
         faults = [fault for window, _ in steps for fault, _ in window.faults]
         parts = [self._parallel.sum_metrics(sums_K), counts_K, *norms, *faults]
@@ -49,7 +49,7 @@ class Pending:
         for (window, _), step, (total, sequences), norm in zip(steps, sums, counts, measured, strict=True):
             for _, labels_BT in window.faults:
                 raise_fault(int(next(numbers)), labels_BT, window.vocabulary)
-            noted = {name: MetricSum(each, total) for name, each in step.items()}
+            noted = {name: MetricSum(nats, total) for name, nats in step.items()}
             if norm is not None:
                 noted["gradient_norm"] = MetricSum(norm, 1)
             yield noted, sequences

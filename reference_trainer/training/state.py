@@ -52,8 +52,8 @@ class TrainState:
 
     def note(self, sums: Mapping[str, MetricSum], sequences: int) -> None:
         """Count one step: its "loss" and other sums over all ranks."""
-        for name, each in sums.items():
-            self.interval[name] = self.interval.get(name, NOTHING) + each
+        for name, total in sums.items():
+            self.interval[name] = self.interval.get(name, NOTHING) + total
         loss = sums["loss"]
         self.steps += 1
         self.sequences += sequences

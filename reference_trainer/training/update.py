@@ -41,14 +41,14 @@ def new_optimizer(
     in float32. It is fused on CUDA: one kernel, which can skip an update without waiting for the host.
     """
     kinds: dict[tuple[bool, bool], list[nn.Parameter]] = {}
-    for each in parameters:
-        if each.requires_grad:
-            kinds.setdefault((each not in undecayed, masters and needs_master(each)), []).append(each)
+    for parameter in parameters:
+        if parameter.requires_grad:
+            kinds.setdefault((parameter not in undecayed, masters and needs_master(parameter)), []).append(parameter)
     groups = [
         {"params": held, "weight_decay": WEIGHT_DECAY if decays else 0.0}
         for (decays, _), held in sorted(kinds.items(), reverse=True)
     ]
-    fused = any(each.is_cuda for held in kinds.values() for each in held)
+    fused = any(parameter.is_cuda for held in kinds.values() for parameter in held)
     kind = MasterAdamW if masters else torch.optim.AdamW
     return kind(groups, lr=rate, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPSILON, fused=fused)
 
@@ -60,9 +60,11 @@ def undecayed(*modules: nn.Module) -> set[nn.Parameter]:
     `nn.Embedding`. A rare token has no gradient in most steps, and a norm scales what follows it: decay would move both
     away from what the text says.
     """
-    every = [each for module in modules for each in module.modules()]
-    kept = {own for each in every if isinstance(each, UNDECAYED) for own in each.parameters(recurse=False)}
-    return kept | {own for each in every for own in each.parameters(recurse=False) if own.dim() < 2}
+    every = [child for module in modules for child in module.modules()]
+    kept = {
+        parameter for child in every if isinstance(child, UNDECAYED) for parameter in child.parameters(recurse=False)
+    }
+    return kept | {parameter for child in every for parameter in child.parameters(recurse=False) if parameter.dim() < 2}
 
 
 class StepHooks(Protocol):
@@ -151,10 +153,13 @@ class Update:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         parameters = [
-            each for group in self.optimizer.param_groups for each in group["params"] if each.grad is not None
+            parameter
+            for group in self.optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
         ]
         if measured or self.options.clip is not None:
-            norm = whole(nn.utils.get_total_norm([each.grad for each in parameters]))
+            norm = whole(nn.utils.get_total_norm([parameter.grad for parameter in parameters]))
             if self.options.clip is not None:
                 nn.utils.clip_grads_with_norm_(parameters, self.options.clip, norm)
         return norm
@@ -178,4 +183,4 @@ class Update:
     def device(self) -> torch.device:
         """Return the device of the first parameter that is optimized, else the CPU."""
         groups = [] if self.optimizer is None else self.optimizer.param_groups
-        return next((each.device for group in groups for each in group["params"]), torch.device("cpu"))
+        return next((parameter.device for group in groups for parameter in group["params"]), torch.device("cpu"))

@@ -88,8 +88,8 @@ def kd_window(
         faults.append((passed.rows.fault, labels[number]))
         if after is not None:
             after(number, passed.sums, passed.rows.count)
-        for name, each in passed.sums.items():
-            sums[name] = sums[name] + each if name in sums else each
+        for name, summed in passed.sums.items():
+            sums[name] = sums[name] + summed if name in sums else summed
     return WindowSums(sums, count, total, sequences, student.vocab_size, faults if deferred else ())
 
 
