@@ -25,8 +25,8 @@ __all__ = [
     "WrittenNote",
     "exit_at_once",
     "ignore",
-    "noted",
     "raise_once",
+    "record_interrupts",
 ]
 
 INTERRUPTED = 130
@@ -63,7 +63,7 @@ def raise_once() -> None:
 
 
 @contextmanager
-def noted() -> Iterator[Callable[[], bool]]:
+def record_interrupts() -> Iterator[Callable[[], bool]]:
     """Only note an interrupt in this block; the yielded function returns whether there was one.
 
     Interrupts within 1 s count as one, also when the block ends in that second; a later one raises

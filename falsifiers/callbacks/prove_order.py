@@ -7,7 +7,7 @@ from typing import Any
 
 from falsifiers.callbacks.lifecycle import HOOKS, TAKING, Script, lifecycle
 from reference_trainer.callbacks.base import Callback
-from reference_trainer.plan.schedule import START, Action, Schedule, following
+from reference_trainer.plan.schedule import START, Action, Schedule, next_position
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ def prove_callbacks_are_called_in_order(subject: Any, callbacks: int, steps: int
     schedule, position = Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=steps), START
     while position is not None:
         subject.call_hooks(registered, position.event, _Context(position.step))
-        position = following(schedule, position, Action.CONTINUE)
+        position = next_position(schedule, position, Action.CONTINUE)
     planned = lifecycle(Script(epochs, per_epoch, steps, ((),) * callbacks)).calls
     # Events within a step are no positions of a schedule.
     expected = [(each.event, each.taken, each.callback) for each in planned if each.event not in TAKING]

@@ -19,8 +19,8 @@ from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.training.arguments import RunServices
-from reference_trainer.training.state import restored
-from reference_trainer.training.state import saved as saved_text
+from reference_trainer.training.state import state_from_json
+from reference_trainer.training.state import state_to_json as saved_text
 
 NAMED = ("learning_rate", "options", "resume_from", "identity")
 SETTINGS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
@@ -129,7 +129,7 @@ def run(subject: Any, script: Script, callbacks: Iterable[Any], given: dict[str,
 
     def save(saved: Any) -> Path:
         if "save" in given:
-            given["save"](restored(saved_text(saved.state)))
+            given["save"](state_from_json(saved_text(saved.state)))
         return checkpoint(saved.state.position.step)
 
     positional = [given[name] for name in ("teacher", "student", "batch_at", "optimizer")]

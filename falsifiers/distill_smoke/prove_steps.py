@@ -26,7 +26,7 @@ def prove_early_break_is_exact(subject: Any, limit: int, per_epoch: int, epochs:
             sizes.append(0)
         else:
             closed += position.event is event.EPOCH_END
-        position = subject.following(schedule, position, subject.Action.CONTINUE)
+        position = subject.next_position(schedule, position, subject.Action.CONTINUE)
     whole, rest = divmod(total, per_epoch)
     expected = [per_epoch] * whole + [rest] * (rest > 0)
     assert sizes == expected, f"the epochs have {sizes} steps; expected {expected}"

@@ -65,7 +65,7 @@ def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any
         paths = [directory / "exported", directory / "out", directory / "out" / "checkpoints" / "student-latest"]
         export_checkpoint(directory / "out", "latest", paths[0])
         given = {"data": settings.data, "device": "cpu", "teacher": directory / "teacher"}
-        seen = subject.evaluate_saved(paths, subject.as_run([directory / "missing", *paths], given))
+        seen = subject.evaluate_saved(paths, subject.settings_of_run([directory / "missing", *paths], given))
         identity = json.loads((paths[1] / "manifest.json").read_text())["evaluation"]
     assert seen.config.in_json() == identity, f"{of_run}: the run has {identity}; its model {seen.config.in_json()}"
     for each in seen.models:

@@ -144,7 +144,7 @@ def falsify_numbers_of_rows(
     }
     weights, tensors = subject.Weights(**case.settings, divergence=divergence, beta=BETA), case.but(**filled).tensors
     options = {"ignore_index": case.ignore_index, "metrics": metrics, "select": select}
-    rows = subject.walk(*tensors(device), weights, **options)
+    rows = subject.loss_by_blocks(*tensors(device), weights, **options)
     expected = torch.zeros(7, *case.labels.shape, dtype=torch.float64)
     allowed = 0.0
     for (b, t), student, teacher, label in case.rows():

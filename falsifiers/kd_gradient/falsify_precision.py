@@ -49,7 +49,7 @@ def falsify_long_rows(subject: Any, device: str, divergence: str, seed: int, row
     labels_BT[0, torch.randperm(rows, generator=generator)[:unscored]] = IGNORED
     weights = subject.Weights(temperature=1.0, ce_weight=0.5, kd_weight=0.5, divergence=divergence, beta=BETA)
     tensors = (each.to(device) for each in (student_BTV, teacher_BTV, labels_BT))
-    seen = subject.walk(*tensors, weights, ignore_index=IGNORED, scale=1.0, metrics=True)
+    seen = subject.loss_by_blocks(*tensors, weights, ignore_index=IGNORED, scale=1.0, metrics=True)
     leaf_BTV, scored = student_BTV.double().requires_grad_(), labels_BT != IGNORED
     expected = _expected(leaf_BTV[scored], teacher_BTV[scored].double(), labels_BT[scored], divergence)
     for name, wanted_N in expected.items():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from falsifiers.callbacks.real_run import recording_callbacks
 from falsifiers.run_states.plan import Plan, added, plans, same, trained
 from reference_trainer.training.arguments import ResumePoint, RunServices
-from reference_trainer.training.state import restored, saved
+from reference_trainer.training.state import state_from_json, state_to_json
 
 LOSSES = ("loss", "best_loss", "tokens")
 
@@ -79,13 +79,13 @@ def _resumed(subject: Any, plan: Plan, device: str, at: int) -> dict[str, Any]:
     states: dict[int, str] = {}
 
     def save(run: Any) -> None:
-        states[run.state.position.step] = saved(run.state)
+        states[run.state.position.step] = state_to_json(run.state)
 
     if not at:
         return {}
     unlogged = replace(plan, log_every=0, limit=at)
     trained(subject, unlogged, device, [], services=RunServices(save=save), save_every=1)
-    return {"resume_from": ResumePoint(state=restored(states[at]))}
+    return {"resume_from": ResumePoint(state=state_from_json(states[at]))}
 
 
 def _expected_metrics(plan: Plan, at: int) -> Iterator[tuple[str, dict[str, float]]]:
@@ -125,7 +125,7 @@ def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan, at: int
             seen.append((context.step, dict(context.metrics)))
 
     def save(run: Any) -> None:
-        states[run.state.position.step] = saved(run.state)
+        states[run.state.position.step] = state_to_json(run.state)
 
     def one_step_later(step: int) -> float:
         now[0] += STEP_S
@@ -139,7 +139,7 @@ def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan, at: int
     given: dict[str, Any] = {"learning_rate": one_step_later}
     if at:
         trained(subject, plan, device, [], services=replace(services, save=save), save_every=1, **given)
-        now[0], given["resume_from"] = 1000.0, ResumePoint(state=restored(states[at]))
+        now[0], given["resume_from"] = 1000.0, ResumePoint(state=state_from_json(states[at]))
     result = trained(subject, plan, device, recording_callbacks(1, act), services=services, **given)
     last = at
     for step, metrics in seen:

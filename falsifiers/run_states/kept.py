@@ -11,7 +11,7 @@ from reference_trainer.distillation.providers import FixtureStudent
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.plan.schedule import Event, Position
 from reference_trainer.training.arguments import ResumePoint, RunServices
-from reference_trainer.training.state import TrainState, restored, saved
+from reference_trainer.training.state import TrainState, state_from_json, state_to_json
 
 FIELDS = ("learning_rate", "loss", "best_loss", "tokens", "sequences")
 
@@ -33,7 +33,7 @@ class Kept:
 
     @property
     def state(self) -> TrainState:
-        return restored(self.text)
+        return state_from_json(self.text)
 
 
 class KeptRun:
@@ -109,7 +109,7 @@ class KeptRun:
 
     def _save(self, given: Any) -> Any:
         self.kept.append(
-            Kept(saved(given.state), self.student.logits_table, given.due, given.evaluated, len(self.calls))
+            Kept(state_to_json(given.state), self.student.logits_table, given.due, given.evaluated, len(self.calls))
         )
         return checkpoint(given.state.position.step) if given.due else None
 

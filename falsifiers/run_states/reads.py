@@ -16,13 +16,13 @@ from falsifiers.run_states.plan import Plan, plans, same, trained
 from falsifiers.support.fake_cuda import fake_cuda
 from reference_trainer.distillation.checks import raise_fault
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
-from reference_trainer.distillation.rows import walk
+from reference_trainer.distillation.rows import loss_by_blocks
 
 WAITING = {f"__{name}__" for name in ("bool", "int", "float", "index", "contains")}
 WAITING |= set("item tolist cpu numpy nonzero argwhere masked_select unique equal allclose".split())
 """Functions and methods of tensors whose result the host waits for."""
 
-CHECKS = {each.__module__ for each in (walk, raise_fault, FixtureStudent, FixtureTeacher)}
+CHECKS = {each.__module__ for each in (loss_by_blocks, raise_fault, FixtureStudent, FixtureTeacher)}
 """Modules that check logits, labels and the tokens of tables at once, by reading them: they are not counted."""
 
 

@@ -112,7 +112,7 @@ class Fetched:
         part = {"length": settings.length, "batch_size": settings.batch_size, "device": CPU}
         sequences = reference_trainer.Sequences(bytes_N=TEXT, **part)
         # A smoke run's settings have a smaller number of steps; the key is of the whole training.
-        teacher = subject.cached_or_trained(settings, sequences, digest, [self._counter()], self.said.append, same)
+        teacher = subject.load_or_train(settings, sequences, digest, [self._counter()], self.said.append, same)
         self.bits = bits_of(teacher)
 
     def _counter(self) -> Any:

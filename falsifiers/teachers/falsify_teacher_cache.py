@@ -155,6 +155,6 @@ def falsify_cached_teacher_is_moved_to_device(subject: Any) -> None:
         (kept,) = Path(name).iterdir()
         kept.rename(kept.with_name(f"teacher-{subject.teacher_key(settings, 'd', meta)}"))
         sequences, said = reference_trainer.Sequences(bytes_N=TEXT, device=meta, **batches), list[str]()
-        teacher = subject.cached_or_trained(settings, sequences, "d", [], said.append, lambda decoder: decoder)
+        teacher = subject.load_or_train(settings, sequences, "d", [], said.append, lambda decoder: decoder)
     places = {str(value.device) for value in teacher.state_dict().values()}
     assert places == {"meta"}, f"the text is on meta, and the cached teacher on {sorted(places)}; output: {said}"

@@ -98,7 +98,7 @@ def falsify_failed_teacher_training_caches_nothing(subject: Any, event: str, fau
     with tempfile.TemporaryDirectory() as name:
         settings, notes = settings_of(Path(name)), None
         try:
-            subject.cached_or_trained(settings, sequences, "d", [acting(fail, event)], list[str]().append, same)
+            subject.load_or_train(settings, sequences, "d", [acting(fail, event)], list[str]().append, same)
         except fault as error:
             notes = getattr(error, "__notes__", [])
         kept = [p.name for p in Path(name).rglob("*")]

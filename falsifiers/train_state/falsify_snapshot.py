@@ -66,12 +66,12 @@ TAKEN = st.lists(steps(EIGHTHS), max_size=6) | st.lists(steps(ANY), max_size=6)
 @given(taken=TAKEN, pauses=st.sets(st.integers(0, 6)))
 def falsify_state_of_noted_steps(subject: Any, taken: list[Step], pauses: set[int]) -> None:
     """pauses: the steps before which the state is saved and restored."""
-    straight, state = noted(subject.fresh(), taken), subject.fresh()
+    straight, state = noted(subject.initial_state(), taken), subject.initial_state()
     for number, step in enumerate(taken):
         if number in pauses:
-            text = subject.saved(state)
+            text = subject.state_to_json(state)
             json.loads(text, parse_constant=_no_json)
-            state = subject.restored(text)
+            state = subject.state_from_json(text)
         noted(state, [step])
     assert_same_state(f"saved and restored before the steps {sorted(pauses)} of {len(taken)}", state, straight)
     every = [sums["loss"].sum / sums["loss"].count if sums["loss"].count else None for sums, _ in taken]

@@ -17,7 +17,7 @@ from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.plan.objective import Weights
-from reference_trainer.storage.listing import listed
+from reference_trainer.storage.listing import verify_checkpoints
 from reference_trainer.training.evaluation import evaluate
 
 EVENTS = ("train_begin", "epoch_begin", "step_begin", "log", "evaluate", "save", "epoch_end", "train_end")
@@ -163,6 +163,6 @@ def read(job: Job, report: Report) -> None:
         if "eval/hard_loss" in found:
             report.evaluations.append((row.step, found["eval/hard_loss"]))
     folder = job.directory / "checkpoints"
-    saved = listed(folder) if folder.exists() else []
+    saved = verify_checkpoints(folder) if folder.exists() else []
     report.checkpoints = {each.step: each.path for each in saved}
     report.best = saved[-1].best.step if saved and saved[-1].best else None

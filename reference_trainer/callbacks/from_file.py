@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainer.callbacks.base import Callback, checked
-from reference_trainer.config.imported import imported
+from reference_trainer.config.imported import import_object
 from reference_trainer.errors import SettingError
 
 __all__ = ["LARGEST_FILE", "Spec", "check_callbacks", "create_callback", "load_callbacks", "read_specs"]
@@ -114,7 +114,7 @@ def check_callbacks(path: Path | None) -> None:
 
 
 def _kind(spec: Spec) -> type[Callback]:
-    kind = imported(spec.where, spec.use)
+    kind = import_object(spec.where, spec.use)
     if not (isinstance(kind, type) and issubclass(kind, Callback)):
         raise SettingError(f"{spec.where}: {spec.use} is not a subclass of reference_trainer's Callback")
     return kind

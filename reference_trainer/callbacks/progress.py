@@ -15,7 +15,7 @@ from reference_trainer.callbacks.formats import (
     metrics_line,
 )
 from reference_trainer.callbacks.lines import Lines
-from reference_trainer.plan.schedule import is_logged
+from reference_trainer.plan.schedule import is_due
 
 __all__ = ["ProgressCallback"]
 
@@ -47,7 +47,7 @@ class ProgressCallback(Callback):
         if self._began is not None and context.step > self._began[0]:  # a resumed run ends its saved step first
             self._write_estimate(context, *self._began)
             self._began = None
-        if is_logged(context.step, self.log_every):
+        if is_due(context.step, self.log_every):
             loss = math.nan if context.loss is None else context.loss
             self._lines.write(self._step_line.format(step=context.step, total=context.total_steps, loss=loss))
             if not self._title:

@@ -11,7 +11,7 @@ from contextlib import suppress
 import click
 
 from reference_trainer import interrupts
-from reference_trainer.config.place import placed
+from reference_trainer.config.place import read_place
 from reference_trainer.errors import (
     CallbackNote,
     LostRankError,
@@ -94,7 +94,7 @@ def print_error(text: str) -> None:
 def rank_of_process() -> int:
     """Return the number of this process among those that train together; 0 if it is alone."""
     with suppress(SettingError):
-        return placed(os.environ).rank
+        return read_place(os.environ).rank
     return 0
 
 

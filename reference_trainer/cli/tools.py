@@ -132,7 +132,7 @@ def _evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json
     chosen = {name: value for name, value in options.items() if value is not None}
     Settings(**chosen)
     from reference_trainer.callbacks.lines import Lines
-    from reference_trainer.pipeline.saved_models import Evaluation, as_run, evaluate_saved, report, table
+    from reference_trainer.pipeline.saved_models import Evaluation, evaluate_saved, report, settings_of_run, table
 
     lines, failed = Lines(), False
 
@@ -146,7 +146,9 @@ def _evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json
         for line in rows if len(evaluation.models) == 1 else rows[-1:]:
             lines.write(line)
 
-    evaluation = evaluate_saved(models, as_run(models, chosen), whole=whole, cache=cache, done=write, unfit=unfit)
+    evaluation = evaluate_saved(
+        models, settings_of_run(models, chosen), whole=whole, cache=cache, done=write, unfit=unfit
+    )
     if as_json:
         lines.write(json.dumps(report(evaluation), indent=2))
     return FAILED if failed else 0

@@ -8,10 +8,10 @@ from typing import Any
 
 from reference_trainer.errors import SettingError
 
-__all__ = ["imported"]
+__all__ = ["import_object"]
 
 
-def imported(where: str, use: str) -> Any:
+def import_object(where: str, use: str) -> Any:
     """Return what `use`, MODULE:NAME, names. Raise `SettingError`, with `where` it is written, if there is none."""
     module, _, name = use.partition(":")
     try:

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from reference_trainer.config.kinds import kind_of
 from reference_trainer.errors import SettingError
 
-__all__ = ["ELSEWHERE", "Given", "choices", "origin", "refusal", "short_repr", "suggestion", "unknown_variable"]
+__all__ = ["ELSEWHERE", "SourcedValue", "choices", "origin", "refusal", "short_repr", "suggestion", "unknown_variable"]
 
 
 ELSEWHERE = {
@@ -55,7 +55,7 @@ MOST_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SourcedValue:
     """A value as a flag, a variable or the file gives it, and the place that gives it, such as `--smoke`."""
 
     value: Any
@@ -65,7 +65,7 @@ class Given:
 
 def origin(name: str, value: Any) -> str:
     """Return the place that gives a setting; the setting's name if the value comes from a Python call."""
-    return value.origin if isinstance(value, Given) else repr(name)
+    return value.origin if isinstance(value, SourcedValue) else repr(name)
 
 
 def short_repr(value: Any) -> str:
@@ -93,7 +93,7 @@ def _refused(name: str, read: Any, kind: str, fields: Mapping[str, FieldInfo]) -
     if kind == "extra_forbidden":
         hint = suggestion(name, fields)
         return f"unknown setting {place}" + (f" ({hint})" if hint else "")
-    value = read.value if isinstance(read, Given) else read
+    value = read.value if isinstance(read, SourcedValue) else read
     return f"invalid value {short_repr(value)} for {place}: expected {kind_of(fields[name]).expected}"
 
 

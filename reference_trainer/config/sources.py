@@ -21,7 +21,7 @@ from pydantic_settings import (
 )
 
 from reference_trainer.config.kinds import kind_of
-from reference_trainer.config.refusals import Given, unknown_variable
+from reference_trainer.config.refusals import SourcedValue, unknown_variable
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
 
@@ -49,7 +49,7 @@ def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Pat
     if config is None and environment.get(CONFIG_VARIABLE):
         config = Path(environment[CONFIG_VARIABLE])
     sources = (
-        InitSettingsSource(_Merged, {name: Given(text, _flag(name)) for name, text in flags.items()}),
+        InitSettingsSource(_Merged, {name: SourcedValue(text, _flag(name)) for name, text in flags.items()}),
         _Variables(environment),
         InitSettingsSource(_Merged, _from_file(config) if config is not None else {}),
     )
@@ -58,7 +58,7 @@ def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Pat
 
 
 class _Merged(Settings, BaseSettings):
-    """Settings whose values are `Given`; of several sources, the first that gives a setting counts."""
+    """Settings whose values are a `SourcedValue`; of several sources, the first that gives a setting counts."""
 
     model_config = SettingsConfigDict(case_sensitive=True, validate_default=False)
 
@@ -78,7 +78,7 @@ class _Merged(Settings, BaseSettings):
 
     @field_validator("*", mode="wrap")
     @classmethod
-    def _read(cls, read: Given, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _read(cls, read: SourcedValue, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         assert info.field_name is not None, "a validator of fields gets the name of one"
         kind = kind_of(cls.model_fields[info.field_name])
         try:
@@ -96,7 +96,7 @@ class _Variables(PydanticBaseSettingsSource):
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         present = next((variable for variable in variables(field_name) if self._environment.get(variable)), None)
-        return present and Given(self._environment[present], present), field_name, False
+        return present and SourcedValue(self._environment[present], present), field_name, False
 
     def __call__(self) -> dict[str, Any]:
         values = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
@@ -115,7 +115,7 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
             raise unknown_variable(name, prefix, known)
 
 
-def _from_file(path: Path) -> dict[str, Given]:
+def _from_file(path: Path) -> dict[str, SourcedValue]:
     try:
         with path.open("rb") as file:
             content, more = file.read(LARGEST_FILE), file.read(LARGEST_FILE)
@@ -127,4 +127,4 @@ def _from_file(path: Path) -> dict[str, Given]:
         table = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # also for bytes, numbers and depth beyond Python's limits
         raise SettingError(f"invalid TOML in {path}: {error}; only TOML is read, such as lr = 0.001") from error
-    return {name: Given(value, f"{name!r} in {path}", is_text=False) for name, value in table.items()}
+    return {name: SourcedValue(value, f"{name!r} in {path}", is_text=False) for name, value in table.items()}

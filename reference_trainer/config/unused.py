@@ -7,7 +7,7 @@ from collections.abc import Callable
 from reference_trainer.config.settings import Settings
 from reference_trainer.distillation.objective import WITH_BETA
 
-__all__ = ["unused"]
+__all__ = ["find_unused"]
 
 
 def _weights_end(settings: Settings) -> bool:
@@ -58,7 +58,7 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
 )
 
 
-def unused(settings: Settings) -> list[str]:
+def find_unused(settings: Settings) -> list[str]:
     """Return a line for each setting that differs from its default and has no effect, with the reason."""
     return [
         f"settings: {name} has no effect {reason}"

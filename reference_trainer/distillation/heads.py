@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from reference_trainer.distillation.domain import IGNORE_INDEX
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, FeaturePass
-from reference_trainer.distillation.rows import Rows, Walk, collected
+from reference_trainer.distillation.rows import BlockwiseLoss, Rows, collected
 from reference_trainer.distillation.top_k import TopK, completed
 
 __all__ = [
@@ -30,10 +30,10 @@ __all__ = [
     "HeadStudent",
     "HeadTeacher",
     "Taught",
+    "chunked_loss",
     "head_loss",
     "head_of",
     "rows_per_chunk",
-    "walk_heads",
 ]
 
 CPU_CHUNK_BYTES = 64 << 20  # fewer rows would read the weights too often for each product
@@ -133,7 +133,7 @@ def head_of(
 
 
 @torch.no_grad()
-def walk_heads(
+def chunked_loss(
     student: Head,
     teacher: Taught,
     labels_BT: Tensor,
@@ -144,10 +144,10 @@ def walk_heads(
     deferred: bool = False,
     predicted_BT: Tensor | None = None,
 ) -> tuple[Rows, Gradients]:
-    """Return what `rows.walk` returns for the logits of both heads, and the gradients that the student's needs.
+    """Return what `loss_by_blocks` returns for the logits of both heads, and the gradients that the student's needs.
 
     teacher: a head, logits [B, T, V], or the most probable tokens [B, T, K]; None if neither weights nor metrics need
-    it. scale, metrics, deferred, errors: as in `rows.walk`. Unscored rows are left
+    it. scale, metrics, deferred, errors: as in `loss_by_blocks`. Unscored rows are left
     out on the CPU; on other devices that would wait for the device. The rows have no `gradient_BTV`; the gradients are
     of `scale` times the weighted sum, those of weights and bias float32 at least.
     predicted_BT: gets the most probable token of each row that is read.
@@ -168,7 +168,9 @@ def walk_heads(
                 predicted_BT.view(-1)[at_C] = student_1CV[0].argmax(-1)
             teacher_1CV = taught(part, student_1CV[0]).to(device)[None]
             chunk = (student_1CV, teacher_1CV, labels_P[at_C][None], scored_P[at_C])
-            numbers.append(Walk(*chunk, weights, scale, metrics, gradient_BTV=student_1CV).numbers(select=on_cpu))
+            numbers.append(
+                BlockwiseLoss(*chunk, weights, scale, metrics, gradient_BTV=student_1CV).numbers(select=on_cpu)
+            )
             gradients.add(part, student_1CV[0])
     numbers_KN = torch.cat(numbers, 1)
     numbers_KP = numbers_KN.new_zeros(len(numbers_KN), len(labels_P)).index_copy_(1, places_N, numbers_KN)

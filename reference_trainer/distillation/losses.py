@@ -51,7 +51,7 @@ from torch.autograd.function import once_differentiable
 
 from reference_trainer.distillation.checks import check_tensors
 from reference_trainer.distillation.domain import IGNORE_INDEX, TEMPERATURES
-from reference_trainer.distillation.rows import Rows, Weights, walk, weighted_sum
+from reference_trainer.distillation.rows import Rows, Weights, loss_by_blocks, weighted_sum
 
 __all__ = ["IGNORE_INDEX", "TEMPERATURES", "LossSum", "kd_logit_gradient", "kd_loss"]
 
@@ -91,7 +91,7 @@ def kd_loss(
         temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight, divergence=divergence, beta=beta
     )
     scale = 1.0 if torch.is_grad_enabled() and student_BTV.requires_grad else None
-    rows = walk(student_BTV, teacher_BTV, labels_BT, weights, ignore_index=ignore_index, scale=scale)
+    rows = loss_by_blocks(student_BTV, teacher_BTV, labels_BT, weights, ignore_index=ignore_index, scale=scale)
     total = _Loss.apply(student_BTV, rows, weights)  # type: ignore[no-untyped-call]  # torch has no types for it
     return LossSum(sum=total, count=rows.count)
 
@@ -118,7 +118,7 @@ def kd_logit_gradient(
     weights = Weights(
         temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight, divergence=divergence, beta=beta
     )
-    rows = walk(student_BTV, teacher_BTV, labels_BT, weights, ignore_index=ignore_index, scale=1.0)
+    rows = loss_by_blocks(student_BTV, teacher_BTV, labels_BT, weights, ignore_index=ignore_index, scale=1.0)
     return rows.gradient_BTV
 
 

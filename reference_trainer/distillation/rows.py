@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from reference_trainer.distillation.checks import check_tensors, first_fault, raise_fault
-from reference_trainer.distillation.divergences import BY_NAME, agreement, at_one, cross_entropy, forward_kl
+from reference_trainer.distillation.divergences import BY_NAME, agreement, cross_entropy, forward_kl, teacher_metrics
 from reference_trainer.distillation.objective import Weights, check_ignore_index
 
-__all__ = ["Rows", "Walk", "Weights", "collected", "rows_per_block", "walk", "weighted_sum"]
+__all__ = ["BlockwiseLoss", "Rows", "Weights", "collected", "loss_by_blocks", "rows_per_block", "weighted_sum"]
 
 CPU_BLOCK_BYTES = 2 << 20  # about five blocks are in use, and together they stay in the last level of cache
 BLOCK_BYTES = 64 << 20  # on other devices, where the launch of a kernel takes as long as 20 MiB of traffic
@@ -51,7 +51,7 @@ class Rows:
 
 
 @torch.no_grad()
-def walk(
+def loss_by_blocks(
     student_BTV: Tensor,
     teacher_BTV: Tensor,
     labels_BT: Tensor,
@@ -78,7 +78,7 @@ def walk(
     check_tensors(student_BTV, teacher_BTV, labels_BT)
     labels_BT = labels_BT.long()  # before it is compared: 156 in uint8 has the bits of -100
     scored_P, vocabulary = (labels_BT != ignore_index).flatten(), student_BTV.shape[-1]
-    walked = Walk(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
+    walked = BlockwiseLoss(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
     numbers_KP = walked.numbers(student_BTV.device.type == "cpu" if select is None else select)
     return collected(numbers_KP, labels_BT, scored_P, vocabulary, walked.gradient_BTV, deferred=deferred)
 
@@ -124,7 +124,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class Walk:
+class BlockwiseLoss:
     """The tensors and settings of one walk, and its blocks, which are allocated once.
 
     gradient_BTV: where to write the gradient, which may be the student's logits; by default a new tensor.
@@ -217,7 +217,7 @@ class Walk:
         spares: tuple[Tensor, Tensor],
     ) -> list[Tensor]:
         """Return the five metrics; the second is the divergence itself, and left at 0, if that is the forward KL."""
-        kl_at_1_C, *of_teacher = at_one(student_CV, teacher_CV, labels_C1, log_q_C, *spares)
+        kl_at_1_C, *of_teacher = teacher_metrics(student_CV, teacher_CV, labels_C1, log_q_C, *spares)
         spare_CV, _ = spares
         agreement_C = agreement(student_CV, teacher_CV, spare_CV)
         kl_C = torch.zeros_like(kl_at_1_C)

@@ -16,7 +16,15 @@ from torch import Tensor, nn
 from reference_trainer.errors import SettingError, first_line
 from reference_trainer.huggingface.models import Causal, loading
 
-__all__ = ["ADAPTER_CONFIG", "Adapted", "adapted", "adapter_weights", "check_merge", "frozen_weights", "merged"]
+__all__ = [
+    "ADAPTER_CONFIG",
+    "Adapted",
+    "adapter_weights",
+    "add_adapter",
+    "check_merge",
+    "frozen_weights",
+    "merge_adapter",
+]
 
 ADAPTER_CONFIG = "adapter_config.json"
 
@@ -43,7 +51,7 @@ def frozen_weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad}
 
 
-def adapted(base: Causal, place: Path, *, rank: int, options: Mapping[str, Any], seed: int) -> Adapted:
+def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, Any], seed: int) -> Adapted:
     """Return the model with a new adapter of this rank, drawn from the seed; the model itself is changed.
 
     place: of the base, for the configuration of the adapter. options: of peft's `LoraConfig`; by default all linear
@@ -65,14 +73,14 @@ def adapted(base: Causal, place: Path, *, rank: int, options: Mapping[str, Any],
 
 
 def check_merge(student: Causal) -> None:
-    """Raise `SettingError` for an adapter that `merged` cannot merge: with a bias, of a layer without one."""
+    """Raise `SettingError` for an adapter that `merge_adapter` cannot merge: with a bias, of a layer without one."""
     for name, layer in student.named_modules():
         if getattr(layer, "lora_bias", {}).get("default") and getattr(layer.get_base_layer(), "bias", None) is None:
             what = f"lora_options: lora_bias cannot be merged into {name}, which has no bias"
             raise SettingError(f"{what}; leave out --lora-merge or lora_bias")
 
 
-def merged(student: Causal) -> Causal:
+def merge_adapter(student: Causal) -> Causal:
     """Return the base of an adapted student with the adapter in its weights; the student itself is changed.
 
     An adapter of only one of two tied layers unties them, since the sum belongs to that layer alone.

@@ -12,7 +12,7 @@ from torch import Tensor
 from reference_trainer.errors import SettingError
 from reference_trainer.huggingface.models import Causal, bounds_of, equal_logits
 
-__all__ = ["by_document", "check_isolation", "isolate"]
+__all__ = ["by_document", "check_isolation", "isolate_documents"]
 
 NAME, SDPA = "by_document", "sdpa"
 ISOLATED = 1e-3
@@ -61,7 +61,7 @@ def _mask(**options: Any) -> Any:
     return None if is_whole else sdpa_mask(**options)
 
 
-def isolate(name: str, model: Causal, note: Callable[[str], object]) -> None:
+def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -> None:
     """Let the documents of a packed row be attended one by one; `note` takes a line if they need a mask instead.
 
     Raise `SettingError` for a model in which a document sees the one before it.

@@ -22,13 +22,13 @@ from reference_trainer.data.text import Rows
 from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
 from reference_trainer.huggingface.adapters import (
     Adapted,
-    adapted,
     adapter_weights,
+    add_adapter,
     check_merge,
     frozen_weights,
-    merged,
+    merge_adapter,
 )
-from reference_trainer.huggingface.attention import isolate
+from reference_trainer.huggingface.attention import isolate_documents
 from reference_trainer.huggingface.chats import Chats, ChatWriter, read_chats, read_template, write_chats
 from reference_trainer.huggingface.models import (
     Causal,
@@ -206,7 +206,7 @@ class HuggingFace(Distillation):
         self.vocab_size = student.vocab_size
         self._check_size(student, "student")
         if self.settings.documents == "pack":
-            isolate("the student", student, self.lines.write)
+            isolate_documents("the student", student, self.lines.write)
         if self.settings.lora is not None:
             student = self._adapted(student, self.settings.lora)
         if self.settings.checkpoint_activations:
@@ -237,7 +237,7 @@ class HuggingFace(Distillation):
         settings = self.settings
         assert settings.student is not None
         options = json.loads(settings.lora_options or "{}")
-        student = adapted(base, settings.student, rank=rank, options=options, seed=settings.seed)
+        student = add_adapter(base, settings.student, rank=rank, options=options, seed=settings.seed)
         if settings.lora_merge:
             check_merge(student)
         self.digests["base_sha256"] = tensors_digest(frozen_weights(student))
@@ -253,7 +253,7 @@ class HuggingFace(Distillation):
                 f"--share-vocabulary to share the tokens that both have"
             )
         if self.settings.documents == "pack":
-            isolate("the teacher", teacher, self.lines.write)
+            isolate_documents("the teacher", teacher, self.lines.write)
         return teacher
 
     def _check_size(self, model: Causal, name: str) -> None:
@@ -281,7 +281,9 @@ class HuggingFace(Distillation):
 
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         assert isinstance(self.student, Causal)
-        options: Any = {"merge": merged} if self.settings.lora_merge and isinstance(self.student, Adapted) else {}
+        options: Any = (
+            {"merge": merge_adapter} if self.settings.lora_merge and isinstance(self.student, Adapted) else {}
+        )
         self.student = save_model(self.student, self.tokenizer, directory, manifest, **options)
 
     def saved_model(self, directory: Path) -> nn.Module:
@@ -289,7 +291,7 @@ class HuggingFace(Distillation):
         self._check_saved(directory, "model")
         model = load_model(directory, dtype="auto")
         if self.settings.documents == "pack":
-            isolate("the model", model, self.lines.write)
+            isolate_documents("the model", model, self.lines.write)
         return model
 
     def saved_digest(self, path: Path, module: nn.Module) -> str:

@@ -31,21 +31,21 @@ from reference_trainer.storage.export import MANIFEST, WEIGHTS
 from reference_trainer.storage.whole_weights import read_weights
 from reference_trainer.training.evaluation import evaluate
 
-__all__ = ["Bench", "Scoring", "load_saved", "measured"]
+__all__ = ["Evaluator", "ScoredModel", "load_saved", "metric_names"]
 
 AT_ONE = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
 OF_A_MODEL = ("hard_loss", "token_accuracy")
 AGAINST_A_TEACHER = ("hard_loss", "token_accuracy", "kl_at_1", "agreement", "teacher_loss")
 
 
-def measured(settings: Settings, *, taught: bool) -> tuple[str, ...]:
+def metric_names(settings: Settings, *, taught: bool) -> tuple[str, ...]:
     """Return the names of the sums of a built-in evaluation, in order; a depth that no draft reaches has none."""
     if not taught:
         return OF_A_MODEL
     return (*AGAINST_A_TEACHER, *(accepted_name(depth) for depth in range(1, settings.accept_depth + 1)))
 
 
-class Scoring:
+class ScoredModel:
     """A model that gives its logits for the rows, once for each batch, also if it is teacher and student.
 
     path: of a saved one; None for a teacher that own parts make. digest: its SHA-256, by `saved_digest` or
@@ -67,7 +67,7 @@ class Scoring:
         return self._last[1]
 
 
-class Bench:
+class Evaluator:
     """The rows of one run's data and one teacher, on which models are measured one after the other.
 
     run: parts as the settings name them, entered; it computes on `device`. Errors: those of the parts.
@@ -88,12 +88,12 @@ class Bench:
         """Whether the parts have an evaluation of their own."""
         return type(self.run).evaluate is not Parts.evaluate
 
-    def student(self, path: Path) -> Scoring:
-        """Return a saved model. Errors: those of `load_saved` and `Scoring`."""
+    def student(self, path: Path) -> ScoredModel:
+        """Return a saved model. Errors: those of `load_saved` and `ScoredModel`."""
         module = load_saved(path, self.run)
-        return Scoring(path, module, self.run.saved_digest(path, module), self.run)
+        return ScoredModel(path, module, self.run.saved_digest(path, module), self.run)
 
-    def sums(self, student: Scoring) -> dict[str, MetricSum]:
+    def sums(self, student: ScoredModel) -> dict[str, MetricSum]:
         """Return the sums of a model: at temperature 1, or those of an own evaluation. Errors name the model."""
         try:
             return self._own_sums(student) if self.is_own else self._sums(student)
@@ -101,16 +101,16 @@ class Bench:
             error.add_note(f"in the evaluation of {student.path}")
             raise
 
-    def _sums(self, student: Scoring) -> dict[str, MetricSum]:
+    def _sums(self, student: ScoredModel) -> dict[str, MetricSum]:
         settings, rows, teacher = self.run.settings, self.run.held_back, self.teacher
         frozen: Any = teacher or student
         learner: Any = student
         if teacher is not None and settings.share_vocabulary is not None:
             frozen, learner = share_vocabulary(frozen, learner, settings.share_vocabulary)
         sums = evaluate(frozen, learner, rows, AT_ONE, accept_depth=settings.accept_depth)
-        return {name: sums[name] for name in measured(settings, taught=teacher is not None) if name in sums}
+        return {name: sums[name] for name in metric_names(settings, taught=teacher is not None) if name in sums}
 
-    def _own_sums(self, student: Scoring) -> dict[str, MetricSum]:
+    def _own_sums(self, student: ScoredModel) -> dict[str, MetricSum]:
         run, teacher = self.run, self.teacher or student
         wrap = partial(computing_in, run.settings.dtype)
         run.student, run.teacher = student.module, teacher.module
@@ -120,12 +120,12 @@ class Bench:
         check_sums(sums, type(run).__name__)
         return sums
 
-    def _made_teacher(self) -> Scoring | None:
+    def _made_teacher(self) -> ScoredModel | None:
         """Return the teacher of own parts, or the saved one that the settings name; None without either."""
         run, settings = self.run, self.run.settings
         if settings.parts is not None and run.has_own_teacher:
             run.teacher = run.make_teacher()
-            return Scoring(None, run.teacher, run.teacher_digest(), run)
+            return ScoredModel(None, run.teacher, run.teacher_digest(), run)
         return None if settings.teacher is None else self.student(settings.teacher)
 
 

@@ -12,13 +12,13 @@ import torch
 from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
-from reference_trainer.pipeline.own import exported
+from reference_trainer.pipeline.own import export_student
 from reference_trainer.storage.checkpoint_files import find_checkpoint
 from reference_trainer.storage.checkpoint_manifest import MANIFEST
 from reference_trainer.storage.directories import exclusive_directory
 from reference_trainer.storage.export import exported_bytes, save_decoder
 from reference_trainer.storage.files import path_in_json
-from reference_trainer.storage.listing import Listed, listed
+from reference_trainer.storage.listing import Listed, verify_checkpoints
 from reference_trainer.storage.retention import checkpoint_name
 from reference_trainer.storage.whole_weights import SavedWeights, read_weights
 
@@ -27,7 +27,7 @@ __all__ = ["checkpoint_student", "export_checkpoint", "list_checkpoints", "table
 
 def list_checkpoints(directory: Path) -> list[Listed]:
     """Return the checkpoints in `directory`, or in its `checkpoints`, verified. Raise `CheckpointError` without any."""
-    checkpoints = listed(_place(directory))
+    checkpoints = verify_checkpoints(_place(directory))
     if not checkpoints:
         raise CheckpointError(f"{directory} has no checkpoints; expected the --out of a run, or its {CHECKPOINTS}")
     return checkpoints
@@ -74,7 +74,7 @@ def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], ou
     content: dict[str, Any] = {"kind": "checkpoint", "checkpoint": path_in_json(saved.path.absolute())}
     content |= {"step": saved.manifest.step, "conditions": saved.manifest.conditions}
     if saved.manifest.state.get("own"):
-        exported(saved, out, content)
+        export_student(saved, out, content)
         return
     student = checkpoint_student(saved)
     with exclusive_directory(out, force=False, bytes_needed=exported_bytes(student)) as claimed:

@@ -31,11 +31,11 @@ from reference_trainer.storage.checkpoint_files import (
 from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
 from reference_trainer.storage.checkpoints import LEFT, save_checkpoint, sweep
 from reference_trainer.storage.rank_files import save_shards
-from reference_trainer.storage.retention import check_follows, checkpoint_name, drifts
+from reference_trainer.storage.retention import check_follows, checkpoint_name, differences
 from reference_trainer.storage.rewinding import rewind
 from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
 from reference_trainer.training.loop import BETWEEN_UPDATES, Saved
-from reference_trainer.training.state import TrainState, restored, saved
+from reference_trainer.training.state import TrainState, state_from_json, state_to_json
 
 __all__ = [
     "CHECKPOINTS",
@@ -43,12 +43,12 @@ __all__ = [
     "Checkpoints",
     "WritingCallback",
     "check_conditions",
+    "files_to_keep",
     "has_later",
-    "ignored",
     "metrics_length",
-    "of_run",
-    "opened",
-    "resumable",
+    "open_checkpoint",
+    "read_with_hint",
+    "state_to_resume",
 ]
 
 CHECKPOINTS, RUN_ID = "checkpoints", "student"
@@ -57,7 +57,7 @@ CHECKPOINTS, RUN_ID = "checkpoints", "student"
 Result = TypeVar("Result")
 
 
-def ignored(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:
+def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:
     """Return the names in an output that are not results of another run: its metrics, and its checkpoints if it resumes
     or is `rewinding`.
 
@@ -71,7 +71,7 @@ def ignored(directory: Path, resume: Path | None, *, rewinding: bool) -> list[st
 
 
 def has_later(directory: Path, resume: Path | None) -> bool:
-    """Return whether `directory` has a checkpoint after the one that `resume` names, as in `opened`; any, for None.
+    """Return whether `directory` has a checkpoint that is later than the one to resume; any checkpoint, if that is None.
 
     Raise `CheckpointError` if there is none of that name.
     """
@@ -81,7 +81,7 @@ def has_later(directory: Path, resume: Path | None) -> bool:
         if path is None or not steps:
             return bool(steps)
         return read_manifest(path).step < steps[-1]
-    except CheckpointError:  # `opened` reports it
+    except CheckpointError:  # `open_checkpoint` reports it
         return False
 
 
@@ -90,7 +90,7 @@ def _named(directory: Path, resume: Path) -> Path:
     return find_checkpoint(directory, RUN_ID, str(resume)) if named else resume
 
 
-def opened(directory: Path, resume: Path | None, *, rewinding: bool) -> Checkpoint | None:
+def open_checkpoint(directory: Path, resume: Path | None, *, rewinding: bool) -> Checkpoint | None:
     """Return the checkpoint that `resume` names: a path, or "latest" or "best" of those in `directory`; None for None.
 
     Leftovers of killed runs are removed. Raise `CheckpointError` if it is missing or damaged, if a directory has the
@@ -109,14 +109,14 @@ def opened(directory: Path, resume: Path | None, *, rewinding: bool) -> Checkpoi
         return None
     path = _named(directory, resume)
     try:
-        checkpoint = of_run(read_checkpoint, path)
+        checkpoint = read_with_hint(read_checkpoint, path)
     except CheckpointError as error:
         raise CheckpointError(f"{error}{_earlier(path)}") from error
     check_follows(steps, checkpoint.manifest.step + 1)
     return checkpoint
 
 
-def of_run(read: Callable[[Path], Result], path: Path) -> Result:
+def read_with_hint(read: Callable[[Path], Result], path: Path) -> Result:
     """Return `read(path)`. A `CheckpointError` for the output directory of a run names its latest checkpoint."""
     try:
         return read(path)
@@ -148,14 +148,14 @@ def check_conditions(manifest: Manifest, known: Mapping[str, Any]) -> None:
 
 
 def _refuse_changes(manifest: Manifest, saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
-    if changed := drifts(saved, json.loads(json.dumps(present))):
+    if changed := differences(saved, json.loads(json.dumps(present))):
         raise DriftError(
             f"{checkpoint_name(manifest.run_id, manifest.step)} cannot be resumed: {'; '.join(changed)}; resume with "
             "the saved values, or begin a new run from its weights with --init-from"
         )
 
 
-def resumable(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]) -> TrainState:
+def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]) -> TrainState:
     """Return the state of a checkpoint.
 
     Raise `DriftError`, with both values, for every condition that changed, and `CheckpointError` for an invalid state.
@@ -163,7 +163,7 @@ def resumable(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]
     _refuse_changes(manifest, manifest.conditions, present)
     name = checkpoint_name(manifest.run_id, manifest.step)
     try:
-        state = restored(json.dumps(manifest.state["train"]))
+        state = state_from_json(json.dumps(manifest.state["train"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{name}/{MANIFEST}: invalid state: {error}") from error
     at = state.position
@@ -226,7 +226,7 @@ class Checkpoints:
         taken = snapshot(self.modules, self.optimizer)
         student = self.modules.get("student")
         state = {
-            "train": json.loads(saved(run.state)),
+            "train": json.loads(state_to_json(run.state)),
             "optimizer": taken.optimizer,
             "metrics_length": metrics_length,
             "student": student.config if isinstance(student, Decoder) else None,
@@ -251,7 +251,7 @@ class Checkpoints:
 
     def load(self, checkpoint: Checkpoint, schedule: Schedule) -> TrainState:
         """Restore modules, optimizer and best, and return the run to go on with. Nothing is changed by a refusal."""
-        run = resumable(checkpoint.manifest, schedule, self.conditions)
+        run = state_to_resume(checkpoint.manifest, schedule, self.conditions)
         described = checkpoint.manifest.state.get("optimizer", {})
         restore(Snapshot(tensors=checkpoint.tensors, optimizer=described), self.modules, self.optimizer)
         self.best.best = checkpoint.manifest.best

@@ -12,7 +12,7 @@ from reference_trainer.models.placement import device_name
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.storage.files import path_in_json
 
-__all__ = ["conditions", "kept_settings"]
+__all__ = ["conditions", "fixed_settings"]
 
 FREE = frozenset(
     "data out force trace callbacks teacher teacher_outputs teacher_device_map shard_teacher student teacher_cache "
@@ -22,7 +22,7 @@ FREE = frozenset(
 """Settings that a run may change when it resumes. Data, template, teacher and device are compared by what they are."""
 
 
-def kept_settings(settings: Settings) -> dict[str, Any]:
+def fixed_settings(settings: Settings) -> dict[str, Any]:
     """Return the settings that a run may not change when it resumes."""
     return {name: value for name, value in settings if name not in FREE}
 
@@ -38,7 +38,7 @@ def conditions(
     """Return what a resumed run must have in common with the saved one, to end with the same bits."""
     began = {} if settings.init_from is None else {"init_from": path_in_json(settings.init_from.resolve())}
     return {
-        **kept_settings(settings),
+        **fixed_settings(settings),
         **began,
         **digests,
         "steps_per_epoch": schedule.steps_per_epoch,

@@ -17,7 +17,7 @@ from reference_trainer.callbacks.formats import SMOKE_START_LINE
 from reference_trainer.callbacks.lines import BarCallback, Lines
 from reference_trainer.callbacks.progress import ProgressCallback
 from reference_trainer.config.settings import Settings
-from reference_trainer.config.unused import unused
+from reference_trainer.config.unused import find_unused
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import StopRequestedError
@@ -26,16 +26,16 @@ from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback
 from reference_trainer.pipeline.conditions import conditions
 from reference_trainer.pipeline.eval_config import eval_config
-from reference_trainer.pipeline.evaluations import BestTracker, check_sums, evaluation, measuring, undisturbed
+from reference_trainer.pipeline.evaluations import BestTracker, check_sums, evaluation, evaluation_mode, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.inputs import Inputs
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import described_optimizer, manifest
-from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
-from reference_trainer.pipeline.own import create, own_settings
+from reference_trainer.pipeline.notes import find_unreachable, resume_note, student_notes
+from reference_trainer.pipeline.own import create_run, custom_settings
 from reference_trainer.pipeline.result import DistillResult
 from reference_trainer.pipeline.run_files import RunFiles
-from reference_trainer.pipeline.strategies import gathered, reduced, spread, strategy_of
+from reference_trainer.pipeline.strategies import gather_full, strategy_of, wrap_projections, wrap_student
 from reference_trainer.plan.schedule import Schedule, windows
 from reference_trainer.ranks.parallel import ONE_PROCESS
 from reference_trainer.storage.background import Background
@@ -69,7 +69,7 @@ def distill(
     """
     # Entered twice: an interrupt at the end of the inner block reaches the outer one.
     given: Any = {"callbacks": callbacks, "lines": lines, "clock": clock, "environment": environment}
-    distillation: Distillation = create(settings, Distillation, **given)
+    distillation: Distillation = create_run(settings, Distillation, **given)
     with distillation as run, run:
         run.prepare()
         return run.conclude(run.run())
@@ -106,7 +106,7 @@ class Distillation(Inputs):
         initial.load_into("student", self.student, self.lines)
         notes = self._notes()
         # The trace may be in the output directory, so it is created after the check that this is empty.
-        written = self.ranks.together(partial(self.files.callbacks, self))
+        written = self.ranks.run_on_all(partial(self.files.callbacks, self))
         if settings.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
         if settings.trains_teacher:  # it may take long
@@ -119,7 +119,7 @@ class Distillation(Inputs):
         initial.load_into("projections", self._projections, self.lines)
         self.parallel = ONE_PROCESS
         if place.world_size > 1:
-            self.features, self.parallel = reduced(self._trained, self.features)
+            self.features, self.parallel = wrap_projections(self._trained, self.features)
         self.optimizer = self.make_optimizer([*self.student.parameters(), *self.features.parameters])
         self.checkpoints = self._checkpoints()
         self._optimizer = described_optimizer(self.optimizer, self.checkpoints.modules)
@@ -144,13 +144,17 @@ class Distillation(Inputs):
     def _notes(self) -> list[str]:
         """Return a line about each thing that is allowed and hardly intended."""
         settings = self.settings
-        return [*unused(settings), *short_of(settings, self.schedule), *student_notes(settings, self.student)]
+        return [
+            *find_unused(settings),
+            *find_unreachable(settings, self.schedule),
+            *student_notes(settings, self.student),
+        ]
 
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""
         settings = self.settings
         if settings.smoke is not None:
-            with measuring([self.student, self.teacher], self.device):
+            with evaluation_mode([self.student, self.teacher], self.device):
                 self._first_batch = self.batches.batch(1, 1)  # batches of a subclass may change with the student
             self._loss_before = self._first_batch_loss()
         with self._reporting_divergence(), self._resumable(), self.stop_requests() as stop_requested:
@@ -176,7 +180,8 @@ class Distillation(Inputs):
                     ),
                     resume_from=self._resume_point(),
                     identity=RunIdentity(
-                        run=settings.out.resolve().name, attempt=self.ranks.decided(lambda: time.time_ns() // 10**6)
+                        run=settings.out.resolve().name,
+                        attempt=self.ranks.broadcast_decision(lambda: time.time_ns() // 10**6),
                     ),
                 )
             self._is_saved = self.schedule.save_every > 0 and result.steps_completed > 0
@@ -190,7 +195,7 @@ class Distillation(Inputs):
     def conclude(self, result: TrainResult) -> DistillResult:
         """Evaluate the student and write it; after a smoke run check whether a full run looks healthy instead."""
         if self._strategy == "fsdp2":
-            self.student = gathered(self.student, lambda: self.make_student().to(self.device))
+            self.student = gather_full(self.student, lambda: self.make_student().to(self.device))
         if self.directory is None:
             last = self.schedule.planned_steps
             weights = objective(self.settings).weights(last, last)
@@ -209,14 +214,14 @@ class Distillation(Inputs):
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
-            self.ranks.together(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
+            self.ranks.run_on_all(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
         return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
 
     def _first_batch_loss(self) -> float:
         """Return the loss of the first batch with the weights of the last step, without dropout."""
         last = self.schedule.planned_steps
         weights = objective(self.settings).weights(last, last)
-        with measuring([self.student, self.teacher], self.device):
+        with evaluation_mode([self.student, self.teacher], self.device):
             return smoke.first_batch_loss(self.learner, self.frozen, self._first_batch, weights)
 
     @contextmanager
@@ -255,7 +260,7 @@ class Distillation(Inputs):
 
     def _evaluated(self) -> dict[str, MetricSum]:
         sums = undisturbed(self.evaluate, [self.student, self.teacher], self.device)
-        self.ranks.together(partial(check_sums, sums, type(self).__name__))
+        self.ranks.run_on_all(partial(check_sums, sums, type(self).__name__))
         self.ranks.check_equal({f"{name} of evaluate": [total.sum, total.count] for name, total in sums.items()})
         return sums
 
@@ -273,7 +278,7 @@ class Distillation(Inputs):
             ranks=self.ranks,
             best=BestTracker(metric=settings.best_metric, mode=settings.best_mode, min_delta=settings.best_min_delta),
             writer=Background(),
-            own=own_settings(settings),
+            own=custom_settings(settings),
         )
 
     def _conditions(self, digests: Mapping[str, str]) -> dict[str, Any]:
@@ -286,7 +291,7 @@ class Distillation(Inputs):
         if self.place.world_size == 1:
             self._trained = wrap(self.student)
         else:
-            self._trained = spread(self.student, self.settings.strategy, self.device, wrap)
+            self._trained = wrap_student(self.student, self.settings.strategy, self.device, wrap)
         return self.with_one_vocabulary(ModuleStudent(self._trained, self.vocab_size, note=self.lines.write))
 
     def _step_flops(self) -> int | None:

@@ -13,23 +13,23 @@ from reference_trainer.distillation.metrics import EVALUATED, derived
 from reference_trainer.distillation.providers import evaluating
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import SettingError
-from reference_trainer.storage.retention import Best, improved
+from reference_trainer.storage.retention import Best, update_best
 from reference_trainer.training.evaluation import evaluated_names
 from reference_trainer.training.randomness import own_generators
 
-__all__ = ["BestTracker", "check_metric", "check_sums", "evaluation", "measuring", "undisturbed"]
+__all__ = ["BestTracker", "check_metric", "check_sums", "evaluation", "evaluation_mode", "undisturbed"]
 
 
 def undisturbed(
     evaluate: Callable[[], dict[str, MetricSum]], modules: Iterable[nn.Module], device: torch.device
 ) -> dict[str, MetricSum]:
-    """Return what `evaluate` returns, and leave the training as it is: it is called while `measuring`."""
-    with measuring(modules, device):
+    """Return what `evaluate` returns, called in `evaluation_mode`, so that the training is left as it is."""
+    with evaluation_mode(modules, device):
         return evaluate()
 
 
 @contextmanager
-def measuring(modules: Iterable[nn.Module], device: torch.device) -> Iterator[None]:
+def evaluation_mode(modules: Iterable[nn.Module], device: torch.device) -> Iterator[None]:
     """Run the block with the modules in eval mode and without a graph.
 
     Their flags and the default generators of the CPU and of `device` are restored afterwards, also after an exception.
@@ -75,7 +75,7 @@ def _unknown(metric: str, known: Iterable[str], user: str, where: str = "") -> S
 
 @dataclass(slots=True, kw_only=True)
 class BestTracker:
-    """The best evaluated step so far, by `metric`, such as `eval/hard_loss`; `mode` and `min_delta` as in `improved`.
+    """The best evaluated step so far, by `metric`, such as `eval/hard_loss`; mode and min_delta: see `update_best`.
 
     A resumed run begins with the best that its checkpoint recorded.
     """
@@ -96,5 +96,5 @@ class BestTracker:
             raise _unknown(self.metric, metrics, "best_metric")
         before = self.best
         score = metrics[self.metric]
-        self.best = improved(before, step=step, score=score, mode=self.mode, min_delta=self.min_delta)
+        self.best = update_best(before, step=step, score=score, mode=self.mode, min_delta=self.min_delta)
         return self.best is not before

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from reference_trainer.callbacks.lines import Lines
-from reference_trainer.pipeline.checkpointing import RUN_ID, of_run
+from reference_trainer.pipeline.checkpointing import RUN_ID, read_with_hint
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.storage.checkpoint_manifest import rank_file
 from reference_trainer.storage.export import WEIGHTS
@@ -34,7 +34,7 @@ class InitialWeights:
         settings, self._ranks = parts.settings, parts.ranks
         self._saved: SavedWeights | None = None
         if settings.init_from is not None and settings.resume is None:
-            self._saved = self._ranks.together(partial(_read, settings.init_from, parts))
+            self._saved = self._ranks.run_on_all(partial(_read, settings.init_from, parts))
             self._ranks.check_equal({"init_from": self._saved.manifest.sha256})
 
     @property
@@ -57,7 +57,7 @@ class InitialWeights:
         if name == "projections" and not saved.has(name):
             lines.write(f"projections: drawn anew; {saved.path} has none")
             return
-        self._ranks.together(partial(saved.load_into, name, module))
+        self._ranks.run_on_all(partial(saved.load_into, name, module))
         step = f", step {saved.manifest.step}" if saved.manifest.step else ""
         lines.write(f"{name}: weights of {saved.path}{step}")
 
@@ -67,4 +67,4 @@ def _read(path: Path, parts: Parts) -> SavedWeights:
     if type(parts).load is not Parts.load:  # of its own format, or of an id that is not a path
         named = CHECKPOINT.fullmatch(path.resolve().name)
         model = named is None and not os.path.isfile(path / rank_file(0))  # noqa: PTH113  (is_file raises for long names)
-    return read_model(path, parts.load) if model else of_run(read_weights, path)
+    return read_model(path, parts.load) if model else read_with_hint(read_weights, path)

@@ -15,8 +15,8 @@ from reference_trainer.errors import SettingError
 from reference_trainer.models.placement import computing_in, cpu_threads, usable_device
 from reference_trainer.pipeline.evaluations import check_metric
 from reference_trainer.pipeline.parts import Parts
-from reference_trainer.pipeline.ranks import joined, local_device
-from reference_trainer.pipeline.stored_teacher import check_outputs, identity, stored_teacher
+from reference_trainer.pipeline.ranks import connect_ranks, local_device
+from reference_trainer.pipeline.stored_teacher import check_outputs, outputs_identity, stored_teacher
 from reference_trainer.ranks.parallel import shard
 from reference_trainer.storage.teacher_outputs import SavedOutputs
 
@@ -35,12 +35,12 @@ class Inputs(Parts):
         """Meet the other ranks."""
         place = self.place
         self.enter_context(cpu_threads(self.settings.threads, self._environment))
-        self.ranks = self.enter_context(joined(place, self._environment, timeout_s=self.settings.rank_timeout))
+        self.ranks = self.enter_context(connect_ranks(place, self._environment, timeout_s=self.settings.rank_timeout))
         self.lines = self.lines if place.rank == 0 else SilentLines()
 
     def make_inputs(self) -> None:
         """Make data and student. Outputs of a teacher that do not fit are refused."""
-        self.ranks.together(self._make_inputs)
+        self.ranks.run_on_all(self._make_inputs)
         if self.settings.teacher_outputs is not None:
             self._read_outputs(SavedOutputs(self.settings.teacher_outputs))
         self.ranks.start(self.device)
@@ -63,7 +63,7 @@ class Inputs(Parts):
         own = type(self).make_teacher is not Parts.make_teacher and type(self).teacher_digest is Parts.teacher_digest
         digest = None if self.settings.teacher is None or own else self.teacher_digest()
         rows = sum(map(len, self.numbered_rows()))
-        check_outputs(saved, self.settings, identity(self.settings, self.digests, rows), digest)
+        check_outputs(saved, self.settings, outputs_identity(self.settings, self.digests, rows), digest)
         self.outputs = saved
         self.check_metric(self.settings.best_metric)
         self.digests["teacher_sha256"] = saved.manifest.teacher_sha256
@@ -90,7 +90,7 @@ class Inputs(Parts):
             return
         self.teacher = self.make_teacher()
         if self.settings.smoke is None:  # a smoke run compares nothing
-            self.digests["teacher_sha256"] = self.ranks.together(self.teacher_digest)
+            self.digests["teacher_sha256"] = self.ranks.run_on_all(self.teacher_digest)
         if self.is_sharded:
             self.teacher = shard(self.teacher.requires_grad_(False), self.device)
         elif self.settings.teacher_device_map is None:

@@ -10,10 +10,10 @@ from reference_trainer.plan.rates import learning_rate
 from reference_trainer.plan.schedule import Event, Schedule
 from reference_trainer.training.state import TrainState
 
-__all__ = ["resume_note", "short_of", "student_notes", "teacher_note"]
+__all__ = ["find_unreachable", "resume_note", "student_notes", "teacher_note"]
 
 
-def short_of(settings: Settings, schedule: Schedule) -> list[str]:
+def find_unreachable(settings: Settings, schedule: Schedule) -> list[str]:
     """Return a line for each setting that differs from its default and needs more than the run has."""
     planned, batches = schedule.planned_steps, schedule.micro_batches or schedule.steps_per_epoch
     total = planned if settings.smoke is not None else schedule.total_steps  # a smoke run is a part on purpose

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from reference_trainer.config.imported import imported
+from reference_trainer.config.imported import import_object
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.pipeline.parts import Parts
@@ -19,7 +19,15 @@ from reference_trainer.storage.directories import exclusive_directory
 from reference_trainer.storage.export import exported_bytes, has_weights
 from reference_trainer.storage.whole_weights import SavedWeights
 
-__all__ = ["OWN", "checkpoint_module", "create", "exported", "own_settings", "parts_named", "with_default_rate"]
+__all__ = [
+    "OWN",
+    "checkpoint_module",
+    "create_run",
+    "custom_settings",
+    "export_student",
+    "parts_named",
+    "with_default_rate",
+]
 
 OWN = ("parts", "arguments", "student", "chat_template")
 """The settings that name the student's class or model, and the template that its tokenizer is saved with."""
@@ -34,10 +42,10 @@ def parts_named(settings: Settings) -> tuple[Any, dict[str, Any]] | None:
     Nothing is made. Raise `SettingError` for a class that cannot be imported, is none of a distillation, beside a
     student of Hugging Face none of `HuggingFace`, or takes other arguments.
     """
-    hugging_face = None if settings.student is None else imported("student", HUGGING_FACE)
+    hugging_face = None if settings.student is None else import_object("student", HUGGING_FACE)
     if settings.parts is None:
         return None if hugging_face is None else (hugging_face, {})
-    kind = imported("parts", settings.parts)
+    kind = import_object("parts", settings.parts)
     if not (isinstance(kind, type) and issubclass(kind, Parts)):
         raise SettingError(f"parts: {settings.parts} is not a subclass of reference_trainer's Distillation")
     if hugging_face is not None and not issubclass(kind, hugging_face):
@@ -53,7 +61,7 @@ def parts_named(settings: Settings) -> tuple[Any, dict[str, Any]] | None:
     return kind, arguments
 
 
-def create(settings: Settings, default: Any, **given: Any) -> Any:
+def create_run(settings: Settings, default: Any, **given: Any) -> Any:
     """Return a new instance of the class that the settings name, or of `default`, with the other arguments `given`.
 
     Raise `SettingError` as `parts_named` does, also for arguments that a base class refuses.
@@ -75,7 +83,7 @@ def with_default_rate(settings: Settings) -> Settings:
     return settings.model_copy(update={"lr": PRETRAINED_RATE})
 
 
-def own_settings(settings: Settings) -> dict[str, str]:
+def custom_settings(settings: Settings) -> dict[str, str]:
     """Return those of `OWN` that are set, if they name a student; existing paths are absolute, for exports."""
     if settings.parts is None and settings.student is None:
         return {}
@@ -100,7 +108,7 @@ def checkpoint_module(saved: SavedWeights, run: Parts) -> nn.Module:
     return student
 
 
-def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
+def export_student(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
     """Write the student of a checkpoint of own parts as their `save` does. Errors: those of the parts.
 
     Only `make_student` and `save` are called, so `save` may use nothing else that a run makes.
@@ -109,7 +117,7 @@ def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
     names = Settings.model_fields.keys() - {"strategy"}  # the weights are whole, whatever it was
     known = {name: value for name, value in manifest.conditions.items() if name in names}
     settings = Settings(**known | manifest.state["own"])
-    with create(settings, Parts) as run:
+    with create_run(settings, Parts) as run:
         run.device = torch.device("cpu")
         run.student = checkpoint_module(saved, run)
         with exclusive_directory(out, force=False, bytes_needed=exported_bytes(run.student)) as claimed:

@@ -20,7 +20,7 @@ from reference_trainer.callbacks.from_file import load_callbacks
 from reference_trainer.callbacks.lines import BarCallback, Lines
 from reference_trainer.callbacks.progress import ProgressCallback
 from reference_trainer.callbacks.watchdog import WatchdogCallback
-from reference_trainer.config.place import placed
+from reference_trainer.config.place import read_place
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
 from reference_trainer.data.epochs import Batches, ShuffledBatches
@@ -35,8 +35,8 @@ from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.pipeline.teachers import (
     LOGGED_EVERY,
     PACKAGED,
-    cached_or_trained,
     heads_for,
+    load_or_train,
     load_teacher,
     untrained_teacher,
 )
@@ -100,7 +100,7 @@ class Parts(ExitStack):
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self.settings, self.lines, self.clock = settings, lines or Lines(), clock
-        self.place, self._environment = placed(environment), environment
+        self.place, self._environment = read_place(environment), environment
         self.callbacks = (*load_callbacks(settings.callbacks), *checked(callbacks))
         self.digests: dict[str, str] = {}
         super().__init__()
@@ -172,7 +172,7 @@ class Parts(ExitStack):
             digest = self.digests["data_sha256"]
             arguments = (settings, self._training, digest, callbacks, lines.write, wrap)
             like = partial(untrained_teacher, settings, self.device)
-            teacher = self.ranks.shared(partial(cached_or_trained, *arguments), like)
+            teacher = self.ranks.broadcast_module(partial(load_or_train, *arguments), like)
         return stored_in(settings.dtype, teacher)
 
     def teacher_digest(self) -> str:
@@ -293,5 +293,5 @@ class Parts(ExitStack):
         if not self.schedule.save_every:
             yield lambda: False
             return
-        with interrupts.noted() as requested:
+        with interrupts.record_interrupts() as requested:
             yield requested

@@ -26,12 +26,12 @@ from reference_trainer.distillation.top_k import keep_top_k
 from reference_trainer.errors import LogitsError, OutputError, SettingError
 from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline.distill import Distillation
-from reference_trainer.pipeline.own import create
-from reference_trainer.pipeline.stored_teacher import identity
+from reference_trainer.pipeline.own import create_run
+from reference_trainer.pipeline.stored_teacher import outputs_identity
 from reference_trainer.storage.directories import check_room, exclusive_directory
 from reference_trainer.storage.export import versions
 from reference_trainer.storage.files import atomic_write
-from reference_trainer.storage.retention import drifts
+from reference_trainer.storage.retention import differences
 from reference_trainer.storage.teacher_outputs import MANIFEST, Manifest, SavedOutputs, publish, shard_name, write_shard
 
 __all__ = ["precompute"]
@@ -58,9 +58,9 @@ def precompute(
     without example numbers, `LogitsError` for outputs that are not finite, and the errors of `distill` before a step.
     """
     settings = settings.model_copy(update={"smoke": None, "teacher_outputs": None})
-    with create(settings, Distillation, lines=lines, environment=environment) as run, run:
+    with create_run(settings, Distillation, lines=lines, environment=environment) as run, run:
         run.join()
-        claimed = run.ranks.decided(partial(_claimed, run))  # before the inputs, which may take long
+        claimed = run.ranks.broadcast_decision(partial(_claimed, run))  # before the inputs, which may take long
         run.make_inputs()
         run.load_teacher()
         _Production(run, top_k, shard_bytes, claimed=claimed).carry_out()
@@ -104,7 +104,7 @@ class _Production:
         rows, digests = sum(map(len, self.rows)), dict(run.digests)
         teacher = digests.pop("teacher_sha256")
         return Manifest(
-            of=identity(settings, digests, rows),
+            of=outputs_identity(settings, digests, rows),
             teacher_sha256=teacher,
             vocab_size=V,
             top_k=top_k,
@@ -121,22 +121,22 @@ class _Production:
 
     def carry_out(self) -> None:
         self.ranks.check_equal(self.manifest.model_dump(mode="json"))
-        if self.ranks.decided(self._begun):
+        if self.ranks.broadcast_decision(self._begun):
             self.run.lines.write(f"outputs: {self.out} has them already")
             return
-        self.ranks.together(self._write_shards)
-        self.ranks.decided(lambda: publish(self.staging, self.out, self.manifest))
+        self.ranks.run_on_all(self._write_shards)
+        self.ranks.broadcast_decision(lambda: publish(self.staging, self.out, self.manifest))
         self.run.lines.write(f"outputs: wrote {self.out}, {self.manifest.rows} examples")
 
     def _begun(self) -> bool:
         """Return whether the outputs are there; else remove unfinished ones of another call."""
         if not self.claimed:
             written = _comparable(SavedOutputs(self.out).manifest)
-            if changed := drifts(written, _comparable(self.manifest)):
+            if changed := differences(written, _comparable(self.manifest)):
                 raise OutputError(f"{self.out} has other outputs: {'; '.join(changed)}; choose another --out")
             return True
         unfinished = _unfinished(self.staging)
-        if unfinished is None or drifts(unfinished, _comparable(self.manifest)):
+        if unfinished is None or differences(unfinished, _comparable(self.manifest)):
             for entry in self.staging.iterdir():
                 entry.unlink()
             text = self.manifest.text()
@@ -156,7 +156,7 @@ class _Production:
         ranks, count = self.ranks, self.manifest.shard_count
         missing = [k for k in range(ranks.rank, count, ranks.world_size) if not self._path(k).exists()]
         forwards = sum(1 for index in missing for _ in self._shard(index)) if self.run.is_sharded else 0
-        most = max(ranks.exchanged(forwards))
+        most = max(ranks.all_gather_json(forwards))
         for index in missing:
             outputs = [row for batch in self._shard(index) for row in self._outputs(batch)]
             if index == missing[0]:  # only outputs tell in which data type the teacher gives them

@@ -23,12 +23,12 @@ from reference_trainer.pipeline.checkpointing import (
     RUN_ID,
     Checkpoints,
     check_conditions,
+    files_to_keep,
     has_later,
-    ignored,
     metrics_length,
-    opened,
+    open_checkpoint,
 )
-from reference_trainer.pipeline.conditions import kept_settings
+from reference_trainer.pipeline.conditions import fixed_settings
 from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.storage.checkpoint_files import Checkpoint, read_checkpoint, saved_steps
@@ -70,12 +70,12 @@ class RunFiles:
 
         It is called before data and models are read, which may take long.
         """
-        resumed = self.ranks.decided(partial(self._claimed, contexts))
+        resumed = self.ranks.broadcast_decision(partial(self._claimed, contexts))
         if resumed is not None and self.ranks.rank > 0:
-            self.resuming = self.ranks.together(partial(read_checkpoint, Path(resumed), rank=self.ranks.rank))
+            self.resuming = self.ranks.run_on_all(partial(read_checkpoint, Path(resumed), rank=self.ranks.rank))
         elif resumed is not None:
-            self.ranks.together(lambda: None)
-        known = kept_settings(self.settings)
+            self.ranks.run_on_all(lambda: None)
+        known = fixed_settings(self.settings)
         del known["strategy"]  # a run of one process has none
         self.check(known)
 
@@ -87,12 +87,12 @@ class RunFiles:
         needed = exported_bytes(student)
         if settings.save_every or settings.eval_every:
             needed += checkpoint_bytes(expected_tensors(student, masters=settings.weights == "bfloat16"))
-        self.ranks.together(partial(check_room, directory, needed) if self.ranks.rank == 0 else lambda: None)
+        self.ranks.run_on_all(partial(check_room, directory, needed) if self.ranks.rank == 0 else lambda: None)
 
     def _claimed(self, contexts: ExitStack) -> str | None:
         """Claim the output directory; return the path of the checkpoint that is resumed."""
         settings = self.settings
-        kept = ignored(settings.out, settings.resume, rewinding=settings.rewind)
+        kept = files_to_keep(settings.out, settings.resume, rewinding=settings.rewind)
         later = has_later(settings.out / CHECKPOINTS, settings.resume) and not settings.rewind
         also = " and --rewind, which sets checkpoints aside," if later else ""
         if self.directory is None:
@@ -103,16 +103,16 @@ class RunFiles:
             return None
         with suppress(CheckpointError):  # of a path that is refused below
             if saved_steps(settings.out / CHECKPOINTS, RUN_ID):
-                kept.append(CHECKPOINTS)  # `opened` says how to go on from them
+                kept.append(CHECKPOINTS)  # `open_checkpoint` says how to go on from them
         claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=0, kept=kept, also=also)
         directory = contexts.enter_context(claimed)
-        self.resuming = opened(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
+        self.resuming = open_checkpoint(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
         return None if self.resuming is None else str(self.resuming.path)
 
     def check(self, known: Mapping[str, Any]) -> None:
         """Refuse a resume under other conditions, of those that are known before a teacher is trained, on all ranks."""
         if self.resuming is not None:
-            self.ranks.together(partial(check_conditions, self.resuming.manifest, known))
+            self.ranks.run_on_all(partial(check_conditions, self.resuming.manifest, known))
 
     def callbacks(self, contexts: ExitStack) -> tuple[Callback, ...]:
         """Return the callbacks that write files, which are those of rank 0."""
@@ -142,7 +142,7 @@ class RunFiles:
         """Restore the run that is resumed and return its state, equal on all ranks; None if none is resumed."""
         if self.resuming is None:
             return None
-        resumed = self.ranks.together(partial(checkpoints.load, self.resuming, schedule))
+        resumed = self.ranks.run_on_all(partial(checkpoints.load, self.resuming, schedule))
         self.ranks.check_equal({"manifest_sha256": self.resuming.manifest.sha256})
         self.lines.write(f"resumed from {self.resuming.path}")
         return resumed
@@ -152,7 +152,7 @@ class RunFiles:
         if not self.settings.rewind:
             return
         start = None if self.resuming is None else self.resuming.manifest.step
-        aside = self.ranks.decided(partial(_set_aside, checkpoints, start))
+        aside = self.ranks.broadcast_decision(partial(_set_aside, checkpoints, start))
         if aside is not None:
             self.lines.write(f"set later checkpoints aside in {aside}")
 

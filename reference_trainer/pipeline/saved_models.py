@@ -16,15 +16,15 @@ from reference_trainer.distillation.metrics import derived
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import TrainerError
 from reference_trainer.models.placement import device_name
-from reference_trainer.pipeline.bench import Bench, measured
+from reference_trainer.pipeline.bench import Evaluator, metric_names
 from reference_trainer.pipeline.eval_config import EvalConfig, eval_config
-from reference_trainer.pipeline.own import create
+from reference_trainer.pipeline.own import create_run
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_TYPE, versions
 from reference_trainer.storage.files import path_in_json
 from reference_trainer.storage.produce_once import produce_once
 
-__all__ = ["Evaluated", "Evaluation", "SavedModel", "Source", "as_run", "evaluate_saved", "report", "table"]
+__all__ = ["Evaluated", "Evaluation", "SavedModel", "Source", "evaluate_saved", "report", "settings_of_run", "table"]
 
 OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")
 """Settings by which a run has evaluated its student."""
@@ -84,7 +84,7 @@ class Evaluation:
     config: EvalConfig
 
 
-def as_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings:
+def settings_of_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings:
     """Return the `given` settings; others are those of the run of the first model with any.
 
     Of a run these are length, documents, separator, dtype and vocabulary, and of Hugging Face models also data and
@@ -149,8 +149,8 @@ def evaluate_saved(
     the data and of the parts, `DataError` for a token that a model lacks, `VocabularyError` for a teacher with other
     tokens, `LogitsError` for logits that are not finite; each names the model.
     """
-    with create(settings, Parts, lines=SilentLines()) as run:
-        bench, models = Bench(run, settings, whole=whole), list[Evaluated]()
+    with create_run(settings, Parts, lines=SilentLines()) as run:
+        bench, models = Evaluator(run, settings, whole=whole), list[Evaluated]()
         teacher = bench.teacher
         evaluation = Evaluation(
             paths=paths,
@@ -181,7 +181,7 @@ def _source(run: Parts) -> Source:
     return Source(name=name, digest=run.digests.get("data_sha256"), unit=run.unit)
 
 
-def _evaluated(path: Path, bench: Bench, config: EvalConfig, cache: Path | None) -> Evaluated:
+def _evaluated(path: Path, bench: Evaluator, config: EvalConfig, cache: Path | None) -> Evaluated:
     student = bench.student(path)
     if cache is None or config.own is not None:
         return Evaluated(path=path, digest=student.digest, sums=bench.sums(student))
@@ -217,7 +217,7 @@ def _columns(evaluation: Evaluation) -> Iterable[str]:
     """Return the metrics of every line: those that the evaluation can have, or of the first model for an own one."""
     if evaluation.config.own is not None:
         return evaluation.models[0].metrics
-    names = measured(evaluation.settings, taught=evaluation.teacher is not None)
+    names = metric_names(evaluation.settings, taught=evaluation.teacher is not None)
     return derived({name: MetricSum(0.0, 1) for name in names})
 
 

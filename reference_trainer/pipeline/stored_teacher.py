@@ -17,16 +17,16 @@ from reference_trainer.distillation.protocols import Batch, Teacher
 from reference_trainer.distillation.step import labels_of_logits
 from reference_trainer.distillation.top_k import TopK, TopKTeacher
 from reference_trainer.errors import DataError, SettingError
-from reference_trainer.storage.retention import drifts
+from reference_trainer.storage.retention import differences
 from reference_trainer.storage.teacher_outputs import SavedOutputs
 
-__all__ = ["check_outputs", "identity", "stored_teacher"]
+__all__ = ["check_outputs", "outputs_identity", "stored_teacher"]
 
 SHAPING = ("length", "documents", "separator", "share_vocabulary", "data_share")
 """Settings that change the rows of the data, or the tokens that have a logit."""
 
 
-def identity(settings: Settings, digests: Mapping[str, str], rows: int) -> dict[str, Any]:
+def outputs_identity(settings: Settings, digests: Mapping[str, str], rows: int) -> dict[str, Any]:
     """Return what outputs and the run that reads them have in common, by name. digests: of data and tokenizer."""
     return {**{name: getattr(settings, name) for name in SHAPING}, **digests, "rows": rows}
 
@@ -37,12 +37,12 @@ def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, 
     Those of the most probable tokens have one temperature and no hidden states.
     """
     manifest = saved.manifest
-    changed = drifts(manifest.of, wanted)
+    changed = differences(manifest.of, wanted)
     if teacher is not None:
-        changed += drifts({"teacher_sha256": manifest.teacher_sha256}, {"teacher_sha256": teacher})
+        changed += differences({"teacher_sha256": manifest.teacher_sha256}, {"teacher_sha256": teacher})
     if manifest.top_k is not None:
         present = {"temperature": settings.temperature, "temperature_end": settings.temperature_end}
-        changed += drifts({"temperature": manifest.temperature, "temperature_end": None}, present)
+        changed += differences({"temperature": manifest.temperature, "temperature_end": None}, present)
     if changed:
         raise SettingError(f"the outputs in {saved.path} belong to another run: {'; '.join(changed)}")
     if settings.feature_weight or settings.feature_weight_end:

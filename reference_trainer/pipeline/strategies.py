@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.ranks.parallel import DataParallel, Parallel, ShardedParallel, shard, warm_up, whole
 
-__all__ = ["gathered", "reduced", "spread", "strategy_of"]
+__all__ = ["gather_full", "strategy_of", "wrap_projections", "wrap_student"]
 
 ONE_PROCESS_STRATEGY = "one process"
 
@@ -23,7 +23,7 @@ def strategy_of(strategy: str, world_size: int) -> str:
     return strategy if world_size > 1 else ONE_PROCESS_STRATEGY
 
 
-def spread(
+def wrap_student(
     student: nn.Module, strategy: str, device: torch.device, wrap: Callable[[nn.Module], nn.Module]
 ) -> nn.Module:
     """Return the module that the ranks train: one with the weights of rank 0. The parameters stay those of `student`.
@@ -40,10 +40,10 @@ def spread(
     return module
 
 
-def reduced(module: nn.Module, features: FeatureMatching) -> tuple[FeatureMatching, Parallel]:
+def wrap_projections(module: nn.Module, features: FeatureMatching) -> tuple[FeatureMatching, Parallel]:
     """Return the matching with projections whose gradients are reduced over the ranks, and what the loop asks of them.
 
-    module: what `spread` returned; projections with parameters are spread in the same way.
+    module: what `wrap_student` returned; projections with parameters are spread in the same way.
     """
     if not isinstance(module, DistributedDataParallel):
         device = next(module.parameters()).device
@@ -59,7 +59,7 @@ def reduced(module: nn.Module, features: FeatureMatching) -> tuple[FeatureMatchi
     return replace(features, projections=projections), DataParallel(module, *others)
 
 
-def gathered(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
+def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
     """Return a sharded student as one process has it. All ranks call this; like: makes a module of its kind."""
     full = {name: whole(tensor) for name, tensor in student.state_dict().items()}
     alone = like()

@@ -32,9 +32,9 @@ __all__ = [
     "LOGGED_EVERY",
     "PACKAGED",
     "cache_directory",
-    "cached_or_trained",
     "default_cache",
     "heads_for",
+    "load_or_train",
     "load_teacher",
     "teacher_key",
     "train_teacher",
@@ -100,7 +100,7 @@ def teacher_key(settings: Settings, digest: str, device: torch.device, *, versio
     return hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def cached_or_trained(
+def load_or_train(
     settings: Settings,
     sequences: Rows,
     digest: str,

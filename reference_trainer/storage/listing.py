@@ -10,7 +10,7 @@ from reference_trainer.storage.checkpoint_files import check_files, read_manifes
 from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
 from reference_trainer.storage.retention import Best, parsed_name
 
-__all__ = ["Listed", "listed"]
+__all__ = ["Listed", "verify_checkpoints"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Listed:
     best: Best | None
 
 
-def listed(directory: Path) -> list[Listed]:
+def verify_checkpoints(directory: Path) -> list[Listed]:
     """Return the checkpoints of every run in `directory`, by run and step; every file is read and compared.
 
     Directories without a manifest are listed too, with that fault. Links are left out. Raise `CheckpointError` if the

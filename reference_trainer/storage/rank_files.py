@@ -36,14 +36,14 @@ def save_shards(
     """
 
     def others(partial: Path) -> Mapping[str, FileEntry]:
-        ranks.exchanged(str(partial))
-        ranks.together(lambda: None)
-        entries = ranks.exchanged(None)
+        ranks.all_gather_json(str(partial))
+        ranks.run_on_all(lambda: None)
+        entries = ranks.all_gather_json(None)
         return {rank_file(rank): FileEntry.model_validate(entry) for rank, entry in enumerate(entries) if rank}
 
     if ranks.rank == 0:
         return save_checkpoint(directory, manifest, tensors, keep=keep, others=others)
-    partial = Path(ranks.exchanged(None)[0])
+    partial = Path(ranks.all_gather_json(None)[0])
     path = partial / rank_file(ranks.rank)
-    ranks.exchanged(ranks.together(lambda: write_tensors(path, tensors, DISK)).model_dump())
+    ranks.all_gather_json(ranks.run_on_all(lambda: write_tensors(path, tensors, DISK)).model_dump())
     return None

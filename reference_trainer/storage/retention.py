@@ -20,13 +20,13 @@ __all__ = [
     "check_follows",
     "checked_run_id",
     "checkpoint_name",
-    "drifts",
+    "differences",
     "dropped",
-    "improved",
     "parsed_name",
     "resumed",
     "steps_of",
     "superseded",
+    "update_best",
 ]
 
 MODES = ("min", "max")
@@ -85,7 +85,7 @@ def dropped(steps: Collection[int], *, keep: int, best: int | None) -> list[int]
     return [step for step in sorted(steps)[: -max(keep, 1)] if step != best]
 
 
-def improved(best: Best | None, *, step: int, score: float, mode: str, min_delta: float) -> Best | None:
+def update_best(best: Best | None, *, step: int, score: float, mode: str, min_delta: float) -> Best | None:
     """Return the best of a run after a step with a score, which must be better by more than `min_delta`.
 
     The first finite score is the best so far. A score that is not finite never is. mode: "min" or "max".
@@ -110,7 +110,7 @@ def resumed(wanted: str, steps: Collection[int], best: int | None) -> int:
     return best
 
 
-def drifts(saved: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
+def differences(saved: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
     """Return a line for each condition of a run that is not as it was saved, with both values as JSON, by name."""
     before, now = (
         {name: json.dumps(value, sort_keys=True) for name, value in values.items()} for values in (saved, present)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.errors import CheckpointError
-from reference_trainer.storage.retention import drifts
+from reference_trainer.storage.retention import differences
 
 __all__ = ["Snapshot", "expected_tensors", "restore", "snapshot"]
 
@@ -136,7 +136,7 @@ def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimize
 
 
 def _check_optimizer(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
-    changed = drifts(saved, present)
+    changed = differences(saved, present)
     if changed:
         raise CheckpointError(f"the optimizer differs: {'; '.join(changed)}")
 

@@ -26,10 +26,10 @@ from reference_trainer.plan.schedule import (
     Event,
     Position,
     Schedule,
-    following,
-    is_logged,
+    is_due,
     is_read,
     is_saved,
+    next_position,
 )
 from reference_trainer.ranks.agreement import Agreement
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
@@ -178,7 +178,7 @@ class _Run:
         return after
 
     def _following(self, action: Action) -> Position:
-        after = following(self.schedule, self.state.position, action)
+        after = next_position(self.schedule, self.state.position, action)
         assert after is not None, "only TRAIN_END is followed by nothing"
         return after
 
@@ -197,7 +197,7 @@ class _Run:
             case Event.EVALUATE if self.evaluate is not None:
                 record.note_evaluation(self.evaluate())
             case Event.SAVE if self.save is not None:
-                evaluated = self.evaluate is not None and is_logged(step, self.schedule.eval_every)
+                evaluated = self.evaluate is not None and is_due(step, self.schedule.eval_every)
                 due = is_saved(self.schedule, step)
                 return self._save(self.save, Saved(state=self.state, due=due, evaluated=evaluated))
             case Event.EVALUATE | Event.SAVE | Event.TRAIN_END:

@@ -18,7 +18,7 @@ from reference_trainer.training.arguments import ResumePoint, RunIdentity, RunSe
 from reference_trainer.training.memory import memory_bytes
 from reference_trainer.training.pending import Pending
 from reference_trainer.training.result import TrainResult
-from reference_trainer.training.state import fresh
+from reference_trainer.training.state import initial_state
 from reference_trainer.training.update import Update
 
 __all__ = ["Record"]
@@ -48,7 +48,7 @@ class Record:
     ) -> None:
         self.update, self.schedule, self.learning_rate = update, update.schedule, learning_rate
         self.clock, self.step_flops = services.clock, services.step_flops
-        self.state = fresh() if resume_from is None else copy.deepcopy(resume_from.state)
+        self.state = initial_state() if resume_from is None else copy.deepcopy(resume_from.state)
         self.pending = Pending(update.parallel)
         self.rate = learning_rate(self.state.position.step) if self.state.position.step else None
         self.flops: int | None = None

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.plan.schedule import START, Position
 
-__all__ = ["NOTHING", "TrainState", "fresh", "restored", "saved"]
+__all__ = ["NOTHING", "TrainState", "initial_state", "state_from_json", "state_to_json"]
 
 NOTHING = MetricSum(0.0, 0)
 _JSON = ConfigDict(ser_json_inf_nan="strings", extra="forbid")
@@ -72,7 +72,7 @@ class TrainState:
             self.finite = False
 
 
-def fresh() -> TrainState:
+def initial_state() -> TrainState:
     """Return the state of a run before its first event."""
     return TrainState(
         position=START,
@@ -95,18 +95,18 @@ def fresh() -> TrainState:
     )
 
 
-def saved(state: TrainState) -> str:
+def state_to_json(state: TrainState) -> str:
     """Return the state as JSON; losses that are not finite are strings, because JSON has no NaN."""
     return _adapter().dump_json(state).decode()
 
 
-def restored(text: str) -> TrainState:
-    """Return the state that `saved` wrote, equal in every bit; NaN stays NaN.
+def state_from_json(text: str) -> TrainState:
+    """Return the state that `state_to_json` wrote, equal in every bit; NaN stays NaN.
 
     Raise `ValueError` for unknown or missing fields and for values of another type, at any depth.
     """
     state = _adapter().validate_json(text)
-    if _canonical(saved(state)) != _canonical(text):  # pydantic converts "3" to 3, and fills in defaults
+    if _canonical(state_to_json(state)) != _canonical(text):  # pydantic converts "3" to 3, and fills in defaults
         raise ValueError("invalid state of a run: a field is missing or has another type")
     return state
 

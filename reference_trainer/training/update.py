@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.plan.objective import Objective
-from reference_trainer.plan.schedule import Position, Schedule, is_logged, logged_together, micro_batches
+from reference_trainer.plan.schedule import Position, Schedule, is_due, logging_interval, micro_batches
 from reference_trainer.ranks.agreement import Agreement
 from reference_trainer.ranks.parallel import Parallel, whole
 from reference_trainer.training.arguments import UpdateOptions
@@ -104,7 +104,7 @@ class Update:
         """
         planned = self.schedule.planned_steps
         batches = [self._fetched(position, k) for k in micro_batches(self.schedule, position.epoch_step)]
-        logged = is_logged(position.step, self.schedule.log_every)
+        logged = is_due(position.step, self.schedule.log_every)
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
         deferred = self.device.type != "cpu" if self.options.deferred is None else self.options.deferred
@@ -123,7 +123,7 @@ class Update:
             self.objective.weights(position.step, planned),
             parallel=self.parallel,
             metrics=self.schedule.log_every > 0,  # in every step: a logged line has one window
-            taught=self.objective.is_taught(*logged_together(self.schedule, position.step), planned),
+            taught=self.objective.is_taught(*logging_interval(self.schedule, position.step), planned),
             deferred=deferred,
             features=self.features,
             before=begin,

@@ -18,7 +18,7 @@ from reference_trainer.distillation.domain import IGNORE_INDEX
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.distillation.step import check_vocabularies, labels_of_logits, pass_gradient
+from reference_trainer.distillation.step import check_vocabularies, forward_backward, labels_of_logits
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
 __all__ = ["WindowSums", "kd_window"]
@@ -61,8 +61,8 @@ def kd_window(
     """Accumulate the gradient of the mean loss over all scored tokens of the window; return the sums.
 
     batches: at least one; every rank has equally many, and one without work has no scored label. metrics,
-    deferred: as in `rows.walk`. taught: whether the teacher is run; without it no weight but ce_weight is above 0, and
-    no metric of a teacher is formed. features: as in `pass_gradient`. before: called with the number of each
+    deferred: as in `loss_by_blocks`. taught: whether the teacher is run; without it no weight but ce_weight is above 0, and
+    no metric of a teacher is formed. features: as in `forward_backward`. before: called with the number of each
     micro-batch, from 0, before its forward; after: with it, the sums of its rows and their count, after its backward.
     flags: of this rank; they travel with the counts, so that all ranks know of them in the same step. leaves_out:
     called with them, summed over ranks, before the first forward; where it returns True nothing is computed, and None
@@ -84,7 +84,7 @@ def kd_window(
     for number, batch in enumerate(batches):
         before(number)
         with parallel.micro_batch(last=number == len(batches) - 1):
-            passed = pass_gradient(running, student, batch, labels[number], weights, **options)
+            passed = forward_backward(running, student, batch, labels[number], weights, **options)
         faults.append((passed.rows.fault, labels[number]))
         if after is not None:
             after(number, passed.sums, passed.rows.count)
