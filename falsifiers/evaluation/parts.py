@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from reference_trainer.pipeline.parts import Parts
+from reference_trainer.pipeline.parts import Run
 
 __all__ = ["Tokenized"]
 
 
-class Tokenized(Parts):
+class Tokenized(Run):
     """The packaged evaluation with digests of a tokenizer and a chat template, as Hugging Face models have them."""
 
     def __init__(self, settings: Any, *, tokenizer: str, chat_template: str, **others: Any) -> None:

@@ -219,7 +219,7 @@ def save_model(
     directory: Path,
     manifest: dict[str, Any],
     *,
-    merge: Callable[[Causal], Causal] = lambda model: model,
+    merge: Callable[[Causal], Causal] | None = None,
 ) -> Causal:
     """Write model or adapter, settings and tokenizer as `from_pretrained` reads them, then the manifest.
 
@@ -231,7 +231,7 @@ def save_model(
         tokenizer: Saved with the model.
         directory: Where the files are written; each appears by a rename.
         manifest: Written last, with the digests.
-        merge: Called once with `model`, on the CPU; what it returns is written.
+        merge: Called once with `model`, on the CPU, and returns the model to write; None writes `model`.
 
     Returns:
         What was written, on the device of `model`.
@@ -241,7 +241,7 @@ def save_model(
     """
     device = next(model.parameters()).device
     trained = logits_of(model.to("cpu"))
-    model = merge(model)
+    model = model if merge is None else merge(model)
     save: Any = model.model
     # peft would look for the base on the hub, to see whether its vocabulary has grown.
     options = {"save_embedding_layers": False} if hasattr(save, "peft_config") else {}

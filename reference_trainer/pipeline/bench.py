@@ -21,9 +21,9 @@ from reference_trainer.models.decoder import Decoder
 from reference_trainer.models.placement import computing_in, usable_device
 from reference_trainer.pipeline.checkpoint_list import checkpoint_student
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
-from reference_trainer.pipeline.evaluations import check_sums, undisturbed
+from reference_trainer.pipeline.evaluations import check_sums, evaluation_mode
 from reference_trainer.pipeline.own import checkpoint_module
-from reference_trainer.pipeline.parts import Parts
+from reference_trainer.pipeline.parts import Run
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.ranks.parallel import ONE_PROCESS
 from reference_trainer.storage.checkpoint_manifest import rank_file
@@ -52,10 +52,11 @@ class ScoredModel:
     `teacher_digest`. Raise `DataError` if the data of the run has a token that the model lacks.
     """
 
-    def __init__(self, path: Path | None, module: nn.Module, digest: str, run: Parts) -> None:
+    def __init__(self, path: Path | None, module: nn.Module, digest: str, run: Run) -> None:
         self.path, self.digest, self.vocab_size = path, digest, _tokens_of(module, run)
-        if run.largest_token >= self.vocab_size:
-            what = f"the {'text' if run.unit == 'byte' else 'data'} has {run.unit} {run.largest_token}"
+        largest = run.recipe.data.largest_token
+        if largest >= self.vocab_size:
+            what = f"the {'text' if run.unit == 'byte' else 'data'} has {run.unit} {largest}"
             raise DataError(f"{what}, and {path} has {self.vocab_size} tokens; expected more")
         self.module = module.to(run.device)
         self._model = ModuleTeacher(computing_in(run.settings.dtype, self.module), self.vocab_size)
@@ -73,7 +74,7 @@ class Evaluator:
     run: parts as the settings name them, entered; it computes on `device`. Errors: those of the parts.
     """
 
-    def __init__(self, run: Parts, settings: Settings, *, whole: bool) -> None:
+    def __init__(self, run: Run, settings: Settings, *, whole: bool) -> None:
         self.run, self.device = run, usable_device(settings.device)
         run.device, run.parallel = self.device, ONE_PROCESS
         run.schedule = Schedule(epochs=1, steps_per_epoch=1)  # whose last step has the last temperature and weights
@@ -86,7 +87,7 @@ class Evaluator:
     @property
     def is_own(self) -> bool:
         """Whether the parts have an evaluation of their own."""
-        return type(self.run).evaluate is not Parts.evaluate
+        return "evaluate" in self.run.replaced
 
     def student(self, path: Path) -> ScoredModel:
         """Return a saved model. Errors: those of `load_saved` and `ScoredModel`."""
@@ -116,32 +117,33 @@ class Evaluator:
         run.student, run.teacher = student.module, teacher.module
         run.learner = ModuleStudent(wrap(student.module), student.vocab_size)
         run.frozen = ModuleTeacher(wrap(teacher.module), teacher.vocab_size)
-        sums = undisturbed(run.evaluate, [run.student, run.teacher], self.device)
+        with evaluation_mode([run.student, run.teacher], self.device):
+            sums = run.evaluate()
         check_sums(sums, type(run).__name__)
         return sums
 
     def _made_teacher(self) -> ScoredModel | None:
         """Return the teacher of own parts, or the saved one that the settings name; None without either."""
         run, settings = self.run, self.run.settings
-        if settings.parts is not None and run.has_own_teacher:
+        if settings.parts is not None and "make_teacher" in run.replaced:
             run.teacher = run.make_teacher()
             return ScoredModel(None, run.teacher, run.teacher_digest(), run)
         return None if settings.teacher is None else self.student(settings.teacher)
 
 
-def _tokens_of(module: nn.Module, run: Parts) -> int:
+def _tokens_of(module: nn.Module, run: Run) -> int:
     if isinstance(module, Decoder):
         return module.config.vocab_size
     return int(getattr(module, "vocab_size", run.vocab_size))
 
 
-def load_saved(path: Path, run: Parts) -> nn.Module:
+def load_saved(path: Path, run: Run) -> nn.Module:
     """Return the model in a directory, or the student of a checkpoint, on the CPU in the dtype it was saved in.
 
     Every file is compared with its digest, if it has one. Raise `ModelFileError` or `CheckpointError` if it is missing,
     damaged, or not of these parts, and `SettingError` for own parts that cannot load one.
     """
-    is_own = type(run) is not Parts
+    is_own = run.settings.parts is not None or run.settings.student is not None
     if os.path.isfile(path / rank_file(0)):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
         saved = read_weights(path)
         return checkpoint_module(saved, run) if is_own else checkpoint_student(saved)
@@ -154,7 +156,7 @@ def load_saved(path: Path, run: Parts) -> nn.Module:
     return checkpoint_student(read_weights(path))
 
 
-def _own(path: Path, run: Parts) -> nn.Module:
+def _own(path: Path, run: Run) -> nn.Module:
     try:
         return run.saved_model(path)
     except TrainerError as error:

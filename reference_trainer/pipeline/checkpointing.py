@@ -71,7 +71,7 @@ def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> l
 
 
 def has_later(directory: Path, resume: Path | None) -> bool:
-    """Return whether `directory` has a checkpoint that is later than the one to resume; any checkpoint, if that is None.
+    """Return whether `directory` has a checkpoint later than the one to resume, or any checkpoint for None.
 
     Raise `CheckpointError` if there is none of that name.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reference_trainer.pipeline.parts import Parts
+from reference_trainer.pipeline.parts import Run
 from reference_trainer.storage.produce_once import identity_digest
 
 __all__ = ["EvalConfig", "eval_config"]
@@ -17,7 +17,7 @@ class EvalConfig:
 
     data, tokenizer, chat_template, teacher: SHA-256, or None without one; that of a teacher is of its weights, of
     whatever path or revision. top_k: the kept tokens of its outputs, None for every logit: the divergence is then that
-    of top_k + 1 outcomes. part: by `Parts.evaluated_part`, such as "held back" or "whole". length, documents,
+    of top_k + 1 outcomes. part: by `Run.evaluated_part`, such as "held back" or "whole". length, documents,
     separator: the rows. vocabulary: how two vocabularies are made one. accept_depth, dtype: as in `Settings`. own:
     class and arguments of an own evaluation. layers: of hidden states that an own evaluation can match; None for the
     built-in one, which reads none.
@@ -51,14 +51,14 @@ class EvalConfig:
         return {"sha256": self.digest, **asdict(self)}
 
 
-def eval_config(run: Parts, *, whole: bool, teacher: str | None, top_k: int | None = None) -> EvalConfig:
+def eval_config(run: Run, *, whole: bool, teacher: str | None, top_k: int | None = None) -> EvalConfig:
     """Return the identity of evaluations of the run's students.
 
     teacher: the SHA-256 of its weights. top_k: the kept tokens of its outputs, None for every logit. Without a teacher
     no draft is accepted and no vocabulary shared.
     """
     settings, digests = run.settings, run.digests
-    is_own = type(run).evaluate is not Parts.evaluate
+    is_own = "evaluate" in run.replaced
     matches = is_own and (settings.feature_weight or settings.feature_weight_end)
     return EvalConfig(
         data=digests.get("data_sha256") if whole else digests.get("eval_data_sha256", digests.get("data_sha256")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -17,15 +17,7 @@ from reference_trainer.storage.retention import Best, update_best
 from reference_trainer.training.evaluation import evaluated_names
 from reference_trainer.training.randomness import own_generators
 
-__all__ = ["BestTracker", "check_metric", "check_sums", "evaluation", "evaluation_mode", "undisturbed"]
-
-
-def undisturbed(
-    evaluate: Callable[[], dict[str, MetricSum]], modules: Iterable[nn.Module], device: torch.device
-) -> dict[str, MetricSum]:
-    """Return what `evaluate` returns, called in `evaluation_mode`, so that the training is left as it is."""
-    with evaluation_mode(modules, device):
-        return evaluate()
+__all__ = ["BestTracker", "check_metric", "check_sums", "evaluation", "evaluation_mode"]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from torch import nn
 
 from reference_trainer.callbacks.lines import Lines
 from reference_trainer.pipeline.checkpointing import RUN_ID, read_with_hint
-from reference_trainer.pipeline.parts import Parts
+from reference_trainer.pipeline.parts import Run
 from reference_trainer.storage.checkpoint_manifest import rank_file
 from reference_trainer.storage.export import WEIGHTS
 from reference_trainer.storage.files import path_in_json
@@ -30,11 +30,11 @@ class InitialWeights:
     `RankError` if ranks read different ones.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        settings, self._ranks = parts.settings, parts.ranks
+    def __init__(self, run: Run) -> None:
+        settings, self._ranks = run.settings, run.ranks
         self._saved: SavedWeights | None = None
         if settings.init_from is not None and settings.resume is None:
-            self._saved = self._ranks.run_on_all(partial(_read, settings.init_from, parts))
+            self._saved = self._ranks.run_on_all(partial(_read, settings.init_from, run))
             self._ranks.check_equal({"init_from": self._saved.manifest.sha256})
 
     @property
@@ -62,9 +62,9 @@ class InitialWeights:
         lines.write(f"{name}: weights of {saved.path}{step}")
 
 
-def _read(path: Path, parts: Parts) -> SavedWeights:
+def _read(path: Path, run: Run) -> SavedWeights:
     model = os.path.isfile(path / WEIGHTS)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
-    if type(parts).load is not Parts.load:  # of its own format, or of an id that is not a path
+    if "load" in run.replaced or run.recipe.export.has_own_format:
         named = CHECKPOINT.fullmatch(path.resolve().name)
         model = named is None and not os.path.isfile(path / rank_file(0))  # noqa: PTH113  (is_file raises for long names)
-    return read_model(path, parts.load) if model else read_with_hint(read_weights, path)
+    return read_model(path, run.load) if model else read_with_hint(read_weights, path)

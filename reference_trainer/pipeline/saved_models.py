@@ -19,7 +19,7 @@ from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline.bench import Evaluator, metric_names
 from reference_trainer.pipeline.eval_config import EvalConfig, eval_config
 from reference_trainer.pipeline.own import create_run
-from reference_trainer.pipeline.parts import Parts
+from reference_trainer.pipeline.parts import Run
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_TYPE, versions
 from reference_trainer.storage.files import path_in_json
 from reference_trainer.storage.produce_once import produce_once
@@ -149,7 +149,7 @@ def evaluate_saved(
     the data and of the parts, `DataError` for a token that a model lacks, `VocabularyError` for a teacher with other
     tokens, `LogitsError` for logits that are not finite; each names the model.
     """
-    with create_run(settings, Parts, lines=SilentLines()) as run:
+    with create_run(settings, Run, lines=SilentLines()) as run:
         bench, models = Evaluator(run, settings, whole=whole), list[Evaluated]()
         teacher = bench.teacher
         evaluation = Evaluation(
@@ -174,7 +174,7 @@ def evaluate_saved(
     return evaluation
 
 
-def _source(run: Parts) -> Source:
+def _source(run: Run) -> Source:
     data = run.settings.data
     packaged = "the packaged text" if run.unit == "byte" else f"the data of {run.settings.parts}"
     name = packaged if data is None else str(data)

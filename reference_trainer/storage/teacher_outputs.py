@@ -43,7 +43,7 @@ class Shard(BaseModel):
 class Manifest(BaseModel):
     """What the outputs are of.
 
-    of: what a run that reads them must have in common with them. teacher_sha256: as `Parts.teacher_digest`. top_k: the
+    of: what a run that reads them must have in common with them. teacher_sha256: as `Run.teacher_digest`. top_k: the
     kept tokens of each position, None for all. temperature: of the mass of the rest. rows: all examples of the data.
     made_with: what else their bits depend on.
     """

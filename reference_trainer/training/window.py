@@ -60,14 +60,28 @@ def kd_window(
 ) -> WindowSums | None:
     """Accumulate the gradient of the mean loss over all scored tokens of the window; return the sums.
 
-    batches: at least one; every rank has equally many, and one without work has no scored label. metrics,
-    deferred: as in `loss_by_blocks`. taught: whether the teacher is run; without it no weight but ce_weight is above 0, and
-    no metric of a teacher is formed. features: as in `forward_backward`. before: called with the number of each
-    micro-batch, from 0, before its forward; after: with it, the sums of its rows and their count, after its backward.
-    flags: of this rank; they travel with the counts, so that all ranks know of them in the same step. leaves_out:
-    called with them, summed over ranks, before the first forward; where it returns True nothing is computed, and None
-    is returned. A micro-batch is as in `kd_step`, errors too; after an error in a later one the student holds part of a
-    gradient.
+    1. Count the scored tokens of all micro-batches and ranks: one divisor for all gradients.
+    2. For each micro-batch: forward of both models, loss, backward of the student.
+
+    Args:
+        teacher: The frozen model.
+        student: The model that accumulates the gradient.
+        batches: At least one; every rank has equally many, and one without work has no scored label.
+        weights: The arguments of the loss.
+        parallel: The ranks that share the window.
+        metrics: Whether metrics are formed, as in `loss_by_blocks`.
+        taught: Whether the teacher is run. Without it no weight but ce_weight is above 0, and no metric of a teacher is
+            formed.
+        deferred: Whether errors are raised when they are read, as in `loss_by_blocks`.
+        features: Hidden states that are matched, as in `forward_backward`.
+        before: Called with the number of a micro-batch, from 0, before its forward.
+        after: Called with the number, the sums of the rows and their count, after the backward of a micro-batch.
+        flags: Of this rank; they travel with the counts, so that all ranks know of them in the same step.
+        leaves_out: Called with the flags, summed over ranks, before the first forward. Where it returns True, nothing
+            is computed, and None is returned.
+
+    Raises:
+        TrainerError: As of `kd_step`. After an error in a later micro-batch the student has a part of the gradient.
     """
     check_vocabularies(teacher, student)
     labels = [labels_of_logits(batch.labels) for batch in batches]
