@@ -22,7 +22,7 @@ from reference_trainer import Distillation, Lines, MetricSum, Settings
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.huggingface.adapters import frozen_weights
-from reference_trainer.pipeline.own import checkpoint_module
+from reference_trainer.pipeline.custom_class import checkpoint_module
 from reference_trainer.storage.whole_weights import SavedWeights, read_weights, tensors_digest
 
 V, STEPS = 11, 4

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from falsifiers.callbacks.lifecycle import Script, scripts
 from falsifiers.callbacks.real_run import parts, recording_callbacks, run
-from reference_trainer.callbacks.context import Context
-from reference_trainer.callbacks.observers import Observer
+from reference_trainer.callbacks.base import Context
+from reference_trainer.callbacks.dispatch import Observer
 
 FIELDS = [each.name for each in fields(Context) if each.name != "memory"]  # the memory of a process is its own
 CHANGING = 1

@@ -15,9 +15,9 @@ from falsifiers.support.documents import nats
 from falsifiers.support.steps import embedding
 from reference_trainer.callbacks.base import Context
 from reference_trainer.distillation.protocols import Batch
-from reference_trainer.distillation.tables import FixtureTeacher
-from reference_trainer.training.arguments import UpdateOptions
+from reference_trainer.distillation.providers import FixtureTeacher
 from reference_trainer.training.loop import new_optimizer
+from reference_trainer.training.state import UpdateOptions
 
 SAME = 1e-9
 WITHIN = ("on_log", "on_evaluate", "on_save", "on_step_end")

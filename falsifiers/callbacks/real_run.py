@@ -18,8 +18,7 @@ from reference_trainer.callbacks.base import Callback
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
 from reference_trainer.plan.schedule import Schedule
-from reference_trainer.training.arguments import RunServices
-from reference_trainer.training.state import state_from_json
+from reference_trainer.training.state import RunServices, state_from_json
 from reference_trainer.training.state import state_to_json as saved_text
 
 NAMED = ("learning_rate", "options", "resume_from", "identity")

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.chats.tokenizer import Tokenizer
-from reference_trainer.data.batches import Document, pack_documents, pad_documents
-from reference_trainer.data.documents import rows_of_documents
+from reference_trainer.data.documents import Document, pack_documents, pad_documents, rows_of_documents
 
 CPU = torch.device("cpu")
 LENGTH = 6

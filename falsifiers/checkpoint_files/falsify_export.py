@@ -20,8 +20,7 @@ from falsifiers.support.scratch import flip
 from reference_trainer.errors import CheckpointError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import load_teacher
-from reference_trainer.storage.checkpoint_manifest import Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.checkpoints import Manifest, save_checkpoint
 from reference_trainer.storage.export import verify_manifest
 from reference_trainer.storage.retention import Best
 from reference_trainer.storage.snapshot import snapshot

@@ -26,8 +26,7 @@ from falsifiers.support.fake_cuda import fake_cuda, moved
 from falsifiers.support.ranks import run_ranks
 from reference_trainer.data.text import Sequences
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch
-from reference_trainer.distillation.top_k import TopK, keep_top_k
+from reference_trainer.distillation.protocols import Batch, TopK, keep_top_k
 
 ALLOWED = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 0.03}
 """Of the norm of a gradient; products under autocast round to 8 bits."""

@@ -13,7 +13,7 @@ from falsifiers.distill_observability.falsify_progress_lines import context
 from falsifiers.distill_smoke.cases import invoked, place, planned, read_trace
 from falsifiers.support.run_lines import ATTACHED, EPOCH, EVALUATION, METRICS_LINE, STEP, changed, matcher, start, woven
 from reference_trainer.callbacks.base import Callback
-from reference_trainer.callbacks.lines import Lines
+from reference_trainer.callbacks.progress import Lines
 from reference_trainer.config.settings import Settings
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from falsifiers.support.run_lines import EPOCH, FIRST_STEP, METRICS_LINE, STEP, matcher
 from reference_trainer.callbacks.base import Context
-from reference_trainer.callbacks.lines import Lines
+from reference_trainer.callbacks.progress import Lines
 
 LOSSES = st.none() | st.floats(0, 1e6) | st.sampled_from([math.inf, math.nan])
 SCHEDULES = st.tuples(st.integers(1, 3), st.integers(1, 9))

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 
 from falsifiers.support.run_lines import SMOKE_SUMMARY, matcher
 from falsifiers.support.small_runs import SMALL
-from reference_trainer.callbacks.lines import Lines
+from reference_trainer.callbacks.progress import Lines
 from reference_trainer.config.settings import Settings
 
 TINY = {**SMALL, "teacher_steps": 2, "length": 16, "epochs": 3, "log_every": 0}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from falsifiers.distill_smoke.cases import Place, finished, invoked, place, planned, read_trace
 from falsifiers.distill_smoke.falsify_steps import COUNTS
 from falsifiers.support import oracles
-from reference_trainer.storage.checkpoint_files import saved_steps
+from reference_trainer.storage.checkpoints import saved_steps
 
 WRITTEN = ["config.json", "manifest.json", "model.safetensors"]
 

@@ -37,7 +37,7 @@ def summary_of_every_run(original: Any, settings: Any, *, lines: Any = None, **r
 
 
 def _standard_output() -> Any:
-    from reference_trainer.callbacks.lines import Lines
+    from reference_trainer.callbacks.progress import Lines
 
     return Lines()
 
@@ -82,7 +82,7 @@ def output_unchecked(original: Any, path: Any, **rest: Any) -> None:
 
 
 def output_refused(original: Any, files: Any, *arguments: Any) -> None:
-    from reference_trainer.storage.directories import refuse_existing
+    from reference_trainer.storage.files import refuse_existing
 
     refuse_existing(files.settings.out, force=False)
     original(files, *arguments)

@@ -17,8 +17,7 @@ from reference_trainer.data import text as data
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
-from reference_trainer.storage.checkpoint_manifest import Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.checkpoints import Manifest, save_checkpoint
 from reference_trainer.storage.export import save_decoder
 from reference_trainer.storage.snapshot import snapshot
 

@@ -20,8 +20,7 @@ from reference_trainer import MetricSum
 from reference_trainer.errors import TrainerError
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
-from reference_trainer.storage.checkpoint_manifest import Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.checkpoints import Manifest, save_checkpoint
 from reference_trainer.storage.export import save_decoder, weights_digest
 
 

@@ -20,7 +20,7 @@ from falsifiers.support.small_runs import small
 from falsifiers.support.windows import V
 from reference_trainer import Lines
 from reference_trainer.distillation.providers import ModuleStudent
-from reference_trainer.plan.annealing import Annealed
+from reference_trainer.plan.objective import Annealed
 from reference_trainer.plan.schedule import Schedule
 
 

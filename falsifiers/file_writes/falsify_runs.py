@@ -20,8 +20,7 @@ from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
 from reference_trainer import Callback, OutputError
 from reference_trainer.errors import StopRequestedError
-from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
-from reference_trainer.storage.checkpoints import DISK
+from reference_trainer.storage.checkpoints import DISK, read_checkpoint, saved_steps
 
 PATIENCE_S = 5.0
 """How long a write waits for a step that should not wait for it; a right subject never needs it."""

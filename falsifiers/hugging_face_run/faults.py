@@ -13,7 +13,7 @@ def rolled_in_evaluation(original: Any, self: Any, *args: Any, **options: Any) -
 
 
 def prompts_predicted(original: Any, *args: Any, **options: Any) -> Any:
-    from reference_trainer.data.batches import Document
+    from reference_trainer.data.documents import Document
 
     return Document(original(*args, **options).tokens)
 

@@ -17,7 +17,7 @@ from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
 from reference_trainer import Callbacks, TrainerError
 from reference_trainer.training import loop
-from reference_trainer.training.arguments import RunIdentity
+from reference_trainer.training.state import RunIdentity
 
 EVENTS = ("on_train_begin", "on_epoch_begin", "on_evaluate", "on_step_end", "on_epoch_end", "on_train_end")
 COUNTS, LOSSES = st.integers(0, 10**18), st.none() | st.floats()

@@ -13,7 +13,7 @@ from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.errors import LogitsError
 from reference_trainer.plan.schedule import Schedule
-from reference_trainer.training.arguments import UpdateOptions
+from reference_trainer.training.state import UpdateOptions
 
 TOKENS = torch.tensor([[0, 1, 2], [2, 1, 0]])
 PLACE = (1, 0)

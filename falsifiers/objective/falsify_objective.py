@@ -15,7 +15,7 @@ from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
-from reference_trainer.plan.annealing import Annealed
+from reference_trainer.plan.objective import Annealed
 from reference_trainer.plan.schedule import Schedule
 
 TEACHER, STUDENT = (2.0, 0.0, -1.0), (-1.0, 0.5, 1.0)

@@ -15,7 +15,7 @@ from falsifiers.callbacks.real_run import SETTINGS, after_steps, module_student,
 from falsifiers.support.documents import nats
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.plan.schedule import Schedule
-from reference_trainer.training.arguments import UpdateOptions
+from reference_trainer.training.state import UpdateOptions
 
 TEACHER = ((2.0, 0.0, -1.0), (0.0, 3.0, 0.0), (1.0, -2.0, 0.0))
 TOKENS = ((0, 1, 2), (2, 2, 0), (1, 0, 1), (0, 0, 2))

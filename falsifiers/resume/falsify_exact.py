@@ -18,7 +18,7 @@ from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found
 from reference_trainer import Action
 from reference_trainer.errors import StopRequestedError
-from reference_trainer.storage.checkpoint_files import saved_steps
+from reference_trainer.storage.checkpoints import saved_steps
 
 
 @given(

@@ -17,7 +17,7 @@ from falsifiers.support.small_runs import found
 from reference_trainer import Action, Callback
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import StopRequestedError, TrainerError
-from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
+from reference_trainer.storage.checkpoints import read_checkpoint, saved_steps
 
 
 class Asked(Callback):

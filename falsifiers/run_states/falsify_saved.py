@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from falsifiers.callbacks.lifecycle import ANSWERS, Call, Script, answering_once, assert_same_calls, lifecycle, scripts
 from falsifiers.callbacks.real_run import parts, run
 from falsifiers.run_states.kept import Kept, KeptRun, rate_of, rest_of
-from reference_trainer.callbacks.observers import Observer
+from reference_trainer.callbacks.dispatch import Observer
 
 SCRIPTS = scripts(st.none(), fewest=1) | scripts(ANSWERS, fewest=1)
 PLACES, ASKED = st.integers(0, 20), st.integers(0, 300)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from falsifiers.callbacks.real_run import recording_callbacks
 from falsifiers.run_states.plan import Plan, added, plans, same, trained
-from reference_trainer.training.arguments import ResumePoint, RunServices
-from reference_trainer.training.state import state_from_json, state_to_json
+from reference_trainer.training.state import ResumePoint, RunServices, state_from_json, state_to_json
 
 LOSSES = ("loss", "best_loss", "tokens")
 

@@ -10,8 +10,7 @@ from falsifiers.callbacks.real_run import SETTINGS, checkpoint, parts, recording
 from reference_trainer.distillation.providers import FixtureStudent
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.plan.schedule import Event, Position
-from reference_trainer.training.arguments import ResumePoint, RunServices
-from reference_trainer.training.state import TrainState, state_from_json, state_to_json
+from reference_trainer.training.state import ResumePoint, RunServices, TrainState, state_from_json, state_to_json
 
 FIELDS = ("learning_rate", "loss", "best_loss", "tokens", "sequences")
 

@@ -14,9 +14,8 @@ from torch.utils._pytree import tree_leaves
 from falsifiers.callbacks.real_run import recording_callbacks
 from falsifiers.run_states.plan import Plan, plans, same, trained
 from falsifiers.support.fake_cuda import fake_cuda
-from reference_trainer.distillation.checks import raise_fault
+from reference_trainer.distillation.losses import loss_by_blocks, raise_fault
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
-from reference_trainer.distillation.rows import loss_by_blocks
 
 WAITING = {f"__{name}__" for name in ("bool", "int", "float", "index", "contains")}
 WAITING |= set("item tolist cpu numpy nonzero argwhere masked_select unique equal allclose".split())

@@ -21,7 +21,7 @@ from falsifiers.support.interruptions import in_child
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
 from reference_trainer import Callback, Lines, Settings, interrupts
-from reference_trainer.storage.checkpoint_files import saved_steps
+from reference_trainer.storage.checkpoints import saved_steps
 
 LIVES_S = 60.0
 """How long a process lives that nothing kills."""

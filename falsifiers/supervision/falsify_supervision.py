@@ -15,8 +15,7 @@ from falsifiers.support.scratch import flip, reconfigure, scratch
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
-from reference_trainer.storage.checkpoint_manifest import Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.checkpoints import Manifest, save_checkpoint
 from reference_trainer.storage.export import WEIGHTS, save_decoder
 from reference_trainer.supervision.decision import Ending, Verdict
 

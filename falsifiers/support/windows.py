@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from falsifiers.support.cases import IGNORED, Case, StepCase
 from falsifiers.support.strategies import TEMPERATURES, WEIGHTS, tensors
+from reference_trainer.distillation.losses import Weights
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
-from reference_trainer.distillation.rows import Weights
 
 V, W = 3, 2
 EXACT = 1e-12

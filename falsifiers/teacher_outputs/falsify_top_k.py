@@ -13,11 +13,10 @@ from torch import Tensor
 
 from falsifiers.support import divergence_oracles, oracles
 from falsifiers.support.strategies import HALVES, TEMPERATURES, tensors
-from reference_trainer.distillation.losses import kd_logit_gradient, kd_loss
+from reference_trainer.distillation.losses import Weights, kd_logit_gradient, kd_loss
 from reference_trainer.distillation.protocols import Batch
-from reference_trainer.distillation.rows import Weights
+from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
 from reference_trainer.distillation.step import forward_backward
-from reference_trainer.distillation.tables import FixtureStudent, FixtureTeacher
 from reference_trainer.training.evaluation import evaluate
 
 DIVERGENCES = sorted(divergence_oracles.DIVERGENCES)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reference_trainer.training.masters import MasterAdamW
+from reference_trainer.training.update import MasterAdamW
 
 __all__ = ["OPTIMIZERS", "Pair"]
 

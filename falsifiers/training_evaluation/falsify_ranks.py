@@ -16,7 +16,7 @@ from falsifiers.support.scratch import scratch
 from falsifiers.training_evaluation.falsify_acceptance import drafts, length_of, total
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.pipeline.loss import objective
-from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
+from reference_trainer.storage.checkpoints import read_checkpoint, saved_steps
 from reference_trainer.training.evaluation import evaluate
 
 DEPTH = 2

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainer.callbacks.base import Callback, checked
-from reference_trainer.config.imported import import_object
+from reference_trainer.config.kinds import import_object
 from reference_trainer.errors import SettingError
 
 __all__ = ["LARGEST_FILE", "Spec", "check_callbacks", "create_callback", "load_callbacks", "read_specs"]

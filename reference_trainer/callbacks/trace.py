@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainer.callbacks.base import Callback, Context
-from reference_trainer.callbacks.line_file import LineFile
+from reference_trainer.callbacks.metrics_file import LineFile
 from reference_trainer.errors import OutputError
 from reference_trainer.plan.schedule import Event
 

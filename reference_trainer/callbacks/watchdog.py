@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from reference_trainer.callbacks.base import Callback
-from reference_trainer.callbacks.context import Context
+from reference_trainer.callbacks.base import Callback, Context
 
 __all__ = ["REARMED_S", "WatchdogCallback"]
 

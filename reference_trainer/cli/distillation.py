@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reference_trainer import interrupts
-from reference_trainer.cli.group import main
-from reference_trainer.cli.reporting import FAILED, guarded, rank_of_process
+from reference_trainer.cli.group import FAILED, guarded, main, rank_of_process
 from reference_trainer.config.kinds import kind_of
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
@@ -57,7 +56,7 @@ def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **f
 
 def _distil(flags: dict[str, str | None], config: str | None, run: Callable[..., DistillResult] | None) -> int:
     settings = gathered(flags, config)
-    from reference_trainer.callbacks.lines import Lines
+    from reference_trainer.callbacks.progress import Lines
     from reference_trainer.pipeline.distill import distill  # imports torch, so after all checks
     from reference_trainer.pipeline.report import result_lines
 

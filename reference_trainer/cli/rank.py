@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reference_trainer import interrupts
 from reference_trainer.supervision.heartbeat import Heart
-from reference_trainer.supervision.launch import SAVED
+from reference_trainer.supervision.until import SAVED
 
 if TYPE_CHECKING:
     from reference_trainer.pipeline.distill import DistillResult

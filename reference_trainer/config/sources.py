@@ -20,8 +20,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from reference_trainer.config.kinds import kind_of
-from reference_trainer.config.refusals import SourcedValue, unknown_variable
+from reference_trainer.config.kinds import SourcedValue, kind_of, unknown_variable
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
 

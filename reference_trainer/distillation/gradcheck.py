@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reference_trainer.distillation import losses
-from reference_trainer.distillation.domain import IGNORE_INDEX
-from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 
 __all__ = ["AGREE", "differences", "relative_difference"]
 

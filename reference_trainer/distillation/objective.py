@@ -1,14 +1,20 @@
-"""The objective of a distillation, and the domain of its settings; imports no torch."""
+"""The objective of a distillation, and the domain of its settings; imports no torch.
+
+Limits shared by settings and arithmetic; imports no torch.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from reference_trainer.distillation.domain import IGNORE_INDEX, TEMPERATURES
 from reference_trainer.errors import SettingError
 
-__all__ = ["DIVERGENCES", "WITH_BETA", "Weights", "check_ignore_index"]
+__all__ = ["DIVERGENCES", "IGNORE_INDEX", "TEMPERATURES", "WITH_BETA", "Weights", "check_ignore_index"]
+
+IGNORE_INDEX = -100
+TEMPERATURES = (1e-4, 1e4)  # beyond these, tau^2 or 1/tau over- or underflows in float32
+
 
 DIVERGENCES = {
     "forward_kl": "KL(teacher || student)",

@@ -12,21 +12,22 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.heads import Gradients, Head, HeadStudent, HeadTeacher, Taught, chunked_loss
-from reference_trainer.distillation.matching import FeatureMatching
-from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.losses import Rows, loss_by_blocks, weighted_sum
+from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import (
     Batch,
     Outputs,
     Student,
     Teacher,
+    TopK,
+    TopKTeacher,
     checked_logits,
+    completed,
     feature_student,
     feature_teacher,
 )
-from reference_trainer.distillation.rows import Rows, loss_by_blocks, weighted_sum
-from reference_trainer.distillation.top_k import TopK, TopKTeacher, completed
 from reference_trainer.errors import VocabularyError
 
 __all__ = [

@@ -18,10 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.batches import Document
-from reference_trainer.data.documents import rows_of_documents
-from reference_trainer.data.epochs import Batches, ShuffledBatches
-from reference_trainer.data.text import Rows
+from reference_trainer.data.documents import Document, rows_of_documents
+from reference_trainer.data.text import Batches, Rows, ShuffledBatches
 from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
 from reference_trainer.huggingface.adapters import (
     Adapted,
@@ -31,24 +29,22 @@ from reference_trainer.huggingface.adapters import (
     frozen_weights,
     merge_adapter,
 )
-from reference_trainer.huggingface.attention import isolate_documents
-from reference_trainer.huggingface.chats import Chats, ChatWriter, read_chats, read_template, write_chats
+from reference_trainer.huggingface.chats import Chats, ChatWriter, digest_of, read_chats, read_template, write_chats
 from reference_trainer.huggingface.models import (
     Causal,
     check_tokens,
     directory_of,
+    isolate_documents,
     load_model,
     load_tokenizer,
     save_model,
     tokenizer_digests,
     vocab_size_of,
 )
-from reference_trainer.huggingface.sources import digest_of
+from reference_trainer.pipeline.custom_class import with_default_rate
 from reference_trainer.pipeline.distill import Distillation
-from reference_trainer.pipeline.own import with_default_rate
 from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledAdamW
 from reference_trainer.pipeline.teachers import default_cache
-from reference_trainer.storage.cache_limit import keep_within, used_entry
 from reference_trainer.storage.export import (
     MANIFEST,
     files_digest,
@@ -57,7 +53,7 @@ from reference_trainer.storage.export import (
     weight_files,
     weights_digest,
 )
-from reference_trainer.storage.produce_once import identity_digest
+from reference_trainer.storage.produce_once import identity_digest, keep_within, used_entry
 from reference_trainer.storage.whole_weights import tensors_digest
 
 __all__ = ["HuggingFace"]

@@ -12,13 +12,10 @@ import torch
 from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
-from reference_trainer.pipeline.own import export_student
-from reference_trainer.storage.checkpoint_files import find_checkpoint
-from reference_trainer.storage.checkpoint_manifest import MANIFEST
-from reference_trainer.storage.directories import exclusive_directory
+from reference_trainer.pipeline.custom_class import export_student
+from reference_trainer.storage.checkpoints import MANIFEST, Listed, find_checkpoint, verify_checkpoints
 from reference_trainer.storage.export import exported_bytes, save_decoder
-from reference_trainer.storage.files import path_in_json
-from reference_trainer.storage.listing import Listed, verify_checkpoints
+from reference_trainer.storage.files import exclusive_directory, path_in_json
 from reference_trainer.storage.retention import checkpoint_name
 from reference_trainer.storage.whole_weights import SavedWeights, read_weights
 

@@ -1,4 +1,7 @@
-"""Checkpoints of a distillation: what is saved besides tensors, where, and which one a run goes on from."""
+"""Checkpoints of a distillation: what is saved besides tensors, where, and which one a run goes on from.
+
+What a run that resumes must have in common with the saved one.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,31 @@ from torch import nn
 
 from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.callbacks.metrics_file import FILE as METRICS
+from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import Decoder
+from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline.evaluations import BestTracker
 from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.plan.schedule import Event, Schedule
 from reference_trainer.storage.background import Background
-from reference_trainer.storage.checkpoint_files import (
+from reference_trainer.storage.checkpoints import (
+    LEFT,
+    MANIFEST,
     Checkpoint,
+    Manifest,
     check_complete,
     find_checkpoint,
     read_checkpoint,
     read_manifest,
+    rewind,
+    save_checkpoint,
+    save_shards,
     saved_steps,
+    sweep,
 )
-from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
-from reference_trainer.storage.checkpoints import LEFT, save_checkpoint, sweep
-from reference_trainer.storage.rank_files import save_shards
+from reference_trainer.storage.files import path_in_json
 from reference_trainer.storage.retention import check_follows, checkpoint_name, differences
-from reference_trainer.storage.rewinding import rewind
 from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
 from reference_trainer.training.loop import BETWEEN_UPDATES, Saved
 from reference_trainer.training.state import TrainState, state_from_json, state_to_json
@@ -43,13 +52,53 @@ __all__ = [
     "Checkpoints",
     "WritingCallback",
     "check_conditions",
+    "conditions",
     "files_to_keep",
+    "fixed_settings",
     "has_later",
     "metrics_length",
     "open_checkpoint",
     "read_with_hint",
     "state_to_resume",
 ]
+
+FREE = frozenset(
+    "data out force trace callbacks teacher teacher_outputs teacher_device_map shard_teacher student teacher_cache "
+    "data_cache data_cache_gib eval_data eval_rows max_steps smoke log_every device project_to_steps save_every keep "
+    "resume init_from rank_timeout hang_after eval_every rewind threads chat_template".split()
+)
+"""Settings that a run may change when it resumes. Data, template, teacher and device are compared by what they are."""
+
+
+def fixed_settings(settings: Settings) -> dict[str, Any]:
+    """Return the settings that a run may not change when it resumes."""
+    return {name: value for name, value in settings if name not in FREE}
+
+
+def conditions(
+    settings: Settings,
+    device: torch.device,
+    schedule: Schedule,
+    digests: Mapping[str, str],
+    world_size: int,
+    strategy: str,
+) -> dict[str, Any]:
+    """Return what a resumed run must have in common with the saved one, to end with the same bits."""
+    began = {} if settings.init_from is None else {"init_from": path_in_json(settings.init_from.resolve())}
+    return {
+        **fixed_settings(settings),
+        **began,
+        **digests,
+        "steps_per_epoch": schedule.steps_per_epoch,
+        "planned_steps": schedule.planned_steps,
+        "world_size": world_size,
+        "strategy": strategy,
+        "device": device_name(device),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    }
+
 
 CHECKPOINTS, RUN_ID = "checkpoints", "student"
 """Names of the directory in the output, and of its checkpoints: `checkpoints/student-step100`."""

@@ -13,11 +13,8 @@ from typing import Any
 from torch import nn
 
 from reference_trainer.callbacks.base import Callback
-from reference_trainer.callbacks.formats import SMOKE_START_LINE
-from reference_trainer.callbacks.lines import BarCallback, Lines, SilentLines
-from reference_trainer.callbacks.progress import ProgressCallback
-from reference_trainer.config.settings import Settings
-from reference_trainer.config.unused import find_unused
+from reference_trainer.callbacks.progress import SMOKE_START_LINE, BarCallback, Lines, ProgressCallback, SilentLines
+from reference_trainer.config.settings import Settings, find_unused
 from reference_trainer.data.text import Rows
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
@@ -25,29 +22,44 @@ from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.errors import SettingError, StopRequestedError
 from reference_trainer.models.placement import computing_in, cpu_threads, usable_device
 from reference_trainer.pipeline import smoke
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback
-from reference_trainer.pipeline.conditions import conditions
-from reference_trainer.pipeline.eval_config import eval_config
-from reference_trainer.pipeline.evaluations import BestTracker, check_metric, check_sums, evaluation, evaluation_mode
-from reference_trainer.pipeline.initial_weights import InitialWeights
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
+from reference_trainer.pipeline.custom_class import create_run, custom_settings
+from reference_trainer.pipeline.evaluations import (
+    BestTracker,
+    check_metric,
+    check_sums,
+    eval_config,
+    evaluation,
+    evaluation_mode,
+)
 from reference_trainer.pipeline.loss import matching, objective
-from reference_trainer.pipeline.manifest import described_optimizer, manifest
-from reference_trainer.pipeline.notes import find_unreachable, resume_note, student_notes
-from reference_trainer.pipeline.own import create_run, custom_settings
 from reference_trainer.pipeline.parts import Run
 from reference_trainer.pipeline.ranks import connect_ranks, local_device
-from reference_trainer.pipeline.result import DistillResult
-from reference_trainer.pipeline.run_files import RunFiles
-from reference_trainer.pipeline.stored_teacher import check_outputs, outputs_identity, stored_teacher
-from reference_trainer.pipeline.strategies import gather_full, strategy_of, wrap_projections, wrap_student
+from reference_trainer.pipeline.report import (
+    DistillResult,
+    described_optimizer,
+    find_unreachable,
+    manifest,
+    resume_note,
+    student_notes,
+)
+from reference_trainer.pipeline.run_files import InitialWeights, RunFiles
+from reference_trainer.pipeline.teachers import check_outputs, outputs_identity, stored_teacher
 from reference_trainer.plan.schedule import Schedule, windows
-from reference_trainer.ranks.parallel import ONE_PROCESS, shard
+from reference_trainer.ranks.parallel import (
+    ONE_PROCESS,
+    gather_full,
+    shard,
+    strategy_of,
+    wrap_projections,
+    wrap_student,
+)
 from reference_trainer.storage.background import Background
 from reference_trainer.storage.export import note_interrupts
 from reference_trainer.storage.teacher_outputs import SavedOutputs
-from reference_trainer.training.arguments import ResumePoint, RunIdentity, RunServices, UpdateOptions
 from reference_trainer.training.flops import counted_flops
 from reference_trainer.training.loop import Saved, TrainResult, train
+from reference_trainer.training.state import ResumePoint, RunIdentity, RunServices, UpdateOptions
 
 __all__ = ["DistillResult", "Distillation", "distill"]
 

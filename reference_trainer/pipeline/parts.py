@@ -31,15 +31,13 @@ from torch.optim import Optimizer
 from reference_trainer import interrupts
 from reference_trainer.callbacks.base import Callback, checked
 from reference_trainer.callbacks.from_file import load_callbacks
-from reference_trainer.callbacks.lines import BarCallback, Lines
-from reference_trainer.callbacks.progress import ProgressCallback
+from reference_trainer.callbacks.progress import BarCallback, Lines, ProgressCallback
 from reference_trainer.callbacks.watchdog import WatchdogCallback
 from reference_trainer.config.place import read_place
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
-from reference_trainer.data.epochs import Batches, ShuffledBatches
-from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text, share_of
-from reference_trainer.distillation.matching import FeatureMatching
+from reference_trainer.data.text import VOCABULARY, Batches, Rows, Sequences, ShuffledBatches, read_text, share_of
+from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import DataError, ModelFileError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder

@@ -15,22 +15,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reference_trainer.callbacks.lines import Lines
+from reference_trainer.callbacks.progress import Lines
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.text import Rows
-from reference_trainer.distillation.domain import IGNORE_INDEX
-from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
+from reference_trainer.distillation.objective import IGNORE_INDEX
+from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits, keep_top_k
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.distillation.step import labels_of_logits
-from reference_trainer.distillation.top_k import keep_top_k
 from reference_trainer.errors import LogitsError, OutputError, SettingError
 from reference_trainer.models.placement import device_name
+from reference_trainer.pipeline.custom_class import create_run
 from reference_trainer.pipeline.distill import Distillation
-from reference_trainer.pipeline.own import create_run
-from reference_trainer.pipeline.stored_teacher import outputs_identity
-from reference_trainer.storage.directories import check_room, exclusive_directory
+from reference_trainer.pipeline.teachers import outputs_identity
 from reference_trainer.storage.export import versions
-from reference_trainer.storage.files import atomic_write
+from reference_trainer.storage.files import atomic_write, check_room, exclusive_directory
 from reference_trainer.storage.retention import differences
 from reference_trainer.storage.teacher_outputs import MANIFEST, Manifest, SavedOutputs, publish, shard_name, write_shard
 

@@ -12,20 +12,19 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from reference_trainer.callbacks.formats import (
+from reference_trainer.callbacks.progress import (
     SMOKE_END_LINE,
     SMOKE_PLANNED_LINE,
     SMOKE_PROJECTION_LINE,
     SMOKE_SUMMARY_LINE,
+    Lines,
 )
-from reference_trainer.callbacks.lines import Lines
 from reference_trainer.distillation.gradcheck import AGREE, relative_difference
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.distillation.top_k import teacher_logits
+from reference_trainer.distillation.protocols import Batch, Student, Teacher, teacher_logits
 from reference_trainer.errors import LogitsError, SmokeError
 from reference_trainer.training.evaluation import evaluate
-from reference_trainer.training.result import TrainResult
+from reference_trainer.training.state import TrainResult
 
 __all__ = [
     "Check",

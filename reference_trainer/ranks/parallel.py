@@ -3,13 +3,21 @@
 Every rank has its own batches, and the whole model (DDP) or a shard of it (FSDP2). One integer reduction per window of
 micro-batches gives the number of scored tokens of all ranks, by which each rank divides; gradients are reduced once, in
 the last micro-batch.
+
+Agreement of the ranks of a run on the answers of their callbacks and on requests to stop.
+
+Both travel as flags with the counts of a step, so that no step has a reduction of its own for them. The strongest
+answer of all ranks counts on each.
+
+How the student is spread over the ranks of a run: `ddp`, a copy on each, or `fsdp2`, a shard on each.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -17,9 +25,119 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.errors import SettingError
+from reference_trainer.plan.schedule import Action
 
-__all__ = ["ONE_PROCESS", "DataParallel", "OneProcess", "Parallel", "ShardedParallel", "shard", "warm_up", "whole"]
+__all__ = [
+    "ONE_PROCESS",
+    "Agreement",
+    "DataParallel",
+    "OneProcess",
+    "Parallel",
+    "ShardedParallel",
+    "gather_full",
+    "shard",
+    "strategy_of",
+    "warm_up",
+    "whole",
+    "wrap_projections",
+    "wrap_student",
+]
+
+REQUESTED, SKIPPED, STOPPED = range(3)
+"""Places of the flags."""
+
+
+class Agreement:
+    """The answers of this rank that are not carried out yet, and the flags of all ranks. One process only has its own.
+
+    An answer that is given in a step travels with the counts of the next one, which is then left out: before its first
+    forward on the CPU. On a GPU the flags of the step before are read, which are there already, so one more step is
+    taken. Every rank calls the same methods in the same order.
+    """
+
+    def __init__(self, parallel: Parallel, stop_requested: Callable[[], bool]) -> None:
+        self._parallel, self._stop_requested = parallel, stop_requested
+        self._alone = parallel.world_size == 1
+        self._own = Action.CONTINUE
+        self._sent: _Copied | None = None  # the last flags, summed over ranks
+        self._known: Sequence[int] = (0, 0, 0)
+
+    def noted(self, answer: Action) -> Action:
+        """Note an answer of this rank; return what is carried out at once, which is nothing on several ranks."""
+        if self._alone:
+            return answer
+        self._own = max(self._own, answer)
+        return Action.CONTINUE
+
+    def flags(self) -> tuple[bool, bool, bool]:
+        """Return the flags of this rank: asked to stop, answered SKIP, answered STOP."""
+        if self._alone:
+            return False, False, False
+        return self._stop_requested(), self._own is Action.SKIP, self._own is Action.STOP
+
+    def leaves_out(self, flags: Tensor) -> bool:
+        """Return whether the step with these flags, summed over ranks, is left out because of an answer."""
+        if self._alone:  # nothing is read from the device
+            return False
+        before, self._sent = self._sent, _Copied(flags)
+        known = self._sent if flags.device.type == "cpu" else before
+        self._known = (0, 0, 0) if known is None else known.numbers()
+        return self.answer is not Action.CONTINUE
+
+    @property
+    def answer(self) -> Action:
+        """Return the strongest answer of all ranks, as far as the steps have brought it."""
+        return _strongest(self._known)
+
+    def agreed(self, answer: Action, *, between_epochs: bool = False) -> Action:
+        """Return the strongest answer of all ranks so far, with a reduction of its own; of one process, `answer`.
+
+        between_epochs: a SKIP is forgotten then, because it ends an open epoch only.
+        """
+        if self._alone:
+            return answer
+        summed = self._parallel.sum_counts(torch.tensor(self.flags(), dtype=torch.int64))
+        if between_epochs:
+            self._own = self._own if self._own is Action.STOP else Action.CONTINUE
+            self._sent = None
+        return _strongest(_Copied(summed).numbers())
+
+    def is_leaving(self) -> bool:
+        """Return whether the run was asked to stop, on any rank, before the step that has just been taken."""
+        return self._stop_requested() if self._alone else bool(self._known[REQUESTED])
+
+    def is_asked_alone(self) -> bool:
+        """Return whether a run of one process was asked to stop. Several ranks cannot agree on it after an error."""
+        return self._alone and self._stop_requested()
+
+
+def _strongest(numbers: Sequence[int]) -> Action:
+    """Return the strongest answer of ranks, of which so many set each flag."""
+    if numbers[STOPPED]:
+        return Action.STOP
+    return Action.SKIP if numbers[SKIPPED] else Action.CONTINUE
+
+
+class _Copied:
+    """A copy of numbers on the host, without a wait for what follows them on the device."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._event = None
+        if not numbers.is_cuda:
+            self._copy = numbers.to("cpu", non_blocking=True)
+        else:
+            # Pinned memory: a copy to pageable memory returns once it is done, so it waits for all that precedes it.
+            self._copy = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
+            self._copy.copy_(numbers, non_blocking=True)
+            self._event = torch.cuda.current_stream(numbers.device).record_event()
+
+    def numbers(self) -> list[int]:
+        if self._event is not None:
+            self._event.synchronize()
+        counts: list[int] = self._copy.tolist()
+        return counts
 
 
 class Parallel(Protocol):
@@ -214,3 +332,55 @@ def _sharded_parts(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]
     from torch.distributed.fsdp import FSDPModule
 
     return [child for child in module.modules() if isinstance(child, FSDPModule)]
+
+
+ONE_PROCESS_STRATEGY = "one process"
+
+
+def strategy_of(strategy: str, world_size: int) -> str:
+    """Return the strategy as checkpoints name it."""
+    return strategy if world_size > 1 else ONE_PROCESS_STRATEGY
+
+
+def wrap_student(
+    student: nn.Module, strategy: str, device: torch.device, wrap: Callable[[nn.Module], nn.Module]
+) -> nn.Module:
+    """Return the module that the ranks train: one with the weights of rank 0. The parameters stay those of `student`.
+
+    wrap: makes the module whose forward is called, such as one under autocast.
+    """
+    if strategy == "fsdp2":
+        with torch.no_grad():  # each rank would keep its own part of another student
+            for tensor in (*student.parameters(), *student.buffers()):
+                dist.broadcast(tensor, src=0)
+        return wrap(shard(student, device))
+    module = DistributedDataParallel(wrap(student))
+    warm_up(module, torch.tensor([[0]], device=device))
+    return module
+
+
+def wrap_projections(module: nn.Module, features: FeatureMatching) -> tuple[FeatureMatching, Parallel]:
+    """Return the matching with projections whose gradients are reduced over the ranks, and what the loop asks of them.
+
+    module: what `wrap_student` returned; projections with parameters are spread in the same way.
+    """
+    if not isinstance(module, DistributedDataParallel):
+        device = next(module.parameters()).device
+        return features, ShardedParallel(module, *(shard(projection, device) for projection in features.projections))
+    # One between equal widths has no parameters.
+    projections = [
+        DistributedDataParallel(projection) if list(projection.parameters()) else projection
+        for projection in features.projections
+    ]
+    others = [wrapped for wrapped in projections if isinstance(wrapped, DistributedDataParallel)]
+    for wrapped in others:
+        warm_up(wrapped, next(wrapped.parameters()))  # its own weights [W, S] are as good as states
+    return replace(features, projections=projections), DataParallel(module, *others)
+
+
+def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
+    """Return a sharded student as one process has it. All ranks call this; like: makes a module of its kind."""
+    full = {name: whole(tensor) for name, tensor in student.state_dict().items()}
+    alone = like()
+    alone.load_state_dict(full)
+    return alone

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.errors import CheckpointError, ModelFileError
-from reference_trainer.storage.checkpoint_files import read_every_file
-from reference_trainer.storage.checkpoint_manifest import Manifest
+from reference_trainer.storage.checkpoints import Manifest, read_every_file
 from reference_trainer.storage.export import MANIFEST, load_decoder, verify_manifest
 from reference_trainer.storage.snapshot import Snapshot, restore
 

@@ -9,13 +9,10 @@ import torch
 from torch import Tensor
 
 from reference_trainer.data.text import Rows
-from reference_trainer.distillation.acceptance import accepted, accepted_name
-from reference_trainer.distillation.domain import IGNORE_INDEX
-from reference_trainer.distillation.metrics import add
-from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch, Teacher
+from reference_trainer.distillation.metrics import accepted, accepted_name, add
+from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
+from reference_trainer.distillation.protocols import Batch, Teacher, TopKTeacher
 from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, measured_rows, sums_of
-from reference_trainer.distillation.top_k import TopKTeacher
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
 __all__ = ["EVALUATED_SUMS", "SHARES", "evaluate", "evaluated_names"]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from reference_trainer.callbacks.base import Callback
 from reference_trainer.callbacks.dispatch import Callbacks
-from reference_trainer.distillation.matching import FeatureMatching
+from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.errors import StopRequestedError, first_line
 from reference_trainer.plan.objective import Objective
@@ -31,12 +31,17 @@ from reference_trainer.plan.schedule import (
     is_saved,
     next_position,
 )
-from reference_trainer.ranks.agreement import Agreement
-from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
-from reference_trainer.training.arguments import ResumePoint, RunIdentity, RunServices, UpdateOptions
+from reference_trainer.ranks.parallel import ONE_PROCESS, Agreement, Parallel
 from reference_trainer.training.record import Record
-from reference_trainer.training.result import Saved, TrainResult
-from reference_trainer.training.state import NOTHING
+from reference_trainer.training.state import (
+    NOTHING,
+    ResumePoint,
+    RunIdentity,
+    RunServices,
+    Saved,
+    TrainResult,
+    UpdateOptions,
+)
 from reference_trainer.training.update import Update, new_optimizer
 
 __all__ = ["BETWEEN_UPDATES", "Objective", "Saved", "TrainResult", "new_optimizer", "train"]

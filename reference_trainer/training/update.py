@@ -1,27 +1,133 @@
-"""One optimizer step of a run, in phases: fetch the window, accumulate its gradient, clip, update."""
+"""One optimizer step of a run, in phases: fetch the window, accumulate its gradient, clip, update.
+
+AdamW of weights that are stored in fewer bits than the sum of their updates needs.
+
+Random numbers of a run: every micro-batch has its own seed, so a resumed run needs no saved generator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
-from contextlib import AbstractContextManager, nullcontext
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
-from reference_trainer.distillation.matching import FeatureMatching
+from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.plan.objective import Objective
 from reference_trainer.plan.schedule import Position, Schedule, is_due, logging_interval, micro_batches
-from reference_trainer.ranks.agreement import Agreement
-from reference_trainer.ranks.parallel import Parallel, whole
-from reference_trainer.training.arguments import UpdateOptions
-from reference_trainer.training.masters import MasterAdamW, needs_master
-from reference_trainer.training.randomness import micro_batch_seed, own_generators, seed_generators
+from reference_trainer.ranks.parallel import Agreement, Parallel, whole
+from reference_trainer.training.state import UpdateOptions
 from reference_trainer.training.window import WindowSums, kd_window
 
-__all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "StepHooks", "Update", "new_optimizer", "undecayed"]
+__all__ = [
+    "BETAS",
+    "EPSILON",
+    "MASTER",
+    "WEIGHT_DECAY",
+    "MasterAdamW",
+    "StepHooks",
+    "Update",
+    "micro_batch_seed",
+    "needs_master",
+    "new_optimizer",
+    "own_generators",
+    "seed_generators",
+    "undecayed",
+]
+
+MASTER = "master"
+"""Name of the state that is the parameter in float32."""
+
+
+def needs_master(parameter: Tensor) -> bool:
+    """Return whether a parameter has fewer bits than float32."""
+    return torch.finfo(parameter.dtype).bits < 32
+
+
+class MasterAdamW(torch.optim.AdamW):
+    """`AdamW` in float32, also of parameters of fewer bits: it updates their masters, and rounds these to them.
+
+    Source: Micikevicius et al. 2018, arXiv:1710.03740, section 3.1.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Take a step. A closure is not called."""
+        for group in self.param_groups:
+            held = [parameter for parameter in group["params"] if parameter.grad is not None]
+            states = [self._begun(parameter, group) for parameter in held]
+            masters = [state.get(MASTER, parameter) for parameter, state in zip(held, states, strict=True)]
+            adamw(
+                masters,
+                [parameter.grad.to(master.dtype) for parameter, master in zip(held, masters, strict=True)],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [],
+                [state["step"] for state in states],
+                fused=group["fused"],
+                found_inf=getattr(self, "found_inf", None),
+                amsgrad=False,
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                lr=group["lr"],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                maximize=False,
+            )
+            for parameter, master in zip(held, masters, strict=True):
+                if master is not parameter:
+                    parameter.copy_(master)
+
+    def _begun(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        """Return the state of a parameter, which is made before its first step."""
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            place = parameter.device if group["fused"] else "cpu"
+            master = parameter.detach().float() if needs_master(parameter) else parameter
+            state["step"] = torch.zeros((), dtype=torch.float32, device=place)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(master), torch.zeros_like(master)
+            if master is not parameter:
+                state[MASTER] = master
+        return state
+
+
+def micro_batch_seed(seed: int, *, epoch: int, step: int, micro_batch: int, rank: int) -> int:
+    """Return the seed of a micro-batch, below 2^63: a hash, so that neighbouring arguments give unrelated numbers."""
+    key = f"{seed}/{epoch}/{step}/{micro_batch}/{rank}".encode()
+    return int.from_bytes(hashlib.sha256(key).digest()[:8]) >> 1
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed the default generators of the CPU and of `device`; those of other devices stay as they are."""
+    for generator in _generators(device):
+        generator.manual_seed(seed)
+
+
+@contextmanager
+def own_generators(device: torch.device) -> Iterator[None]:
+    """Restore the default generators of the CPU and of `device` afterwards, also after an exception."""
+    before = [(generator, generator.get_state()) for generator in _generators(device)]
+    try:
+        yield
+    finally:
+        for generator, state in before:
+            generator.set_state(state)
+
+
+def _generators(device: torch.device) -> list[torch.Generator]:
+    # `cuda` without an index is the current GPU, but is unequal to the device of that GPU's generator, `cuda:0`.
+    # `current_device` initialises CUDA; before that PyTorch lists no generators of GPUs.
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    every = (torch.default_generator, *torch.cuda.default_generators)
+    return [generator for generator in every if generator.device in (torch.device("cpu"), device)]
+
 
 WEIGHT_DECAY, BETAS, EPSILON = 0.01, (0.9, 0.999), 1e-8
 UNDECAYED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm)

@@ -14,9 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reference_trainer.distillation.domain import IGNORE_INDEX
-from reference_trainer.distillation.matching import FeatureMatching
-from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.features import FeatureMatching
+from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.distillation.step import check_vocabularies, forward_backward, labels_of_logits
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from reference_trainer.config.kinds import kind_of
-from reference_trainer.config.settings import Settings
+from reference_trainer.config.settings import Settings, find_unused
 from reference_trainer.config.sources import gather
-from reference_trainer.config.unused import find_unused
 from reference_trainer.errors import SettingError
 from tests.reference_trainer.commands import command
 

@@ -12,8 +12,7 @@ from falsifiers.support.fake_cuda import FakeCuda, install
 from reference_trainer import SettingError
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleTeacher
-from reference_trainer.huggingface.attention import check_isolation, isolate_documents
-from reference_trainer.huggingface.models import Causal, load_model
+from reference_trainer.huggingface.models import Causal, check_isolation, isolate_documents, load_model
 
 transformers = pytest.importorskip("transformers")
 

@@ -10,8 +10,7 @@ from torch import nn
 
 from reference_trainer import MetricSum, TrainResult
 from reference_trainer.config.settings import Settings
-from reference_trainer.pipeline.manifest import manifest
-from reference_trainer.pipeline.notes import find_unreachable, resume_note, student_notes
+from reference_trainer.pipeline.report import find_unreachable, manifest, resume_note, student_notes
 from reference_trainer.plan.schedule import Event, Position, Schedule
 from reference_trainer.training.state import initial_state
 

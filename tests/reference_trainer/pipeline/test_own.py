@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from reference_trainer import Distillation, ModelFileError, SettingError, Settings, distill
-from reference_trainer.callbacks.lines import SilentLines
-from reference_trainer.pipeline.own import create_run
+from reference_trainer.callbacks.progress import SilentLines
+from reference_trainer.pipeline.custom_class import create_run
 from tests.reference_trainer import forked
 from tests.reference_trainer.commands import command
 

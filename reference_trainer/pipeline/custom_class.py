@@ -11,12 +11,12 @@ from typing import Any, TypeVar, Unpack
 import torch
 from torch import nn
 
-from reference_trainer.config.imported import import_object
+from reference_trainer.config.kinds import import_object
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.pipeline.parts import Run, RunOptions
-from reference_trainer.storage.directories import exclusive_directory
 from reference_trainer.storage.export import exported_bytes, has_weights
+from reference_trainer.storage.files import exclusive_directory
 from reference_trainer.storage.whole_weights import SavedWeights
 
 __all__ = [
