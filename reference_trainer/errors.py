@@ -8,31 +8,6 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-__all__ = [
-    "CallbackError",
-    "CheckpointError",
-    "DataError",
-    "DriftError",
-    "LabelError",
-    "LogitsError",
-    "LostRankError",
-    "ModelFileError",
-    "OutputError",
-    "PackageError",
-    "PassConsumedError",
-    "ProviderError",
-    "RankError",
-    "SettingError",
-    "ShapeError",
-    "SmokeError",
-    "StopRequestedError",
-    "TrainerError",
-    "VocabularyError",
-    "first_line",
-    "missing_package",
-    "similar_path",
-]
-
 PACKAGES = {
     **dict.fromkeys(("numpy", "pydantic", "pydantic_core", "pydantic_settings", "safetensors", "torch"), "trainer"),
     "matplotlib": "plot",

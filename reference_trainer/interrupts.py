@@ -17,18 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = [
-    "INTERRUPTED",
-    "NOT_WRITTEN",
-    "SAVED",
-    "WRITTEN",
-    "WrittenNote",
-    "exit_at_once",
-    "ignore",
-    "raise_once",
-    "record_interrupts",
-]
-
 INTERRUPTED = 130
 SAVED = 75
 """Exit code of a run that was interrupted, saved a checkpoint and can be resumed: EX_TEMPFAIL of sysexits.h."""

@@ -19,8 +19,6 @@ from typing import Any
 from reference_trainer.errors import CallbackError, CallbackNote
 from reference_trainer.plan.schedule import Action, Event
 
-__all__ = ["SILENT", "Callback", "Context", "call_hooks", "call_train_end", "checked", "event_of", "has_hook"]
-
 
 class _Readable:
     """Attributes that are computed when they are first asked for.

@@ -21,8 +21,6 @@ from reference_trainer.callbacks.base import Callback, Context, call_hooks, call
 from reference_trainer.errors import CallbackError
 from reference_trainer.plan.schedule import Action, Event
 
-__all__ = ["WAIT_S", "Callbacks", "Delivery", "Observer", "close_all", "drain_all", "leave"]
-
 WAIT_S = 10.0
 """Seconds that a run waits for all its observers together, at a checkpoint and at its end."""
 _LOG = logging.getLogger("reference_trainer.observers")

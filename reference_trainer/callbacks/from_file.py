@@ -22,8 +22,6 @@ from reference_trainer.callbacks.base import Callback, checked
 from reference_trainer.config.kinds import import_object
 from reference_trainer.errors import SettingError
 
-__all__ = ["LARGEST_FILE", "Spec", "check_callbacks", "create_callback", "load_callbacks", "read_specs"]
-
 LARGEST_FILE = 2**20
 """In bytes; a device such as /dev/zero has no end."""
 _KEYS = ("use", "arguments")

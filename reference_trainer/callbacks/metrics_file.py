@@ -24,19 +24,6 @@ from reference_trainer.callbacks.base import Callback, Context, event_of
 from reference_trainer.callbacks.dispatch import Observer
 from reference_trainer.errors import DataError, OutputError
 
-__all__ = [
-    "EVENTS",
-    "FILE",
-    "EventLog",
-    "LineFile",
-    "MetricsCallback",
-    "MetricsLine",
-    "ResourceLog",
-    "line",
-    "read_metrics",
-    "schema",
-]
-
 
 class LineFile:
     """Open file of lines. Raise `OutputError` with the path, once, if a line or the end cannot be written.

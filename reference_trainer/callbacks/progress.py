@@ -24,28 +24,6 @@ from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.distillation.metrics import EVALUATED
 from reference_trainer.plan.schedule import is_due
 
-__all__ = [
-    "ATTACHED_LINE",
-    "EPOCH_LINE",
-    "FIRST_STEP_LINE",
-    "LOGGED_METRICS",
-    "SMOKE_END_LINE",
-    "SMOKE_OUTPUT_LINE",
-    "SMOKE_PLANNED_LINE",
-    "SMOKE_PROJECTION_LINE",
-    "SMOKE_START_LINE",
-    "SMOKE_SUMMARY_LINE",
-    "STEP_LINE",
-    "BarCallback",
-    "Lines",
-    "ProgressCallback",
-    "SilentLines",
-    "duration",
-    "evaluation_line",
-    "metrics_line",
-    "pattern",
-]
-
 ATTACHED_LINE = "ProgressCallback attached (log every {every} steps; 0 for epoch lines only)"
 STEP_LINE = "  Step {step}/{total}: loss: {loss:.4f}"
 FIRST_STEP_LINE = "first step in {seconds:.2f}s; the other {left} take about {duration} at this rate"

@@ -10,8 +10,6 @@ from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.errors import SettingError
 from reference_trainer.plan.schedule import Action
 
-__all__ = ["EarlyStopping"]
-
 
 class EarlyStopping(Callback):
     """Callback that answers STOP after `patience` evaluations in a row without an improvement of `metric`.

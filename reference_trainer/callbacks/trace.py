@@ -14,8 +14,6 @@ from reference_trainer.callbacks.metrics_file import LineFile
 from reference_trainer.errors import OutputError
 from reference_trainer.plan.schedule import Event
 
-__all__ = ["TraceCallback", "line", "schema"]
-
 
 def schema() -> str:
     """Return the JSON Schema of one line."""

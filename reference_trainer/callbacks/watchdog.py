@@ -12,8 +12,6 @@ from contextlib import suppress
 
 from reference_trainer.callbacks.base import Callback, Context
 
-__all__ = ["REARMED_S", "WatchdogCallback"]
-
 REARMED_S = 1.0
 """Arming costs about 0.1 ms, so it is not done in every step."""
 

@@ -16,9 +16,7 @@ from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
 
 if TYPE_CHECKING:
-    from reference_trainer.pipeline.distill import DistillResult
-
-__all__ = ["distill", "gathered", "setting_options", "settings_of"]
+    from reference_trainer.pipeline.report import DistillResult
 
 ALL = frozenset(Settings.model_fields)
 

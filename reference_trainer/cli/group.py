@@ -29,8 +29,6 @@ from reference_trainer.errors import (
     missing_package,
 )
 
-__all__ = ["FAILED", "REFUSED", "guarded", "line_of", "main", "print_error", "print_line", "rank_of_process"]
-
 FAILED, REFUSED, INTERNAL_ERROR = 1, 2, 70
 BUG_REPORT = "This is a bug in reference-trainer; please report it with the lines above."
 

@@ -16,8 +16,6 @@ from reference_trainer.cli.tools import precompute
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
 
-__all__ = ["launch", "until"]
-
 _command = click.argument("command", nargs=-1, type=click.UNPROCESSED)
 _ranks = partial(click.option, "--nproc-per-node", type=click.IntRange(1, 1024), help="Number of processes.")
 

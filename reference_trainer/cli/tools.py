@@ -18,8 +18,6 @@ from reference_trainer.cli.group import FAILED, guarded, line_of, main, print_er
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import TrainerError
 
-__all__ = ["SETTINGS", "checkpoints", "evaluate", "gradcheck", "plot", "precompute", "schema"]
-
 SETTINGS = frozenset(
     "data out parts arguments teacher student teacher_steps teacher_layers teacher_width teacher_cache length device "
     "documents separator share_vocabulary batch_size temperature lr warmup seed rank_timeout dtype hang_after "

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from reference_trainer.errors import SettingError
 
-__all__ = ["Place", "read_place", "variable"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:

@@ -51,8 +51,6 @@ from reference_trainer.config.kinds import (
 )
 from reference_trainer.distillation.objective import DIVERGENCES, WITH_BETA
 
-__all__ = ["Settings", "find_unused", "schema"]
-
 
 def _setting(default: Any, help: str, *, alias: str | None = None) -> Any:
     """Declare a setting; `alias` is an older environment variable for it."""

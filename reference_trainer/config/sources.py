@@ -24,8 +24,6 @@ from reference_trainer.config.kinds import SourcedValue, kind_of, unknown_variab
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
 
-__all__ = ["ALIAS_PREFIX", "CONFIG_VARIABLE", "LARGEST_FILE", "PREFIX", "gather", "variables"]
-
 PREFIX, ALIAS_PREFIX = "REFERENCE_TRAINER_", "APR_DISTILL_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 LARGEST_FILE = 2**20

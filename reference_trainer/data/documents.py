@@ -36,24 +36,6 @@ from reference_trainer.distillation.objective import IGNORE_INDEX
 from reference_trainer.distillation.protocols import INTEGERS, Batch, placed_segments
 from reference_trainer.errors import DataError, ShapeError
 
-__all__ = [
-    "PADDING",
-    "Document",
-    "DocumentRows",
-    "StoredDocuments",
-    "batch_of_rows",
-    "create_labels",
-    "document_rows",
-    "documents_of",
-    "first_fit",
-    "pack_documents",
-    "pad_documents",
-    "prefix_mask",
-    "rows_of_documents",
-    "split_document",
-    "write_documents",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Document:

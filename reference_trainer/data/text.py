@@ -24,19 +24,6 @@ from reference_trainer.distillation.objective import IGNORE_INDEX
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.errors import DataError, similar_path
 
-__all__ = [
-    "VOCABULARY",
-    "Batches",
-    "Rows",
-    "Sequences",
-    "ShuffledBatches",
-    "Text",
-    "epoch_order",
-    "packaged_text",
-    "read_text",
-    "share_of",
-]
-
 VOCABULARY = 256
 _PACKAGED = files(__package__) / "corpus" / "python-topics.txt"
 

@@ -19,8 +19,6 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-__all__ = ["BY_NAME", "agreement", "cross_entropy", "forward_kl", "jensen_shannon", "reverse_kl", "teacher_metrics"]
-
 
 def cross_entropy(logits_CV: Tensor, labels_C1: Tensor, gradient_CV: Tensor) -> tuple[Tensor, Tensor]:
     """Return -log softmax(s)[y] of unscaled rows, and the logarithm of their largest probability.

@@ -50,18 +50,6 @@ from torch import Tensor, nn
 from reference_trainer.distillation.losses import LossSum
 from reference_trainer.errors import SettingError, ShapeError
 
-__all__ = [
-    "DISTANCES",
-    "NO_PROJECTIONS",
-    "SMALLEST_NORM",
-    "FeatureMatching",
-    "check_pairs",
-    "cosine_distance",
-    "feature_loss",
-    "new_matching",
-    "squared_distance",
-]
-
 SMALLEST_NORM = 1e-4
 
 Projection = Callable[[Tensor], Tensor]

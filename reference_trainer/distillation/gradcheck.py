@@ -15,8 +15,6 @@ from torch.nn import functional as F
 from reference_trainer.distillation import losses
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 
-__all__ = ["AGREE", "differences", "relative_difference"]
-
 # Rounding of two ways to sum V products in float64, with a margin; an extra factor tau differs by 0.5 or more.
 AGREE = 1e-10
 

@@ -30,20 +30,6 @@ from reference_trainer.distillation.losses import BlockwiseLoss, Rows, collected
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, FeaturePass, TopK, completed
 
-__all__ = [
-    "LEAST_VOCABULARY",
-    "Gradients",
-    "Head",
-    "HeadStudent",
-    "HeadTeacher",
-    "OutputLayer",
-    "Taught",
-    "chunked_loss",
-    "head_loss",
-    "head_of",
-    "rows_per_chunk",
-]
-
 LEAST_VOCABULARY = 8192
 """Tokens of a vocabulary below which all logits are formed at once: they take little memory."""
 LARGEST = 1000.0  # a bound or scale of logits that a model may have changes larger ones at least

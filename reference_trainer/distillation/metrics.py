@@ -22,20 +22,6 @@ if TYPE_CHECKING:
 
     from reference_trainer.distillation.step import MetricSum
 
-__all__ = [
-    "EVALUATED",
-    "PERPLEXITY_CAP",
-    "accept_length",
-    "accepted",
-    "accepted_name",
-    "add",
-    "covering",
-    "derived",
-    "perplexity",
-    "rates",
-    "weighted_mean",
-]
-
 
 def accepted_name(depth: int) -> str:
     """Return the name of the share of drafts whose token `depth`, from 1, is accepted if those before it are."""

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from reference_trainer.errors import SettingError
 
-__all__ = ["DIVERGENCES", "IGNORE_INDEX", "TEMPERATURES", "WITH_BETA", "Weights", "check_ignore_index"]
-
 IGNORE_INDEX = -100
 TEMPERATURES = (1e-4, 1e4)  # beyond these, tau^2 or 1/tau over- or underflows in float32
 

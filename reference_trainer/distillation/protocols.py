@@ -26,28 +26,6 @@ from torch import Tensor
 
 from reference_trainer.errors import ProviderError, SettingError, ShapeError
 
-__all__ = [
-    "INTEGERS",
-    "Batch",
-    "FeaturePass",
-    "FeatureStudent",
-    "FeatureTeacher",
-    "Outputs",
-    "Student",
-    "StudentPass",
-    "Teacher",
-    "TopK",
-    "TopKTeacher",
-    "checked_logits",
-    "completed",
-    "feature_student",
-    "feature_teacher",
-    "keep_top_k",
-    "placed_segments",
-    "segments_on_host",
-    "teacher_logits",
-]
-
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 

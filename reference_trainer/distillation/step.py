@@ -30,18 +30,6 @@ from reference_trainer.distillation.protocols import (
 )
 from reference_trainer.errors import VocabularyError
 
-__all__ = [
-    "MetricSum",
-    "StepResult",
-    "StepRows",
-    "check_vocabularies",
-    "forward_backward",
-    "kd_step",
-    "labels_of_logits",
-    "measured_rows",
-    "sums_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class MetricSum:

@@ -16,16 +16,6 @@ from torch import Tensor, nn
 from reference_trainer.errors import SettingError, first_line
 from reference_trainer.huggingface.models import Causal, loading
 
-__all__ = [
-    "ADAPTER_CONFIG",
-    "Adapted",
-    "adapter_weights",
-    "add_adapter",
-    "check_merge",
-    "frozen_weights",
-    "merge_adapter",
-]
-
 ADAPTER_CONFIG = "adapter_config.json"
 
 

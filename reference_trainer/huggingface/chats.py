@@ -25,8 +25,6 @@ from reference_trainer.data.documents import Document, StoredDocuments, write_do
 from reference_trainer.errors import DataError, SettingError, first_line, similar_path
 from reference_trainer.storage.files import file_digest
 
-__all__ = ["ChatWriter", "Chats", "digest_of", "encoded", "read_chats", "read_template", "rows_of", "write_chats"]
-
 STATE = "state.json"
 BATCH = 1000
 """Rows of a Parquet file that are in memory at once."""

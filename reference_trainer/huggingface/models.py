@@ -25,24 +25,6 @@ from reference_trainer.errors import ModelFileError, OutputError, SettingError, 
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES, has_weights
 from reference_trainer.storage.files import atomic_write, file_digest
 
-__all__ = [
-    "Causal",
-    "bounds_of",
-    "by_document",
-    "check_isolation",
-    "check_tokens",
-    "directory_of",
-    "equal_logits",
-    "isolate_documents",
-    "load_model",
-    "load_tokenizer",
-    "loading",
-    "positions_of",
-    "save_model",
-    "tokenizer_digests",
-    "vocab_size_of",
-]
-
 NAME, SDPA = "by_document", "sdpa"
 ISOLATED = 1e-3
 """Largest difference of a logit, relative to the largest one, between a document alone and one in a packed row."""

@@ -56,8 +56,6 @@ from reference_trainer.storage.export import (
 from reference_trainer.storage.produce_once import identity_digest, keep_within, used_entry
 from reference_trainer.storage.whole_weights import tensors_digest
 
-__all__ = ["HuggingFace"]
-
 GIB = 2**30
 
 

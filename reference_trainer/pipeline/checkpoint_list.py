@@ -19,8 +19,6 @@ from reference_trainer.storage.files import exclusive_directory, path_in_json
 from reference_trainer.storage.retention import checkpoint_name
 from reference_trainer.storage.whole_weights import SavedWeights, read_weights
 
-__all__ = ["checkpoint_student", "export_checkpoint", "list_checkpoints", "table"]
-
 
 def list_checkpoints(directory: Path) -> list[Listed]:
     """Return the checkpoints in `directory`, or in its `checkpoints`, verified. Raise `CheckpointError` without any."""

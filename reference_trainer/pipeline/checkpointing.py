@@ -46,22 +46,6 @@ from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
 from reference_trainer.training.loop import BETWEEN_UPDATES, Saved
 from reference_trainer.training.state import TrainState, state_from_json, state_to_json
 
-__all__ = [
-    "CHECKPOINTS",
-    "RUN_ID",
-    "Checkpoints",
-    "WritingCallback",
-    "check_conditions",
-    "conditions",
-    "files_to_keep",
-    "fixed_settings",
-    "has_later",
-    "metrics_length",
-    "open_checkpoint",
-    "read_with_hint",
-    "state_to_resume",
-]
-
 FREE = frozenset(
     "data out force trace callbacks teacher teacher_outputs teacher_device_map shard_teacher student teacher_cache "
     "data_cache data_cache_gib eval_data eval_rows max_steps smoke log_every device project_to_steps save_every keep "

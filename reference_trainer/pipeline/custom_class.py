@@ -19,16 +19,6 @@ from reference_trainer.storage.export import exported_bytes, has_weights
 from reference_trainer.storage.files import exclusive_directory
 from reference_trainer.storage.whole_weights import SavedWeights
 
-__all__ = [
-    "OWN",
-    "checkpoint_module",
-    "create_run",
-    "custom_settings",
-    "export_student",
-    "parts_named",
-    "with_default_rate",
-]
-
 AnyRun = TypeVar("AnyRun", bound=Run)
 
 OWN = ("parts", "arguments", "student", "chat_template")

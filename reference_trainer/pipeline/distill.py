@@ -61,8 +61,6 @@ from reference_trainer.training.flops import counted_flops
 from reference_trainer.training.loop import Saved, TrainResult, train
 from reference_trainer.training.state import ResumePoint, RunIdentity, RunServices, UpdateOptions
 
-__all__ = ["DistillResult", "Distillation", "distill"]
-
 GO_ON = "the last step is saved: go on with --resume latest"
 
 

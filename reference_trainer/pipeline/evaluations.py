@@ -23,8 +23,6 @@ from reference_trainer.storage.retention import Best, update_best
 from reference_trainer.training.evaluation import evaluated_names
 from reference_trainer.training.update import own_generators
 
-__all__ = ["BestTracker", "EvalConfig", "check_metric", "check_sums", "eval_config", "evaluation", "evaluation_mode"]
-
 
 @contextmanager
 def evaluation_mode(modules: Iterable[nn.Module], device: torch.device) -> Iterator[None]:

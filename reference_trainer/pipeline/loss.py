@@ -9,8 +9,6 @@ from reference_trainer.distillation.objective import TEMPERATURES
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.plan.objective import WEIGHTS, Annealed, Objective
 
-__all__ = ["matching", "objective"]
-
 SEED_OFFSET = 2_000_003  # so that projections have other random numbers than the student
 
 

@@ -68,21 +68,6 @@ from reference_trainer.storage.whole_weights import decoder_weights, read_model
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.update import new_optimizer, undecayed
 
-__all__ = [
-    "EVALUATED_BYTES",
-    "Data",
-    "Evaluation",
-    "Export",
-    "OptimizerSource",
-    "Recipe",
-    "Run",
-    "RunOptions",
-    "StudentSource",
-    "TeacherSource",
-    "packaged_recipe",
-    "text_rows",
-]
-
 PACKAGED_SHARE = 1 / 6
 """Share of the packaged text that a student sees. Its teacher has seen all of it, and so knows more than the share."""
 EMPTY_LINE = "\n\n"  # separates documents by default

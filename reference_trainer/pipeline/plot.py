@@ -13,8 +13,6 @@ from reference_trainer.callbacks.metrics_file import FILE, read_metrics
 from reference_trainer.errors import DataError, OutputError, SettingError
 from reference_trainer.storage.files import atomic_write
 
-__all__ = ["FORMATS", "MOST_RUNS", "Run", "plot", "read_runs"]
-
 FORMATS = (".png", ".svg")
 MOST_RUNS = 8  # the palette has eight colours
 

@@ -32,8 +32,6 @@ from reference_trainer.storage.files import atomic_write, check_room, exclusive_
 from reference_trainer.storage.retention import differences
 from reference_trainer.storage.teacher_outputs import MANIFEST, Manifest, SavedOutputs, publish, shard_name, write_shard
 
-__all__ = ["precompute"]
-
 SHARD_BYTES = 2**28  # about; a shard is in memory while it is made
 
 

@@ -37,8 +37,6 @@ from reference_trainer.errors import (
 )
 from reference_trainer.storage.retention import differences
 
-__all__ = ["Ranks", "connect_ranks", "local_device"]
-
 Result = TypeVar("Result")
 Module = TypeVar("Module", bound=nn.Module)
 

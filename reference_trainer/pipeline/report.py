@@ -31,17 +31,6 @@ from reference_trainer.storage.files import path_in_json
 from reference_trainer.training.evaluation import EVALUATED_SUMS, SHARES
 from reference_trainer.training.state import TrainResult, TrainState
 
-__all__ = [
-    "DistillResult",
-    "described_optimizer",
-    "find_unreachable",
-    "manifest",
-    "result_lines",
-    "resume_note",
-    "student_notes",
-    "teacher_note",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistillResult:

@@ -44,8 +44,6 @@ from reference_trainer.storage.snapshot import expected_tensors
 from reference_trainer.storage.whole_weights import SavedWeights, read_model, read_weights
 from reference_trainer.training.state import TrainState
 
-__all__ = ["InitialWeights", "RunFiles"]
-
 CHECKPOINT = re.compile(rf"{RUN_ID}-step[0-9]+")
 
 

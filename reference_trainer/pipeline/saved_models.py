@@ -41,21 +41,6 @@ from reference_trainer.storage.produce_once import produce_once
 from reference_trainer.storage.whole_weights import read_weights
 from reference_trainer.training.evaluation import evaluate
 
-__all__ = [
-    "Evaluated",
-    "Evaluation",
-    "Evaluator",
-    "SavedModel",
-    "ScoredModel",
-    "Source",
-    "evaluate_saved",
-    "load_saved",
-    "metric_names",
-    "report",
-    "settings_of_run",
-    "table",
-]
-
 AT_ONE = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
 OF_A_MODEL = ("hard_loss", "token_accuracy")
 AGAINST_A_TEACHER = ("hard_loss", "token_accuracy", "kl_at_1", "agreement", "teacher_loss")

@@ -26,18 +26,6 @@ from reference_trainer.errors import LogitsError, SmokeError
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.state import TrainResult
 
-__all__ = [
-    "Check",
-    "checks",
-    "first_batch_loss",
-    "gradient_difference",
-    "peak_memory_bytes",
-    "reported",
-    "reporting_divergence",
-    "summary",
-    "verdict",
-]
-
 
 def summary(result: TrainResult, project_to_steps: int, planned_steps: int) -> tuple[str, str, str]:
     """Return the two `[SMOKE]` lines: the steps that ran, and the time of `project_to_steps` steps at that pace.

@@ -38,22 +38,6 @@ from reference_trainer.storage.teacher_outputs import SavedOutputs
 from reference_trainer.training.loop import Objective, train
 from reference_trainer.training.update import new_optimizer, undecayed
 
-__all__ = [
-    "LOGGED_EVERY",
-    "PACKAGED",
-    "cache_directory",
-    "check_outputs",
-    "default_cache",
-    "heads_for",
-    "load_or_train",
-    "load_teacher",
-    "outputs_identity",
-    "stored_teacher",
-    "teacher_key",
-    "train_teacher",
-    "untrained_teacher",
-]
-
 _LABELS_ONLY = Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0)
 PACKAGED = Path(str(files("reference_trainer.data") / "teacher"))
 """A teacher of the packaged text; its manifest says how it was trained."""

@@ -36,8 +36,6 @@ from fractions import Fraction
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.errors import SettingError
 
-__all__ = ["SHAPES", "WEIGHTS", "Annealed", "Objective"]
-
 SHAPES = ("constant", "linear", "cosine")
 WEIGHTS = (0.0, 1e30)
 """Bounds of a loss weight; float32 can represent them."""

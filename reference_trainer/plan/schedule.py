@@ -10,22 +10,6 @@ from enum import Enum, IntEnum
 
 from reference_trainer.errors import SettingError
 
-__all__ = [
-    "START",
-    "Action",
-    "Event",
-    "Position",
-    "Schedule",
-    "is_due",
-    "is_read",
-    "is_saved",
-    "logging_interval",
-    "micro_batches",
-    "next_position",
-    "windows",
-]
-
-
 UNREAD_STEPS = 256  # at most, so that their sums take little memory on the device
 
 

@@ -29,22 +29,6 @@ from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.errors import SettingError
 from reference_trainer.plan.schedule import Action
 
-__all__ = [
-    "ONE_PROCESS",
-    "Agreement",
-    "DataParallel",
-    "OneProcess",
-    "Parallel",
-    "ShardedParallel",
-    "gather_full",
-    "shard",
-    "strategy_of",
-    "warm_up",
-    "whole",
-    "wrap_projections",
-    "wrap_student",
-]
-
 REQUESTED, SKIPPED, STOPPED = range(3)
 """Places of the flags."""
 

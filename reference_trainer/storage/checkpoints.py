@@ -46,37 +46,6 @@ from reference_trainer.storage.retention import (
     superseded,
 )
 
-__all__ = [
-    "DISK",
-    "FORMAT",
-    "LEFT",
-    "MANIFEST",
-    "Agreeing",
-    "Checkpoint",
-    "Disk",
-    "FileEntry",
-    "Listed",
-    "Manifest",
-    "check_complete",
-    "check_files",
-    "checkpoint_bytes",
-    "find_checkpoint",
-    "link_checkpoints",
-    "parsed_manifest",
-    "rank_file",
-    "read_checkpoint",
-    "read_every_file",
-    "read_manifest",
-    "rewind",
-    "save_checkpoint",
-    "save_shards",
-    "saved_steps",
-    "sealed",
-    "sweep",
-    "verify_checkpoints",
-    "write_tensors",
-]
-
 FORMAT, MANIFEST = "reference-trainer/checkpoint/1", "manifest.json"
 
 

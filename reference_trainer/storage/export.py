@@ -25,26 +25,6 @@ from reference_trainer.interrupts import WRITTEN
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.storage.files import atomic_write, file_digest
 
-__all__ = [
-    "ADAPTER",
-    "CONFIG",
-    "INDEX",
-    "MANIFEST",
-    "MODEL_FILES",
-    "MODEL_TYPE",
-    "WEIGHTS",
-    "exported_bytes",
-    "files_digest",
-    "has_weights",
-    "load_decoder",
-    "note_interrupts",
-    "save_decoder",
-    "verify_manifest",
-    "versions",
-    "weight_files",
-    "weights_digest",
-]
-
 WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
 INDEX = f"{WEIGHTS}.index.json"  # of weights in several files
 ADAPTER = "adapter_model.safetensors"

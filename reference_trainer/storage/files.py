@@ -17,16 +17,6 @@ from pathlib import Path
 
 from reference_trainer.errors import OutputError
 
-__all__ = [
-    "atomic_write",
-    "check_room",
-    "exclusive_directory",
-    "file_digest",
-    "path_in_json",
-    "refuse_existing",
-    "sync",
-]
-
 
 def atomic_write(path: Path, write: Callable[[Path], object], *, fsync: Callable[[int], None] = os.fsync) -> None:
     """Write a file atomically: call `write` with a temporary path beside `path`, sync it, and rename it to `path`.

@@ -26,8 +26,6 @@ from typing import Any
 from reference_trainer.errors import OutputError, TrainerError
 from reference_trainer.storage.files import file_digest, sync
 
-__all__ = ["identity_digest", "keep_within", "produce_once", "used_entry"]
-
 MANIFEST = "manifest.json"
 
 

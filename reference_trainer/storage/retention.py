@@ -14,21 +14,6 @@ from typing import Any
 
 from reference_trainer.errors import CheckpointError
 
-__all__ = [
-    "MODES",
-    "Best",
-    "check_follows",
-    "checked_run_id",
-    "checkpoint_name",
-    "differences",
-    "dropped",
-    "parsed_name",
-    "resumed",
-    "steps_of",
-    "superseded",
-    "update_best",
-]
-
 MODES = ("min", "max")
 
 

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 from reference_trainer.errors import CheckpointError
 from reference_trainer.storage.retention import differences
 
-__all__ = ["Snapshot", "expected_tensors", "restore", "snapshot"]
-
 COUNTER = "step"
 """Name of the state that is a number; other state has shape and dtype of its parameter, or float32 for fewer bits."""
 VOLATILE = ("params", "lr")

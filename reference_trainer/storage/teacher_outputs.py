@@ -25,8 +25,6 @@ from torch import Tensor
 from reference_trainer.errors import ModelFileError
 from reference_trainer.storage.files import atomic_write, file_digest, sync
 
-__all__ = ["FORMAT", "MANIFEST", "Manifest", "SavedOutputs", "Shard", "publish", "shard_name", "write_shard"]
-
 FORMAT, MANIFEST = "reference-trainer/teacher-outputs/1", "manifest.json"
 HINT = "expected a directory that `reference-trainer precompute` has written"
 

@@ -17,8 +17,6 @@ from reference_trainer.storage.checkpoints import Manifest, read_every_file
 from reference_trainer.storage.export import MANIFEST, load_decoder, verify_manifest
 from reference_trainer.storage.snapshot import Snapshot, restore
 
-__all__ = ["SavedWeights", "decoder_weights", "read_model", "read_weights", "tensors_digest"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedWeights:

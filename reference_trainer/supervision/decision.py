@@ -21,8 +21,6 @@ from reference_trainer.storage.checkpoints import check_files, read_manifest
 from reference_trainer.storage.export import MANIFEST, verify_manifest
 from reference_trainer.storage.retention import checkpoint_name, differences, steps_of
 
-__all__ = ["Attempt", "Ending", "Verdict", "check_model", "idle", "is_done", "model_step", "verdict", "whole_step"]
-
 
 def whole_step(out: Path, report: Callable[[str], object]) -> int:
     """Return the step of the newest whole checkpoint; 0 if there is none.

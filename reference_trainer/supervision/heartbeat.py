@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["EVERY_S", "Beat", "Heart", "beats", "is_alive", "kill_silent", "kill_stale", "silent", "watched"]
-
 EVERY_S = 0.5
 STOPPED_S = 2.0
 """Age of the beat of a process that SIGSTOP has stopped, before it is killed; SIGCONT may come."""

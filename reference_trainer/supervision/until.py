@@ -43,8 +43,6 @@ from reference_trainer.supervision.decision import (
 )
 from reference_trainer.supervision.heartbeat import Beat, kill_stale, watched
 
-__all__ = ["GRACE_S", "SAVED", "Limits", "attempted", "launch", "problems", "supervised", "until"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

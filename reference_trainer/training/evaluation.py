@@ -15,8 +15,6 @@ from reference_trainer.distillation.protocols import Batch, Teacher, TopKTeacher
 from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, measured_rows, sums_of
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
-__all__ = ["EVALUATED_SUMS", "SHARES", "evaluate", "evaluated_names"]
-
 EVALUATED_SUMS = (
     *("hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy"),
     *("agreement", "token_accuracy"),

@@ -13,8 +13,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from reference_trainer.distillation.providers import evaluating
 from reference_trainer.errors import first_line
 
-__all__ = ["counted_flops", "row_flops", "step_flops"]
-
 LONG = 512
 
 

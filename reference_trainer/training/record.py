@@ -28,8 +28,6 @@ from reference_trainer.training.state import ResumePoint, RunIdentity, RunServic
 from reference_trainer.training.update import Update
 from reference_trainer.training.window import WindowSums
 
-__all__ = ["Pending", "Record", "memory_bytes"]
-
 
 class Pending:
     """The windows of the steps since the last `read`. Every rank adds the same steps and reads at the same ones."""

@@ -20,20 +20,6 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.plan.schedule import START, Position
 
-__all__ = [
-    "NOTHING",
-    "ResumePoint",
-    "RunIdentity",
-    "RunServices",
-    "Saved",
-    "TrainResult",
-    "TrainState",
-    "UpdateOptions",
-    "initial_state",
-    "state_from_json",
-    "state_to_json",
-]
-
 NOTHING = MetricSum(0.0, 0)
 _JSON = ConfigDict(ser_json_inf_nan="strings", extra="forbid")
 

@@ -25,22 +25,6 @@ from reference_trainer.ranks.parallel import Agreement, Parallel, whole
 from reference_trainer.training.state import UpdateOptions
 from reference_trainer.training.window import WindowSums, kd_window
 
-__all__ = [
-    "BETAS",
-    "EPSILON",
-    "MASTER",
-    "WEIGHT_DECAY",
-    "MasterAdamW",
-    "StepHooks",
-    "Update",
-    "micro_batch_seed",
-    "needs_master",
-    "new_optimizer",
-    "own_generators",
-    "seed_generators",
-    "undecayed",
-]
-
 MASTER = "master"
 """Name of the state that is the parameter in float32."""
 

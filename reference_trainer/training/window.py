@@ -20,8 +20,6 @@ from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.distillation.step import check_vocabularies, forward_backward, labels_of_logits
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
-__all__ = ["WindowSums", "kd_window"]
-
 
 @dataclass(frozen=True, slots=True)
 class WindowSums:
