@@ -1,6 +1,6 @@
 """Predicates over bounded boxes: the number of steps of a run, in pure integers.
 
-The subject has `Schedule`, `START`, `Event`, `Action` and `following`, as `training.schedule` does.
+The subject has `Schedule`, `START`, `Event`, `Action` and `next_position`, as `training.schedule` does.
 Expectations are closed forms.
 """
 

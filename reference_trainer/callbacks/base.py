@@ -1,9 +1,8 @@
-"""Callbacks of a run: the base class, the checks of instances, and the calls.
+"""Callbacks of a run: the base class, the context that hooks receive, the checks of instances, and the calls.
 
 Hooks are called in the loop's thread, in the order of registration, on every callback that has the hook; on several
-ranks, on each of them. A hook returns an `Action`, or None for `Action.CONTINUE`.
-
-The context that every hook receives, with values that are computed or read from the device when asked for.
+ranks, on each of them. A hook returns an `Action`, or None for `Action.CONTINUE`. Values of the context are computed,
+or read from the device, when a hook asks for them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The callbacks of a run together: which of them have a hook, the calls, and the end.
+"""The registered callbacks of a run: which of them have a hook, the calls, and the end.
 
-Observers: callbacks that are called in a thread of their own each, and cannot change or end the run.
+Control callbacks are called in the loop's thread. Observers are called in threads of their own, and can neither change
+nor end the run.
 """
 
 from __future__ import annotations

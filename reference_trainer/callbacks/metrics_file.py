@@ -1,8 +1,7 @@
-"""Metrics of a run: a file with one line of JSON per logged or evaluated step; `metrics.json` here is its schema.
+"""Files with one line of JSON per entry: metrics of logged and evaluated steps, events, and resources.
 
-File of lines that are written one by one; after a killed run only the last line may be incomplete.
-
-Observers that write lines of JSON: the events of a run, and the resources that it uses.
+`metrics.json` beside this file is the schema of a line of metrics. After a killed run only the last line of a file may
+be incomplete.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Progress of a run: which steps and epochs get a log line, and what it says.
+"""Progress of a run: the formats of its log lines, their writer, and on a terminal a bar below them.
 
-Formats of the lines that a run prints, shared by the code that writes them and the code that parses them.
-
-Writer of a run's log lines, and on a terminal of a progress bar below them.
+The formats are shared by the code that writes the lines and the code that parses them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The group of commands, which every command of the reference trainer is added to.
-
-How a command ends: its exit code, and errors in one line on standard error.
-"""
+"""The group of commands, and how a command ends: its exit code, and errors in one line on standard error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The commands beside a run: `schema`, `gradcheck`, `plot`, `evaluate` and `checkpoints`.
-
-The command `precompute`: outputs of a teacher for many runs.
-"""
+"""The commands beside a run: `schema`, `gradcheck`, `plot`, `evaluate`, `checkpoints` and `precompute`."""
 
 from __future__ import annotations
 

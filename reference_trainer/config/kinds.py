@@ -1,8 +1,6 @@
-"""Types of settings: what pydantic checks, how text is read, and the words of help and messages.
+"""Annotated types of settings: validation, parsing from text, help strings, and messages of refusals.
 
-The messages about settings that are refused: name, value, origin, and the values that are allowed.
-
-Names of the user's code, as a file or a setting gives them.
+A message has the name of the setting, its value, where the value comes from, and the values that are allowed.
 """
 
 from __future__ import annotations

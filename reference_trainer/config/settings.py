@@ -1,8 +1,6 @@
 """The settings of a distillation. One declaration gives a setting its type, flag, variable, key, default and help.
 
-Importing this module never imports torch.
-
-Settings that are given and have no effect beside the others, such as a `beta` without jensen_shannon.
+`find_unused` names settings that have no effect beside the others. Importing this module never imports torch.
 """
 
 from __future__ import annotations

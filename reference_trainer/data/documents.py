@@ -1,22 +1,15 @@
-"""Documents of a text, as rows of tokens: one document a row with padding, or several packed into a row.
+"""Documents of a text as rows of tokens: one document a row with padding, or several packed into a row.
 
 A document ends after each occurrence of a separator, which belongs to it, so that a model learns where documents end.
-Shape letters: N bytes, B batch, T position.
-
-Batches of documents of different lengths: padded, one document a row, or packed, several in a row.
-
 A padded batch has padding after each document, where causal attention cannot see it, and so suits every causal model. A
-packed batch has segments, which the model must take: attention and positions are confined to a document.
-Shape letters: N tokens of a document, B batch, T position.
+packed batch has segments, which the model must take: attention and positions are confined to a document. Labels say
+which tokens are predicted, in rows with padding, prompts or several documents.
 
-Labels of token sequences: which tokens are predicted, in rows with padding, prompts or several documents.
+Documents can be in files, of which only those of a batch are in memory: `tokens` has the tokens of all documents as
+int32, a token that is not predicted as its bitwise complement; `ends` has the number of tokens up to the end of each
+document as int64.
 
-Shape letters: B batch, T position.
-
-Documents in files, of which only those of a batch are in memory.
-
-`tokens` has the tokens of all documents as int32, one that is given as its bitwise complement; `ends` has the number of
-tokens up to the end of each as int64.
+Shape letters: N bytes or tokens, B batch, T position.
 """
 
 from __future__ import annotations

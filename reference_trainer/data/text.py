@@ -1,10 +1,8 @@
-"""Text as tokens: bytes, cut into sequences, in an order that depends on seed and epoch only.
+"""Text as tokens: bytes, cut into sequences, in batches whose order depends on seed and epoch only.
 
 The default text is the language reference of CPython 3.11.7 as the interpreter ships it for `help()`: English prose,
 packaged because it differs from one Python version to the next. Its licence is in the same directory.
 Shape letters: B batch, T position, N bytes.
-
-Batches of every epoch of a run, by number, for one rank of several.
 """
 
 from __future__ import annotations

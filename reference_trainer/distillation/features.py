@@ -33,10 +33,6 @@ Domain:
   a layer that is in several pairs in the dtype of that layer.
 
 Shape letters: B batch, T position, S width of the student, W width of the teacher, N scored positions.
-
-Feature matching of a run: pairs of layers, a distance, and projections where the widths differ.
-
-Shape letters: B batch, T position, S width of the student, W width of the teacher.
 """
 
 from __future__ import annotations

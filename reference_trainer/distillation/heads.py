@@ -1,18 +1,15 @@
 """Losses of hidden states and output layers: rows become logits a chunk at a time, after the layer's matrix product.
 
 No tensor has rows x vocabulary elements: neither the logits of a model nor their gradient. Each chunk goes through the
-same walk as given logits (`rows`). Its gradient, which replaces the student's logits, is multiplied at once into those
-of hidden states and weights; the products are summed in float32 at least.
+same loss as whole logits (`losses.loss_by_blocks`). Its gradient, which replaces the student's logits, is multiplied at
+once into those of hidden states and weights; the products are summed in float32 at least.
+
+A module offers its output layer by a method `get_output_embeddings`, as the causal models of transformers do and
+`models.decoder` does, which returns an `nn.Linear`. Wrappers such as DDP are looked through at `module`. The layer is
+checked, and replaced during a forward.
 
 Shape letters: B batch, T position, P = B * T rows, N rows that are read, C rows of a chunk, V vocabulary, W width, K
 numbers of a row.
-
-The output layer of a module: found, checked, and replaced during a forward.
-
-A module offers it by a method `get_output_embeddings`, as the causal models of transformers do and `models.decoder`
-does, which returns an `nn.Linear`. Wrappers such as DDP are looked through at `module`.
-
-Shape letters: B batch, T position, V vocabulary, W width.
 """
 
 from __future__ import annotations

@@ -37,20 +37,11 @@ Results depend on the arguments alone: not on autocast, grad mode, default dtype
 calls; no random number is drawn. Results are owned by the caller: ordinary tensors (inference tensors under inference
 mode) that share no memory with the arguments and may be changed in place.
 
-Shape letters: B batch, T position, V vocabulary, N scored positions.
+Loss and gradient are computed together, a block of rows at a time: a block is read once from memory, and the rest
+happens in the cache.
 
-Checks of the tensors of a distillation loss.
-
-Shape letters: B batch, T position, P = B * T rows, V vocabulary, F = 1 + 3 * P places of a fault, of which
-the first stands for none.
-
-One walk over the scored rows of logits [B, T, V]: nats per row, and the gradient of their weighted sum.
-
-A block of rows is read once from memory; the rest happens in the cache. Results are as
-`reference_trainer.distillation.losses` documents them.
-
-Shape letters: B batch, T position, P = B * T rows, N rows that are read, V vocabulary, C rows of a block, K numbers of
-a row.
+Shape letters: B batch, T position, V vocabulary, P = B * T rows, N rows that are scored or read, C rows of a block, K
+numbers of a row, F = 1 + 3 * P places of a fault, of which the first stands for none.
 """
 
 from __future__ import annotations

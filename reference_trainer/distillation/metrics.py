@@ -1,8 +1,7 @@
 """Metrics of an interval: sums travel with their counts, and are divided once, here.
 
-How many tokens of a draft a speculative decoder would accept, measured on a text under teacher forcing.
-
-A draft begins at any scored position. Its token is accepted where student and teacher have the same first most probable
+`accepted` counts the tokens of a draft that a speculative decoder would accept, on a text under teacher forcing. A
+draft begins at any scored position. Its token is accepted where student and teacher have the same first most probable
 token, and the draft ends at the first that is not (greedy verification, Leviathan, Kalman, Matias 2023,
 arXiv:2211.17192). The context is the text: the numbers are those of a decoder only on text that the teacher wrote
 greedily.

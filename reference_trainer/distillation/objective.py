@@ -1,7 +1,4 @@
-"""The objective of a distillation, and the domain of its settings; imports no torch.
-
-Limits shared by settings and arithmetic; imports no torch.
-"""
+"""The arguments of the loss, their domains, and limits that settings and arithmetic share; imports no torch."""
 
 from __future__ import annotations
 

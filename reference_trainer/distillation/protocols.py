@@ -1,18 +1,14 @@
 """Protocols of teachers and students, and the batch, as the distillation step uses them.
 
-Shape letters: B batch, T position, V vocabulary, W width.
-
-A teacher of which the K most probable tokens are known, and the mass of the rest.
-
-The loss is the divergence between two distributions of K + 1 outcomes: the kept tokens, and the rest as one, the tail.
-So it is never negative, student mass in the tail costs what it costs, and K = V is the whole teacher. Kept
-probabilities are not renormalised.
+Of a teacher may be known the K most probable tokens alone, and the mass of the rest: `TopK`. The loss is the divergence
+between two distributions of K + 1 outcomes: the kept tokens, and the rest as one, the tail. So it is never negative,
+student mass in the tail costs what it costs, and K = V is the whole teacher. Kept probabilities are not renormalised.
 
 `completed` shares the tail out among its tokens as the student does, p_j = p_tail q_j / q_tail. Every such token then
 has the ratio p_tail / q_tail, so each divergence of `objective.DIVERGENCES` between the completed teacher and the
 student is that of the K + 1 outcomes, and its derivative with the completed teacher held fixed is too.
 
-tau is the temperature. Shape letters: B batch, T position, N positions, V vocabulary, K kept tokens.
+tau is the temperature. Shape letters: B batch, T position, N positions, V vocabulary, W width, K kept tokens.
 """
 
 from __future__ import annotations

@@ -3,17 +3,13 @@
 A module with hidden states has a forward with the parameter `output_hidden_states`, which returns an object with
 `.logits` and `.hidden_states` when it is True, as `Decoder` and the models of Hugging Face do.
 
-A module that has a large vocabulary and an output layer, as `output_layers` documents it, never forms all logits of a
+A module that has a large vocabulary and an output layer, as `heads` documents it, never forms all logits of a
 batch in a step: its output layer is applied a chunk of rows at a time. `note` is called with a line that says why, if
 that is not possible.
 
-Shape letters: B batch, T position, V vocabulary.
-
-A teacher and a student that are tables of logits, one row for each token.
+`FixtureTeacher` and `FixtureStudent` are tables of logits, with a row for each token.
 
 Shape letters: B batch, T position, V vocabulary, K token ids with a row in a table.
-
-A forward of a student whose gradient is applied once.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A line of a JSON-lines file, or a row of a Parquet file or of a saved dataset, has one of three forms: `messages`, a
 list of objects with `role` and `content`, with or without `tools`; `prompt` and `completion`; or `text`, all of which
 is predicted. Fields of rows and messages that change no token are counted, and a line names them.
-
-The rows of a JSON-lines or Parquet file, or of a dataset that `save_to_disk` of `datasets` wrote.
 """
 
 from __future__ import annotations

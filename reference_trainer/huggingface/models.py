@@ -1,6 +1,6 @@
-"""Causal models of transformers as teacher and student: loaded, called with the segments of packed rows, and saved.
+"""Causal models of transformers as teacher and student: loaded, called with packed rows, and saved.
 
-Attention within the documents of a packed row, one by one, so that no mask of length x length is formed.
+Attention is computed within the documents of a packed row, one by one, so that no mask of length x length is formed.
 """
 
 from __future__ import annotations

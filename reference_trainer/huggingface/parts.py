@@ -205,12 +205,12 @@ class ChatData:
                 raise DataError(f"{data} was changed while it was read; start again")
 
         if settings.smoke is not None:
-            cache = Path(run.contexts.enter_context(TemporaryDirectory()))
+            cache = Path(run.enter_context(TemporaryDirectory()))
         else:
             cache = settings.data_cache or default_cache("--data-cache")
         run.lines.write(f"data: the tokens of {data} are made once, and kept in {cache}")
         try:
-            entry = run.contexts.enter_context(used_entry(cache, "chats", identity, write))
+            entry = run.enter_context(used_entry(cache, "chats", identity, write))
         except OutputError as error:
             raise OutputError(f"{error}; use --data-cache to choose another directory") from error
         for line in keep_within(cache, "chats", limit * GIB) if (limit := settings.data_cache_gib) else []:

@@ -1,7 +1,4 @@
-"""Checkpoints of a distillation: what is saved besides tensors, where, and which one a run goes on from.
-
-What a run that resumes must have in common with the saved one.
-"""
+"""Checkpoints of a distillation: what is saved besides tensors, and what a resumed run must share with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The class whose parts a distillation has: an own one, that of Hugging Face models, or the built-in one."""
+"""The class of a run: that of `--parts`, that of Hugging Face models, or the packaged one."""
 
 from __future__ import annotations
 

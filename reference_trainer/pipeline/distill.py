@@ -167,9 +167,9 @@ class Distillation(Run):
     def join(self) -> None:
         """Meet the other ranks."""
         place = self.place
-        self.contexts.enter_context(cpu_threads(self.settings.threads, self.environment))
+        self.enter_context(cpu_threads(self.settings.threads, self.environment))
         ranks = connect_ranks(place, self.environment, timeout_s=self.settings.rank_timeout)
-        self.ranks = self.contexts.enter_context(ranks)
+        self.ranks = self.enter_context(ranks)
         self.lines = self.lines if place.rank == 0 else SilentLines()
 
     def make_inputs(self) -> None:

@@ -1,7 +1,4 @@
-"""Evaluations during a run: their metrics, and the best step by one of them.
-
-What the numbers of an evaluation depend on, besides the model that is evaluated.
-"""
+"""Evaluations during a run: their metrics, the best step by one of them, and what makes two comparable."""
 
 from __future__ import annotations
 

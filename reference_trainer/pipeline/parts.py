@@ -17,12 +17,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypedDict, cast
+from typing import Any, Protocol, Self, TypedDict, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +67,8 @@ from reference_trainer.storage.export import (
 from reference_trainer.storage.whole_weights import decoder_weights, read_model
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.update import new_optimizer, undecayed
+
+Entered = TypeVar("Entered")
 
 PACKAGED_SHARE = 1 / 6
 """Share of the packaged text that a student sees. Its teacher has seen all of it, and so knows more than the share."""
@@ -253,6 +255,10 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.contexts.__exit__(kind, error, traceback)
+
+    def enter_context(self, context: AbstractContextManager[Entered]) -> Entered:
+        """Enter a context that is left at the end of the run; return what it yields."""
+        return self.contexts.enter_context(context)
 
     def make_recipe(self) -> Recipe:
         """Return the parts of a run that was created without any."""

@@ -72,7 +72,7 @@ def _claimed(run: Distillation) -> bool:
     """Claim the directory of unfinished outputs until the end of the run; return False if the output is there."""
     if (out := run.settings.out).exists():
         return False
-    run.contexts.enter_context(exclusive_directory(_staging(out), force=True, bytes_needed=0))
+    run.enter_context(exclusive_directory(_staging(out), force=True, bytes_needed=0))
     return True
 
 

@@ -1,11 +1,4 @@
-"""The lines that end a run: what ran, the held-back metrics, and where the model is.
-
-The result of a distillation.
-
-The manifest of a run: what it was given, on what it ran, and its results.
-
-Lines before a run about what trains less than it seems to ask for.
-"""
+"""What a run says of itself: lines before it and at its end, its result, and its manifest."""
 
 from __future__ import annotations
 

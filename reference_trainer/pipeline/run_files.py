@@ -1,7 +1,4 @@
-"""The files of a run: its output directory, the checkpoint that it resumes, its metrics and its trace.
-
-The weights that a run begins with: those of its own models, or of a saved model or checkpoint.
-"""
+"""The files of a run: output directory, initial weights, the checkpoint that it resumes, metrics and trace."""
 
 from __future__ import annotations
 

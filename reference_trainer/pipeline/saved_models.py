@@ -1,7 +1,4 @@
-"""The command `evaluate`: saved models and checkpoints on one text, each against the same teacher.
-
-What saved models are measured on: the parts of a run, their rows, and a teacher.
-"""
+"""The command `evaluate`: saved models and checkpoints on the rows of a run, each against the same teacher."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The teacher of a run: packaged, loaded from a directory, or trained on the same text and cached.
-
-A teacher whose outputs are read from the disk, and which outputs belong to a run.
+"""The teacher of a run: packaged, loaded, trained on the same text and cached, or its outputs on the disk.
 
 Shape letters: B batch, T position, V vocabulary, K kept tokens.
 """

@@ -1,8 +1,7 @@
 """The loss of a run: the arguments of each step, some of which change over the steps.
 
-Values that change during a run, such as a temperature or a loss weight, as pure functions of the step.
-
-Steps count from 1, and `total` is the number of steps of the run. With p = (step - 1) / (total - 1):
+Temperature and weights may change: they are pure functions of the step. Steps count from 1, and `total` is the number
+of steps of the run. With p = (step - 1) / (total - 1):
 
     constant   start
     linear     start + (end - start) * p

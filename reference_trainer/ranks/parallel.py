@@ -1,15 +1,11 @@
 """Processes that train one model together: what the loop asks of them, for one process and for data-parallel ranks.
 
-Every rank has its own batches, and the whole model (DDP) or a shard of it (FSDP2). One integer reduction per window of
-micro-batches gives the number of scored tokens of all ranks, by which each rank divides; gradients are reduced once, in
-the last micro-batch.
+Every rank has its own batches, and the whole model (DDP) or a shard of it (FSDP2).
 
-Agreement of the ranks of a run on the answers of their callbacks and on requests to stop.
-
-Both travel as flags with the counts of a step, so that no step has a reduction of its own for them. The strongest
-answer of all ranks counts on each.
-
-How the student is spread over the ranks of a run: `ddp`, a copy on each, or `fsdp2`, a shard on each.
+1. One integer reduction per window of micro-batches gives the scored tokens of all ranks, by which each rank divides.
+2. With these counts travel the flags of `Agreement`: the actions of callbacks, and requests to stop. On every rank the
+   largest action of all ranks counts.
+3. Gradients are reduced once, in the last micro-batch.
 """
 
 from __future__ import annotations

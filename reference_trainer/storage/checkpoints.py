@@ -1,17 +1,9 @@
 """Checkpoints of a run: directories `{run_id}-step{N}` with the tensors of each rank and a manifest.
 
-A checkpoint appears whole, by one rename. Its manifest has the size and the SHA-256 of every other file, so nothing is
-read that was damaged, added or left out since. Files of tensors are safetensors: nothing is unpickled.
-
-The manifest of a checkpoint: what it is of, and the size and SHA-256 of every file beside it.
-
-Links to the latest and the best checkpoint. They are for people: nothing in this package reads them.
-
-Reading checkpoints: every file is checked against the manifest before a tensor is made, and nothing is unpickled.
-
-The checkpoints in a directory: which there are, what each takes, and whether it is whole.
-
-Checkpoints of several ranks: each writes a file of its shards, then rank 0 the manifest.
+A checkpoint appears whole, by one rename. Its manifest has the size and the SHA-256 of every other file, and every file
+is checked against it before a tensor is made. Files of tensors are safetensors: nothing is unpickled. With several
+ranks each writes a file of its shards, then rank 0 the manifest. Links to the latest and the best checkpoint are for
+people: nothing in this package reads them. A rewind moves later checkpoints aside; nothing is deleted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Atomic writes, digests of files, and paths in JSON files.
-
-An output directory that one run has to itself.
-"""
+"""Atomic writes, digests of files, paths in JSON files, and directories that one run has to itself."""
 
 from __future__ import annotations
 

@@ -3,10 +3,9 @@
 An entry is complete: it appears by one rename, with a manifest of what it is of and the SHA-256 of every file. It holds
 no path, so a cache can be moved and shared.
 
-A limit to the size of a cache of `produce_once`: the entries that were used least recently are removed.
-
-An entry in use has a shared lock on its manifest, which ends with the process. It was last used when that was last
-changed. Nothing is removed where the file system has no locks.
+`keep_within` removes the entries that were used least recently beyond a limit of bytes. An entry in use has a shared
+lock on its manifest, which ends with the process; the last use is the time at which the manifest was last changed.
+Nothing is removed where the file system has no locks.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """A supervised run: attempts that resume from the newest whole checkpoint, until the run has reached a step.
 
-What is asked of a supervised run, and everything that keeps it from being supervised. Without torch.
+1. `problems` says what keeps the run from being supervised, before torch is imported.
+2. An attempt starts the ranks by torch's elastic agent, with an agent and a store of its own and without restarts: the
+   agent's restarts fail under gloo (pytorch/pytorch#135712).
+3. After an attempt, `decision.py` says whether the run is done, tried again or given up.
 
-Several processes on this machine that train together, once: without retries, which `until` has.
-
-One attempt of a supervised run: its ranks, started by torch's elastic agent without restarts of its own.
-
-The agent's restarts fail under gloo (pytorch/pytorch#135712), so every attempt has an agent and a store of its own.
+`launch` starts several processes on this machine once, without retries.
 """
 
 from __future__ import annotations
@@ -31,17 +30,9 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from reference_trainer import interrupts
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import OutputError
-from reference_trainer.supervision.decision import (
-    Attempt,
-    Ending,
-    Verdict,
-    check_model,
-    is_done,
-    model_step,
-    verdict,
-    whole_step,
-)
+from reference_trainer.supervision.decision import Attempt, Ending, Verdict, verdict
 from reference_trainer.supervision.heartbeat import Beat, kill_stale, watched
+from reference_trainer.supervision.progress import check_model, is_done, model_step, whole_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The training loop: executes the schedule of a run, and is the only place that steps an optimizer.
+"""The training loop: executes the schedule of a run. `update.py` steps the optimizer, the loop decides when.
 
 A step has four phases: the micro-batches of the window are fetched; their scored tokens are counted over all ranks;
 each has its forward and backward, with that one divisor; the optimizer is stepped. Nothing is read from the device

@@ -1,8 +1,6 @@
 """The record of a run: its state, the sums that are not read yet, and the contexts, metrics and result made of them.
 
-Sums of steps that are still on the device: read together, in one transfer and one reduction over ranks.
-
-Memory that a process holds.
+Sums of steps stay on the device, and are read together: in one transfer and one reduction over ranks.
 """
 
 from __future__ import annotations

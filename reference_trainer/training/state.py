@@ -1,9 +1,4 @@
-"""State of a run between two optimizer steps: its position, what was counted, and its losses.
-
-What a run of the loop gives: its result, and what is saved of it between two steps.
-
-Groups of arguments of `loop.train`.
-"""
+"""The state of a run between two optimizer steps, its result, and groups of arguments of `loop.train`."""
 
 from __future__ import annotations
 

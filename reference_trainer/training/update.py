@@ -1,8 +1,7 @@
-"""One optimizer step of a run, in phases: fetch the window, accumulate its gradient, clip, update.
+"""The optimizer, and one step of it in phases: fetch the window, accumulate its gradient, clip, update.
 
-AdamW of weights that are stored in fewer bits than the sum of their updates needs.
-
-Random numbers of a run: every micro-batch has its own seed, so a resumed run needs no saved generator.
+`MasterAdamW` updates float32 copies of weights that are stored in fewer bits than the sum of their updates needs. Every
+micro-batch has a seed of its own, so that a resumed run needs no saved generator.
 """
 
 from __future__ import annotations
@@ -227,7 +226,8 @@ class Update:
         if deferred:
             # A fused optimizer reads this attribute in its step, as `GradScaler` sets it.
             optimizer.found_inf = torch.stack([fault for fault, _ in window.faults]).amax().clamp(max=1).float()
-        norm = self._clipped(rate, measured=logged)
+        self._set_rate(rate)
+        norm = self._clip(measured=logged)
         hooks.before_update(norm)
         if self.optimizer is not None:
             self.optimizer.step()
@@ -235,23 +235,23 @@ class Update:
             del optimizer.found_inf  # otherwise later steps of the caller would be left out too
         return window, norm if logged else None
 
-    def _clipped(self, rate: float, *, measured: bool) -> Tensor | None:
-        """Clip the gradient, set the rate, and return the norm before clipping if that was needed or is `measured`."""
-        if self.optimizer is None:
-            return None
-        norm = None
-        for group in self.optimizer.param_groups:
+    def _set_rate(self, rate: float) -> None:
+        for group in [] if self.optimizer is None else self.optimizer.param_groups:
             group["lr"] = rate
+
+    def _clip(self, *, measured: bool) -> Tensor | None:
+        """Clip the gradient; return its norm before clipping if clipping needs the norm or it is `measured`."""
+        if self.optimizer is None or not (measured or self.options.clip is not None):
+            return None
         parameters = [
             parameter
             for group in self.optimizer.param_groups
             for parameter in group["params"]
             if parameter.grad is not None
         ]
-        if measured or self.options.clip is not None:
-            norm = whole(nn.utils.get_total_norm([parameter.grad for parameter in parameters]))
-            if self.options.clip is not None:
-                nn.utils.clip_grads_with_norm_(parameters, self.options.clip, norm)
+        norm = whole(nn.utils.get_total_norm([parameter.grad for parameter in parameters]))
+        if self.options.clip is not None:
+            nn.utils.clip_grads_with_norm_(parameters, self.options.clip, norm)
         return norm
 
     def _fetched(self, position: Position, number: int) -> Batch:

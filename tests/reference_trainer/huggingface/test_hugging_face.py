@@ -19,7 +19,7 @@ from reference_trainer.huggingface.models import load_model, load_tokenizer, sav
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.storage.export import verify_manifest
-from reference_trainer.supervision.decision import check_model
+from reference_trainer.supervision.progress import check_model
 from tests.pages import BLOCK
 from tests.reference_trainer.commands import command
 from tests.reference_trainer.huggingface import small_models

@@ -1,0 +1,86 @@
+"""How far a run has come: the newest of its checkpoints that is whole, or its model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from reference_trainer.config.settings import Settings
+from reference_trainer.errors import CheckpointError, DriftError, ModelFileError, OutputError
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID, fixed_settings
+from reference_trainer.pipeline.custom_class import with_default_rate
+from reference_trainer.storage.checkpoints import check_files, read_manifest
+from reference_trainer.storage.export import MANIFEST, verify_manifest
+from reference_trainer.storage.retention import checkpoint_name, differences, steps_of
+
+
+def whole_step(out: Path, report: Callable[[str], object]) -> int:
+    """Return the step of the newest whole checkpoint; 0 if there is none.
+
+    Damaged ones are renamed to `NAME.damaged`, so that the run resumes from the one before. Raise `CheckpointError` if
+    all are damaged: the run would start over.
+    """
+    directory = out / CHECKPOINTS
+    while steps := _steps(directory):
+        path = directory / checkpoint_name(RUN_ID, steps[-1])
+        try:
+            check_files(path, read_manifest(path))
+            return steps[-1]
+        except CheckpointError as error:
+            if len(steps) == 1:
+                raise CheckpointError(
+                    f"no whole checkpoint is left: {error}; move {directory} away to start over"
+                ) from error
+            report(f"renamed to {_set_aside(path).name}: {error}")
+    return 0
+
+
+def _steps(directory: Path) -> list[int]:
+    """Return the steps of all directories with the name of a checkpoint, also of those that have no manifest."""
+    try:
+        names = [entry.name for entry in directory.iterdir()]
+    except FileNotFoundError:
+        names = []
+    except OSError as error:
+        raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
+    return steps_of(RUN_ID, names)
+
+
+def _set_aside(path: Path) -> Path:
+    aside, number = path.with_name(f"{path.name}.damaged"), 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{path.name}.damaged{number}")
+    try:
+        return path.rename(aside)
+    except OSError as error:
+        raise OutputError(f"cannot rename {path}: {error.strerror}") from error
+
+
+def model_step(out: Path) -> int:
+    """Return the steps of the run whose model is in `out`; 0 if there is none."""
+    try:
+        read = json.loads((out / MANIFEST).read_bytes())
+        if "sha256" in read:  # own parts may write none
+            verify_manifest(out)
+        return int(read["result"]["steps_completed"])
+    except (ModelFileError, OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def is_done(out: Path, step: int | None) -> bool:
+    """Return whether `out` has the model of a run that took `step` steps, or of one that came to its planned end."""
+    taken = model_step(out)
+    if step is not None or not taken:
+        return step is not None and taken >= step
+    limit = json.loads((out / MANIFEST).read_bytes()).get("settings", {}).get("max_steps")
+    return limit is None or taken < limit  # it ended before its limit, so by its plan
+
+
+def check_model(out: Path, settings: Settings) -> None:
+    """Raise `DriftError`, with both values, if the run whose model is in `out` had other settings."""
+    saved = json.loads((out / MANIFEST).read_bytes()).get("settings", {})
+    present = {name: value for name, value in fixed_settings(with_default_rate(settings)).items() if name in saved}
+    if changed := differences({name: saved[name] for name in present}, present):
+        raise DriftError(f"{out} has the model of another run: {'; '.join(changed)}; choose another --out")
