@@ -18,10 +18,9 @@ from measuring import peak_bytes
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from reference_trainer.data.documents import rows_of_documents
-from reference_trainer.data.epochs import ShuffledBatches
-from reference_trainer.huggingface.attention import isolate
+from reference_trainer.data.text import ShuffledBatches
 from reference_trainer.huggingface.chats import ChatWriter, read_chats, write_chats
-from reference_trainer.huggingface.models import Causal
+from reference_trainer.huggingface.models import Causal, isolate_documents
 
 SHAPE: dict[str, Any] = {"length": 1024, "batch_size": 8, "device": torch.device("cpu")}
 MODEL = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
@@ -69,7 +68,7 @@ def step(is_masked: bool, row: tuple[torch.Tensor, torch.Tensor]) -> None:
     """Take the gradient of a packed row."""
     model = Causal(LlamaForCausalLM(LlamaConfig(num_attention_heads=4, num_key_value_heads=2, **MODEL)))
     if not is_masked:
-        isolate("the model", model, print)
+        isolate_documents("the model", model, print)
     began = time.process_time()
     model(*row).logits.square().mean().backward()
     print(f"    {time.process_time() - began:.2f} CPU s", flush=True)

@@ -24,9 +24,7 @@ import torch
 from reference_trainer import Lines, Settings
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from reference_trainer.pipeline.distill import Distillation
-from reference_trainer.storage.checkpoint_files import read_checkpoint
-from reference_trainer.storage.checkpoint_manifest import Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.checkpoints import Manifest, read_checkpoint, save_checkpoint
 from reference_trainer.storage.snapshot import restore, snapshot
 
 STEPS, EVERY, WIDTH, MIB = 40, 10, 64, 1 << 20

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from reference_trainer.callbacks.lines import Lines
+from reference_trainer.callbacks.progress import Lines
 from reference_trainer.config.settings import Settings
 from reference_trainer.pipeline.distill import distill
 

@@ -22,7 +22,7 @@ from losses import CE, KD, TAU
 from measuring import peak_bytes, taken
 from torch.nn import functional as F
 
-from reference_trainer.distillation import output_layers
+from reference_trainer.distillation import heads
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
@@ -87,13 +87,13 @@ def step(models: Models, *, chunked: bool = True, metrics: bool = False) -> floa
     """A micro-batch as the training loop takes it, read in one transfer."""
     models.student.zero_grad()
     V, weights = models.vocabulary, Weights(temperature=TAU, ce_weight=CE, kd_weight=KD)
-    usual = output_layers.LEAST_VOCABULARY
-    output_layers.LEAST_VOCABULARY = 0 if chunked else V + 1
+    usual = heads.LEAST_VOCABULARY
+    heads.LEAST_VOCABULARY = 0 if chunked else V + 1
     try:
         providers = ModuleTeacher(models.teacher, V), ModuleStudent(models.student, V)
         window = kd_window(*providers, [models.batch], weights, metrics=metrics)
     finally:
-        output_layers.LEAST_VOCABULARY = usual
+        heads.LEAST_VOCABULARY = usual
     total, *_, count = torch.stack([*window.sums.values(), window.total]).tolist()
     return float(total / count)
 

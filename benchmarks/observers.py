@@ -16,7 +16,7 @@ from collections.abc import Callable as Function
 from typing import Any
 
 from reference_trainer import Callback, Observer
-from reference_trainer.callbacks.context import Context
+from reference_trainer.callbacks.base import Context
 from reference_trainer.callbacks.dispatch import Callbacks
 from reference_trainer.plan.schedule import Event
 

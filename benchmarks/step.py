@@ -25,14 +25,12 @@ import torch
 from torch.nn import functional as F
 
 from reference_trainer.callbacks.base import Callback
-from reference_trainer.callbacks.lines import Lines
-from reference_trainer.callbacks.progress import ProgressCallback
+from reference_trainer.callbacks.progress import Lines, ProgressCallback
 from reference_trainer.callbacks.trace import TraceCallback
 from reference_trainer.data.text import Sequences, epoch_order, read_text
-from reference_trainer.distillation.losses import kd_logit_gradient, kd_loss
+from reference_trainer.distillation.losses import Weights, kd_logit_gradient, kd_loss
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
-from reference_trainer.distillation.rows import Weights
 from reference_trainer.distillation.step import kd_step
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.plan.schedule import Schedule

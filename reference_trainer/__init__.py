@@ -11,24 +11,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reference_trainer.callbacks.base import Callback
-    from reference_trainer.callbacks.context import Context
-    from reference_trainer.callbacks.dispatch import Callbacks
-    from reference_trainer.callbacks.event_log import EventLog, ResourceLog
-    from reference_trainer.callbacks.lines import Lines
-    from reference_trainer.callbacks.metrics_file import MetricsCallback, MetricsLine, read_metrics
-    from reference_trainer.callbacks.observers import Observer
-    from reference_trainer.callbacks.progress import ProgressCallback
+    from reference_trainer.callbacks.base import Callback, Context
+    from reference_trainer.callbacks.dispatch import Callbacks, Observer
+    from reference_trainer.callbacks.metrics_file import (
+        EventLog,
+        MetricsCallback,
+        MetricsLine,
+        ResourceLog,
+        read_metrics,
+    )
+    from reference_trainer.callbacks.progress import Lines, ProgressCallback
     from reference_trainer.callbacks.stopping import EarlyStopping
     from reference_trainer.callbacks.tensorboard import TensorBoardCallback
     from reference_trainer.callbacks.trace import TraceCallback
     from reference_trainer.config.settings import Settings
     from reference_trainer.config.sources import gather
-    from reference_trainer.data.batches import Document, first_fit, pack_documents, pad_documents, split_document
-    from reference_trainer.data.documents import rows_of_documents
-    from reference_trainer.data.epochs import Batches, ShuffledBatches
-    from reference_trainer.data.labels import create_labels, prefix_mask
-    from reference_trainer.data.text import Rows, Sequences, Text, epoch_order, read_text
+    from reference_trainer.data.documents import (
+        Document,
+        create_labels,
+        first_fit,
+        pack_documents,
+        pad_documents,
+        prefix_mask,
+        rows_of_documents,
+        split_document,
+    )
+    from reference_trainer.data.text import Batches, Rows, Sequences, ShuffledBatches, Text, epoch_order, read_text
     from reference_trainer.distillation.features import feature_loss
     from reference_trainer.distillation.gradcheck import relative_difference
     from reference_trainer.distillation.losses import LossSum, kd_logit_gradient, kd_loss
@@ -59,15 +67,14 @@ if TYPE_CHECKING:
     )
     from reference_trainer.huggingface.parts import HuggingFace
     from reference_trainer.pipeline.distill import Distillation, distill
-    from reference_trainer.pipeline.result import DistillResult
+    from reference_trainer.pipeline.report import DistillResult
     from reference_trainer.pipeline.smoke import Check
-    from reference_trainer.plan.annealing import Annealed
+    from reference_trainer.plan.objective import Annealed
     from reference_trainer.plan.rates import learning_rate
     from reference_trainer.plan.schedule import Action, Schedule
     from reference_trainer.storage.export import load_decoder
-    from reference_trainer.training.arguments import ResumePoint, RunIdentity, RunServices, UpdateOptions
     from reference_trainer.training.evaluation import evaluate
-    from reference_trainer.training.result import TrainResult
+    from reference_trainer.training.state import ResumePoint, RunIdentity, RunServices, TrainResult, UpdateOptions
 
 __all__ = [
     "Action",
@@ -151,11 +158,9 @@ __version__ = "0.2.0"
 _NAMES = {
     "config.settings": "Settings",
     "config.sources": "gather",
-    "data.batches": "Document first_fit pack_documents pad_documents split_document",
-    "data.documents": "rows_of_documents",
-    "data.epochs": "Batches ShuffledBatches",
-    "data.labels": "create_labels prefix_mask",
-    "data.text": "Rows Sequences Text epoch_order read_text",
+    "data.documents": "Document first_fit pack_documents pad_documents "
+    "split_document rows_of_documents create_labels prefix_mask",
+    "data.text": "Batches ShuffledBatches Rows Sequences Text epoch_order read_text",
     "distillation.features": "feature_loss",
     "distillation.gradcheck": "relative_difference",
     "distillation.losses": "LossSum kd_logit_gradient kd_loss",
@@ -165,21 +170,16 @@ _NAMES = {
     "distillation.vocabulary": "share_vocabulary",
     "huggingface.parts": "HuggingFace",
     "pipeline.distill": "Distillation distill",
-    "pipeline.result": "DistillResult",
+    "pipeline.report": "DistillResult",
     "pipeline.smoke": "Check",
     "storage.export": "load_decoder",
-    "plan.annealing": "Annealed",
-    "callbacks.base": "Callback",
-    "callbacks.context": "Context",
-    "callbacks.dispatch": "Callbacks",
-    "callbacks.event_log": "EventLog ResourceLog",
-    "callbacks.lines": "Lines",
-    "training.arguments": "ResumePoint RunIdentity RunServices UpdateOptions",
+    "plan.objective": "Annealed",
+    "callbacks.base": "Callback Context",
+    "callbacks.dispatch": "Callbacks Observer",
+    "callbacks.metrics_file": "EventLog ResourceLog MetricsCallback MetricsLine read_metrics",
+    "callbacks.progress": "Lines ProgressCallback",
+    "training.state": "ResumePoint RunIdentity RunServices UpdateOptions TrainResult",
     "training.evaluation": "evaluate",
-    "training.result": "TrainResult",
-    "callbacks.metrics_file": "MetricsCallback MetricsLine read_metrics",
-    "callbacks.observers": "Observer",
-    "callbacks.progress": "ProgressCallback",
     "plan.rates": "learning_rate",
     "plan.schedule": "Action Schedule",
     "callbacks.stopping": "EarlyStopping",

@@ -8,31 +8,6 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-__all__ = [
-    "CallbackError",
-    "CheckpointError",
-    "DataError",
-    "DriftError",
-    "LabelError",
-    "LogitsError",
-    "LostRankError",
-    "ModelFileError",
-    "OutputError",
-    "PackageError",
-    "PassConsumedError",
-    "ProviderError",
-    "RankError",
-    "SettingError",
-    "ShapeError",
-    "SmokeError",
-    "StopRequestedError",
-    "TrainerError",
-    "VocabularyError",
-    "first_line",
-    "missing_package",
-    "similar_path",
-]
-
 PACKAGES = {
     **dict.fromkeys(("numpy", "pydantic", "pydantic_core", "pydantic_settings", "safetensors", "torch"), "trainer"),
     "matplotlib": "plot",
@@ -144,8 +119,8 @@ def similar_path(path: Path) -> str:
     Compared is the outermost part of `path` that is missing, with the names beside it.
     """
     try:
-        missing = next((each for each in reversed((path, *path.parents)) if not each.exists()), None)
-        beside = [] if missing is None else [each.name for each in missing.parent.iterdir()]
+        missing = next((part for part in reversed((path, *path.parents)) if not part.exists()), None)
+        beside = [] if missing is None else [entry.name for entry in missing.parent.iterdir()]
     except OSError:  # of a directory that cannot be read, or a name that is too long
         return ""
     near = missing and difflib.get_close_matches(missing.name, beside, n=1)

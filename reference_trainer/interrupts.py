@@ -17,18 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = [
-    "INTERRUPTED",
-    "NOT_WRITTEN",
-    "SAVED",
-    "WRITTEN",
-    "WrittenNote",
-    "exit_at_once",
-    "ignore",
-    "noted",
-    "raise_once",
-]
-
 INTERRUPTED = 130
 SAVED = 75
 """Exit code of a run that was interrupted, saved a checkpoint and can be resumed: EX_TEMPFAIL of sysexits.h."""
@@ -63,7 +51,7 @@ def raise_once() -> None:
 
 
 @contextmanager
-def noted() -> Iterator[Callable[[], bool]]:
+def record_interrupts() -> Iterator[Callable[[], bool]]:
     """Only note an interrupt in this block; the yielded function returns whether there was one.
 
     Interrupts within 1 s count as one, also when the block ends in that second; a later one raises
@@ -73,7 +61,11 @@ def noted() -> Iterator[Callable[[], bool]]:
     signal has killed, too, also while a checkpoint is written.
     """
     note = _Note()
-    before = {each: handler for each in _NUMBERS if isinstance(handler := signal.getsignal(each), _Once)}
+    before = {
+        signal_number: handler
+        for signal_number in _NUMBERS
+        if isinstance(handler := signal.getsignal(signal_number), _Once)
+    }
     for number in before:
         signal.signal(number, note)
     try:

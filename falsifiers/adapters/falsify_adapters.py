@@ -24,7 +24,7 @@ from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import scratch
 from reference_trainer import CheckpointError, DriftError, Lines, Settings
 from reference_trainer.huggingface.adapters import frozen_weights
-from reference_trainer.pipeline.own import checkpoint_module
+from reference_trainer.pipeline.custom_class import checkpoint_module
 from reference_trainer.storage.whole_weights import read_weights, tensors_digest
 
 LAST = f"checkpoints/student-step{STEPS}"

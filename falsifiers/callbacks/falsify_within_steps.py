@@ -14,7 +14,7 @@ from falsifiers.callbacks.real_run import checkpoint, module_student, parts, rec
 from falsifiers.support.documents import nats
 from falsifiers.support.steps import embedding
 from reference_trainer import Batch, Context, UpdateOptions
-from reference_trainer.distillation.tables import FixtureTeacher
+from reference_trainer.distillation.providers import FixtureTeacher
 from reference_trainer.training.loop import new_optimizer
 
 SAME = 1e-9

@@ -7,7 +7,7 @@ from typing import Any
 
 from falsifiers.callbacks.lifecycle import HOOKS, TAKING, Script, lifecycle
 from reference_trainer.callbacks.base import Callback
-from reference_trainer.plan.schedule import START, Action, Position, Schedule, following
+from reference_trainer.plan.schedule import START, Action, Position, Schedule, next_position
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def prove_callbacks_are_called_in_order(subject: Any, callbacks: int, steps: int
     position: Position | None = START
     while position is not None:
         subject.call_hooks(registered, position.event, _Context(position.step))
-        position = following(schedule, position, Action.CONTINUE)
+        position = next_position(schedule, position, Action.CONTINUE)
     planned = lifecycle(Script(epochs, per_epoch, steps, ((),) * callbacks)).calls
     # Events within a step are no positions of a schedule.
     expected = [(call.event, call.taken, call.callback) for call in planned if call.event not in TAKING]

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from falsifiers.callbacks.lifecycle import HOOKS, Script
 from reference_trainer import Batch, Callback, RunServices, Schedule
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
-from reference_trainer.training.state import restored
-from reference_trainer.training.state import saved as saved_text
+from reference_trainer.training.state import state_from_json
+from reference_trainer.training.state import state_to_json as saved_text
 
 NAMED = ("learning_rate", "options", "resume_from", "identity")
 SETTINGS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
@@ -115,7 +115,7 @@ def run(subject: Any, script: Script, callbacks: Iterable[Any], arguments: dict[
 
     def save(saved: Any) -> Path:
         if "save" in arguments:
-            arguments["save"](restored(saved_text(saved.state)))
+            arguments["save"](state_from_json(saved_text(saved.state)))
         return checkpoint(saved.state.position.step)
 
     positional = [arguments[name] for name in ("teacher", "student", "batch_at", "optimizer")]

@@ -10,7 +10,7 @@ def all_in_memory(original: Any, directory: Any, documents: Any) -> None:
 
 
 def given_forgotten(original: Any, directory: Any, documents: Any) -> None:
-    from reference_trainer.data.batches import Document
+    from reference_trainer.data.documents import Document
 
     original(directory, (Document(document.tokens) for document in documents))
 
@@ -24,7 +24,7 @@ def rewritten_turns_joined(original: Any, messages: Any, writer: Any, **options:
 
 
 def all_predicted(original: Any, messages: Any, writer: Any, **options: Any) -> Any:
-    from reference_trainer.data.batches import Document
+    from reference_trainer.data.documents import Document
 
     return [Document(d.tokens, given=d.given & False) for d in original(messages, writer, **options)]
 

@@ -27,8 +27,7 @@ from falsifiers.support.runs import flip
 from reference_trainer.errors import CheckpointError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import load_teacher
-from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.checkpoints import MANIFEST, Manifest, save_checkpoint
 from reference_trainer.storage.export import verify_manifest
 from reference_trainer.storage.retention import Best, checkpoint_name
 from reference_trainer.storage.snapshot import snapshot

@@ -19,9 +19,7 @@ from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.interruptions import ended_before
 from falsifiers.support.oracles import assert_refused
 from reference_trainer.errors import CheckpointError, OutputError
-from reference_trainer.storage.checkpoint_files import find_checkpoint, read_checkpoint, saved_steps
-from reference_trainer.storage.checkpoint_manifest import MANIFEST
-from reference_trainer.storage.checkpoints import Disk
+from reference_trainer.storage.checkpoints import MANIFEST, Disk, find_checkpoint, read_checkpoint, saved_steps
 from reference_trainer.storage.retention import checkpoint_name
 
 DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool])

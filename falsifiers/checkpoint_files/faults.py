@@ -17,8 +17,7 @@ def written_in_place(
 
     from safetensors.torch import save
 
-    from reference_trainer.storage.checkpoint_manifest import FileEntry, sealed
-    from reference_trainer.storage.checkpoints import DISK
+    from reference_trainer.storage.checkpoints import DISK, FileEntry, sealed
 
     disk = disk or DISK
     path = directory / f"{manifest.run_id}-step{manifest.step}"
@@ -36,8 +35,7 @@ def written_in_place(
 
 def _linked_and_rotated(directory: Path, manifest: Any, keep: int) -> None:
     """Link the saved checkpoint, and remove old ones as a whole."""
-    from reference_trainer.storage.checkpoint_files import saved_steps
-    from reference_trainer.storage.links import link_checkpoints
+    from reference_trainer.storage.checkpoints import link_checkpoints, saved_steps
     from reference_trainer.storage.retention import dropped
 
     best = None if manifest.best is None else manifest.best.step
@@ -65,7 +63,7 @@ def failed_save_ignored(original: Any, directory: Path, manifest: Any, tensors: 
 
 
 def later_ones_deleted(original: Any, directory: Path, manifest: Any, tensors: Any, **rest: Any) -> Any:
-    from reference_trainer.storage.checkpoint_files import saved_steps
+    from reference_trainer.storage.checkpoints import saved_steps
 
     for step in saved_steps(directory, manifest.run_id):
         if step >= manifest.step:
@@ -97,7 +95,7 @@ def manifest_not_required(original: Any, directory: Path, run_id: str) -> Any:
 def read_without_digests(original: Any, path: Path, *, rank: int = 0) -> Any:
     from safetensors.torch import load_file
 
-    from reference_trainer.storage.checkpoint_files import Checkpoint, read_manifest
+    from reference_trainer.storage.checkpoints import Checkpoint, read_manifest
 
     try:
         tensors = load_file(path / f"rank-{rank:05d}.safetensors")

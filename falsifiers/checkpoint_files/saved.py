@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from falsifiers.support.runs import scratch
-from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
-from reference_trainer.storage.checkpoint_manifest import Manifest
+from reference_trainer.storage.checkpoints import Manifest, read_checkpoint, saved_steps
 from reference_trainer.storage.retention import Best, checkpoint_name
 
 RUN = "a[b]*"

@@ -18,7 +18,7 @@ from falsifiers.support.fake_cuda import fake_cuda, moved
 from falsifiers.support.oracles import DIVERGENCES
 from falsifiers.support.ranks import run_ranks
 from reference_trainer import Batch, Sequences, Weights
-from reference_trainer.distillation.top_k import TopK, keep_top_k
+from reference_trainer.distillation.protocols import TopK, keep_top_k
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 
 # Gradients are float64 sums over at most 30 rows of 11 logits, whose terms are off by a few roundings of 1e-16.

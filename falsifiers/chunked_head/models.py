@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from falsifiers.support.cases import IGNORED
 from falsifiers.support.oracles import DIVERGENCES
 from reference_trainer import Batch, Weights
-from reference_trainer.distillation import heads, output_layers
+from reference_trainer.distillation import heads
 
 V, W = 11, 4
 
@@ -73,7 +73,7 @@ class Logits(nn.Module):
 def chunks_of(rows: int, itemsize: int = 8) -> Iterator[None]:
     """Let every vocabulary be large, and each chunk have this many rows of `V` logits."""
     with (
-        mock.patch.object(output_layers, "LEAST_VOCABULARY", 1),
+        mock.patch.object(heads, "LEAST_VOCABULARY", 1),
         mock.patch.multiple(heads, CPU_CHUNK_BYTES=rows * V * itemsize, CHUNK_BYTES=rows * V * itemsize),
     ):
         yield

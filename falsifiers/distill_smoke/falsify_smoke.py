@@ -18,7 +18,7 @@ from falsifiers.support.run_lines import SMOKE_OUTPUT, SMOKE_PROJECTION, SMOKE_S
 from falsifiers.support.run_record import RunRecord
 from falsifiers.support.runs import acting
 from reference_trainer import Action
-from reference_trainer.storage.checkpoint_files import saved_steps
+from reference_trainer.storage.checkpoints import saved_steps
 
 SUMMARY, PROJECTION = matcher(SMOKE_SUMMARY), matcher(SMOKE_PROJECTION, steps=50000)
 COUNTS = st.integers(1, 12)

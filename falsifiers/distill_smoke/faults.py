@@ -26,7 +26,7 @@ def projection_lost(original: Any, *arguments: Any) -> Any:
 
 
 def summary_of_every_run(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
-    from reference_trainer.callbacks.lines import Lines
+    from reference_trainer.callbacks.progress import Lines
     from reference_trainer.pipeline.smoke import summary
 
     lines = lines or Lines()
@@ -37,7 +37,7 @@ def summary_of_every_run(original: Any, settings: Any, *, lines: Any = None, **r
 
 
 def lines_only_when_cut_off(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
-    from reference_trainer.callbacks.lines import Lines
+    from reference_trainer.callbacks.progress import Lines
 
     lines = lines or Lines()
     write, steps = lines.write, list[str]()
@@ -73,7 +73,7 @@ def output_unchecked(original: Any, path: Any, **rest: Any) -> None:
 
 
 def output_refused(original: Any, files: Any, *arguments: Any) -> None:
-    from reference_trainer.storage.directories import refuse_existing
+    from reference_trainer.storage.files import refuse_existing
 
     refuse_existing(files.settings.out, force=False)
     original(files, *arguments)

@@ -1,6 +1,6 @@
 """Predicates over bounded boxes: the number of steps of a run, in pure integers.
 
-The subject has `Schedule`, `START`, `Event`, `Action` and `following`, as `training.schedule` does.
+The subject has `Schedule`, `START`, `Event`, `Action` and `next_position`, as `training.schedule` does.
 Expectations are closed forms.
 """
 
@@ -24,7 +24,7 @@ def prove_early_break_is_exact(subject: Any, limit: int, per_epoch: int, epochs:
             sizes.append(0)
         else:
             closed += position.event is event.EPOCH_END
-        position = subject.following(schedule, position, subject.Action.CONTINUE)
+        position = subject.next_position(schedule, position, subject.Action.CONTINUE)
     whole, rest = divmod(total, per_epoch)
     expected = [per_epoch] * whole + [rest] * (rest > 0)
     assert sizes == expected, f"the epochs have {sizes} steps; expected {expected}"

@@ -15,9 +15,8 @@ from reference_trainer import MetricSum, Settings, Weights
 from reference_trainer.data import text as data
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
-from reference_trainer.pipeline.parts import Parts
-from reference_trainer.storage.checkpoint_manifest import Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.pipeline.parts import Run
+from reference_trainer.storage.checkpoints import Manifest, save_checkpoint
 from reference_trainer.storage.export import save_decoder
 from reference_trainer.storage.snapshot import snapshot
 
@@ -147,7 +146,7 @@ def sums_of(
     return {name: float(total) for name, total in sums.items()}
 
 
-class Tokenized(Parts):
+class Tokenized(Run):
     """The packaged evaluation with digests of a tokenizer and a chat template, as Hugging Face models have them."""
 
     def __init__(self, settings: Any, *, tokenizer: str, chat_template: str, **options: Any) -> None:

@@ -24,8 +24,7 @@ from falsifiers.teacher_outputs.falsify_outputs import written
 from reference_trainer import MetricSum, TrainerError
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
-from reference_trainer.storage.checkpoint_manifest import Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.checkpoints import Manifest, save_checkpoint
 from reference_trainer.storage.export import save_decoder, weights_digest
 
 TEXT = bytes(range(TOKENS)) * 4
@@ -69,7 +68,7 @@ def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any
         paths = [directory / "exported", directory / "out", directory / "out" / "checkpoints" / "student-latest"]
         export_checkpoint(directory / "out", "latest", paths[0])
         options = {"data": settings.data, "device": "cpu", "teacher": directory / "teacher"}
-        seen = subject.evaluate_saved(paths, subject.as_run([directory / "missing", *paths], options))
+        seen = subject.evaluate_saved(paths, subject.settings_of_run([directory / "missing", *paths], options))
         identity = json.loads((paths[1] / "manifest.json").read_text())["evaluation"]
     assert_equal(f"{of_run}: the identity of the evaluation", seen.config.in_json(), identity)
     for entry in seen.models:

@@ -19,7 +19,7 @@ from falsifiers.support.oracles import assert_close, assert_refused
 from falsifiers.support.runs import scratch, small
 from falsifiers.support.steps import V, assert_gradients, gradients_of
 from reference_trainer import Annealed, Lines, Schedule
-from reference_trainer.distillation.matching import FeatureMatching
+from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 def _divided(original: Any, models: Any, named: Any, divisor: Callable[[Any], int]) -> Any:
     """Run a window whose features are divided by divisor(scored positions of a micro-batch)."""
-    from reference_trainer.distillation.matching import FeatureMatching
+    from reference_trainer.distillation.features import FeatureMatching
 
     weight, matching = models[3].feature_weight, named.get("features")
     if matching is None:

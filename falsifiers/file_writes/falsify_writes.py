@@ -21,8 +21,7 @@ from falsifiers.support.interruptions import LINES_AT_MOST, in_child, kill
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import acting, scratch
 from reference_trainer import Callback, OutputError, StopRequestedError
-from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
-from reference_trainer.storage.checkpoints import DISK
+from reference_trainer.storage.checkpoints import DISK, read_checkpoint, saved_steps
 
 OLD, NEW = b"old" * 1000, b"the new one" * 1000
 

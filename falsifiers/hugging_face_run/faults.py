@@ -13,7 +13,7 @@ def rolled_in_evaluation(original: Any, self: Any, *args: Any, **options: Any) -
 
 
 def prompts_predicted(original: Any, *args: Any, **options: Any) -> Any:
-    from reference_trainer.data.batches import Document
+    from reference_trainer.data.documents import Document
 
     return Document(original(*args, **options).tokens)
 
@@ -21,10 +21,10 @@ def prompts_predicted(original: Any, *args: Any, **options: Any) -> Any:
 def held_back_trained(original: Any, self: Any) -> Any:
     from reference_trainer.data.documents import rows_of_documents
 
-    batches = original(self)
-    documents = [*batches.sequences.documents, *self.held_back.documents]
-    shape = {"length": self.settings.length, "batch_size": self.settings.batch_size, "device": self.device}
-    return replace(batches, sequences=rows_of_documents(documents, pack=self.settings.documents == "pack", **shape))
+    batches, run = original(self), self._run
+    documents = [*batches.sequences.documents, *run.held_back.documents]
+    shape = {"length": run.settings.length, "batch_size": run.settings.batch_size, "device": run.device}
+    return replace(batches, sequences=rows_of_documents(documents, pack=run.settings.documents == "pack", **shape))
 
 
 def loaded_in_float32(original: Any, place: Any, *, dtype: Any, **options: Any) -> Any:

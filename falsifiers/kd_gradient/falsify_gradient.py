@@ -138,7 +138,7 @@ def falsify_numbers_of_rows(
     }
     weights, tensors = subject.Weights(**case.settings, divergence=divergence, beta=BETA), case.but(**filled).tensors
     options = {"ignore_index": case.ignore_index, "metrics": metrics, "select": select}
-    rows = subject.walk(*tensors(device), weights, **options)
+    rows = subject.loss_by_blocks(*tensors(device), weights, **options)
     expected = torch.zeros(7, *case.labels.shape, dtype=torch.float64)
     allowed = 0.0
     for (b, t), student, teacher, label in case.rows():
@@ -208,7 +208,7 @@ def falsify_long_rows(subject: Any, device: str, divergence: str, seed: int, row
     labels_BT[0, torch.randperm(rows, generator=generator)[:unscored]] = IGNORED
     weights = subject.Weights(temperature=1.0, ce_weight=0.5, kd_weight=0.5, divergence=divergence, beta=BETA)
     tensors = (x.to(device) for x in (student_BTV, teacher_BTV, labels_BT))
-    seen = subject.walk(*tensors, weights, ignore_index=IGNORED, scale=1.0, metrics=True)
+    seen = subject.loss_by_blocks(*tensors, weights, ignore_index=IGNORED, scale=1.0, metrics=True)
     leaf_BTV, scored = student_BTV.double().requires_grad_(), labels_BT != IGNORED
     expected = _textbook(leaf_BTV[scored], teacher_BTV[scored].double(), labels_BT[scored], divergence)
     for name, wanted_N in expected.items():

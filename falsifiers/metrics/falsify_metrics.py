@@ -20,7 +20,7 @@ from falsifiers.support.runs import held, scratch
 from reference_trainer import Callbacks, DataError, OutputError, TrainerError
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.training import loop
-from reference_trainer.training.arguments import RunIdentity
+from reference_trainer.training.state import RunIdentity
 
 NUMBERS = st.floats()
 METRICS = st.dictionaries(st.text(max_size=8), NUMBERS, min_size=1, max_size=4)

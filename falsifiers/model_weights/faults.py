@@ -15,7 +15,7 @@ def first_rows_only(original: Any, self: Any, module: str, like: Any) -> Any:
 
 
 def not_verified(original: Any, path: Any, *rest: Any) -> Any:
-    from reference_trainer.storage.checkpoint_manifest import Manifest
+    from reference_trainer.storage.checkpoints import Manifest
     from reference_trainer.storage.export import load_decoder
     from reference_trainer.storage.whole_weights import SavedWeights
 

@@ -1,6 +1,6 @@
 """One value of each shape as a function of numbers: the subject that the equations are checked against."""
 
-from reference_trainer.plan.annealing import Annealed
+from reference_trainer.plan.objective import Annealed
 
 
 def linear(start: float, end: float, warmup: int, step: int, total: int) -> float:

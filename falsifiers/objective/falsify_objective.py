@@ -16,9 +16,9 @@ from falsifiers.support.runs import run, scratch, small
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
 from reference_trainer.errors import LogitsError
-from reference_trainer.plan.annealing import Annealed
+from reference_trainer.plan.objective import Annealed
 from reference_trainer.plan.schedule import Schedule
-from reference_trainer.training.arguments import UpdateOptions
+from reference_trainer.training.state import UpdateOptions
 
 TEACHER, STUDENT = (2.0, 0.0, -1.0), (-1.0, 0.5, 1.0)
 LABEL, CLOSE = 2, 1e-12

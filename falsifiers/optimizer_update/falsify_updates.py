@@ -22,7 +22,7 @@ from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.ranks.parallel import OneProcess
-from reference_trainer.training.arguments import UpdateOptions
+from reference_trainer.training.state import UpdateOptions
 
 
 def dropped(device: torch.device | str, *, training: bool = True) -> Tensor:

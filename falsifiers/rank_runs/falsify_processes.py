@@ -115,9 +115,9 @@ def falsify_processes_find_each_other(subject: Any, ranks: int, runs: int, launc
     def work(rank: int) -> tuple[list[Any], float]:
         seen = []
         for run in range(runs):
-            with subject.joined(Place(rank=rank, world_size=ranks), environment, timeout_s=20) as agreeing:
+            with subject.connect_ranks(Place(rank=rank, world_size=ranks), environment, timeout_s=20) as agreeing:
                 agreeing.start(torch.device("cpu"))
-                seen.append(agreeing.exchanged([run, rank]))
+                seen.append(agreeing.all_gather_json([run, rank]))
                 time.sleep(0.2 * rank)
         return seen, time.monotonic()
 
@@ -141,12 +141,12 @@ def falsify_a_restarted_run_starts_afresh(subject: Any) -> None:
         if restarts:
             os.read(has_failed, 1)
         try:
-            with subject.joined(Place(rank=rank, world_size=2), counted, timeout_s=20) as agreeing:
+            with subject.connect_ranks(Place(rank=rank, world_size=2), counted, timeout_s=20) as agreeing:
                 if restarts == 0:
                     raise ValueError("planted")
                 if rank:  # rank 0 waits for it meanwhile, so that it has time to read what the first attempt left
                     time.sleep(0.5)
-                return str(agreeing.exchanged(rank))
+                return str(agreeing.all_gather_json(rank))
         except (ValueError, RankError) as error:
             return str(error)
         finally:
@@ -164,7 +164,7 @@ def falsify_a_restarted_run_starts_afresh(subject: Any) -> None:
 @example(port="1")
 def falsify_address_without_a_store_is_named(subject: Any, port: str | None) -> None:
     environment = {"MASTER_ADDR": "127.0.0.1", **({} if port is None else {"MASTER_PORT": port})}
-    joined, lost = subject.joined(Place(rank=1, world_size=2), environment, timeout_s=1), port == "1"
+    joined, lost = subject.connect_ranks(Place(rank=1, world_size=2), environment, timeout_s=1), port == "1"
     kind, words = (LostRankError, "rank 1 cannot reach '127.0.0.1', port 1") if lost else (SettingError, "MASTER_PORT")
     assert_refused(f"{environment}", joined.__enter__, words, kind=kind)
 
@@ -215,7 +215,7 @@ def falsify_place_is_that_of_the_launcher(subject: Any, texts: tuple[str | None,
     environment = {name: text for name, text in zip(NAMES, texts, strict=True) if text is not None}
     said, seen = "", None
     try:
-        place = subject.placed({"HOME": "/", **environment})
+        place = subject.read_place({"HOME": "/", **environment})
         seen = (place.rank, place.world_size, place.local_rank)
     except SettingError as error:
         said = str(error)

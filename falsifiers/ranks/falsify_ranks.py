@@ -140,8 +140,8 @@ def falsify_every_module_reduces_once_in_a_window(subject: Any, window: FeatureW
     def work(rank: int) -> list[Any]:
         results = list[Any]()
         for strategy in ("ddp", "fsdp2"):
-            module = subject.spread(window.student(), strategy, torch.device("cpu"), lambda student: student)
-            features, parallel = subject.reduced(module, window.matching())
+            module = subject.wrap_student(window.student(), strategy, torch.device("cpu"), lambda student: student)
+            features, parallel = subject.wrap_projections(module, window.matching())
             student, options = subject.ModuleStudent(module, V), {"parallel": parallel, "features": features}
             for case in cases:
                 weights = window.but(case=case).weights

@@ -23,7 +23,7 @@ from falsifiers.support.runs import acting, assert_same_history, file_digests, l
 from reference_trainer import Action, Callback
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import StopRequestedError, TrainerError
-from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
+from reference_trainer.storage.checkpoints import read_checkpoint, saved_steps
 
 
 @given(

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RUN, assert_same, manifest, names, place, tensors
 from falsifiers.support.interruptions import ended_before
-from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
-from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.checkpoints import read_checkpoint, save_checkpoint, saved_steps
 from reference_trainer.storage.retention import checkpoint_name
 
 OTHER = "ab"

@@ -49,7 +49,7 @@ def prove_best(subject: Any, first: int, second: int, third: int, fourth: int, h
     scores = [SCORES[index] for index in (first, second, third, fourth)]
     best, expected = None, None
     for step, score in enumerate(scores, 1):
-        best = subject.improved(best, step=step, score=score, mode=mode, min_delta=min_delta)
+        best = subject.update_best(best, step=step, score=score, mode=mode, min_delta=min_delta)
         if math.isfinite(score):
             gain = 0.0 if expected is None else (score - expected[1]) * (1 if highest else -1)
             expected = (step, score) if expected is None or gain > min_delta else expected

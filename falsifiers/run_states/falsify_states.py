@@ -33,15 +33,13 @@ from falsifiers.callbacks.real_run import SETTINGS, checkpoint, parts, recording
 from falsifiers.support import oracles
 from falsifiers.support.cases import IGNORED
 from falsifiers.support.fake_cuda import fake_cuda
-from reference_trainer.callbacks.observers import Observer
-from reference_trainer.distillation.checks import raise_fault
+from reference_trainer.callbacks.dispatch import Observer
+from reference_trainer.distillation.losses import loss_by_blocks, raise_fault
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
-from reference_trainer.distillation.rows import walk
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.plan.schedule import Event, Position, Schedule
-from reference_trainer.training.arguments import ResumePoint, RunServices
-from reference_trainer.training.state import TrainState, restored, saved
+from reference_trainer.training.state import ResumePoint, RunServices, TrainState, state_from_json, state_to_json
 
 TEACHER = ((2.0, 0.0, -1.0), (0.0, 40.0, 0.0), (1.0, -2.0, 0.0))
 STUDENT = ((-1.0, 0.0, 2.0), (0.0, 40.0, 0.0), (0.0, -2.0, 1.0))
@@ -200,7 +198,7 @@ class Snapshot:
 
     @property
     def state(self) -> TrainState:
-        return restored(self.text)
+        return state_from_json(self.text)
 
 
 class RecordedRun:
@@ -276,7 +274,7 @@ class RecordedRun:
 
     def _save(self, run: Any) -> Any:
         table, calls = self.student.logits_table, len(self.calls)
-        self.snapshots.append(Snapshot(saved(run.state), table, run.due, run.evaluated, calls))
+        self.snapshots.append(Snapshot(state_to_json(run.state), table, run.due, run.evaluated, calls))
         return checkpoint(run.state.position.step) if run.due else None
 
 
@@ -302,7 +300,7 @@ WAITING = {f"__{name}__" for name in ("bool", "int", "float", "index", "contains
 WAITING |= set("item tolist cpu numpy nonzero argwhere masked_select unique equal allclose".split())
 """Functions and methods of tensors whose result the host waits for."""
 
-CHECKS = {part.__module__ for part in (walk, raise_fault, FixtureStudent, FixtureTeacher)}
+CHECKS = {part.__module__ for part in (loss_by_blocks, raise_fault, FixtureStudent, FixtureTeacher)}
 """Modules that check logits, labels and the tokens of tables at once, by reading them: they are not counted."""
 
 
@@ -608,7 +606,7 @@ def falsify_metrics_of_logged_steps(subject: Any, device: str, plan: Plan, at: i
     point: dict[str, Any] = {}
     if at:
         states = _states(subject, replace(plan, log_every=0, limit=at), device, RunServices())
-        point = {"resume_from": ResumePoint(state=restored(states[at]))}
+        point = {"resume_from": ResumePoint(state=state_from_json(states[at]))}
     trained(subject, plan, device, recording_callbacks(1, act), **point)
     expected = dict(_expected_metrics(plan, at))
     for event, metrics in seen:
@@ -627,7 +625,7 @@ def _states(subject: Any, plan: Plan, device: str, services: RunServices, **opti
     states: dict[int, str] = {}
 
     def save(run: Any) -> None:
-        states[run.state.position.step] = saved(run.state)
+        states[run.state.position.step] = state_to_json(run.state)
 
     trained(subject, plan, device, [], services=replace(services, save=save), save_every=1, **options)
     return states
@@ -680,7 +678,7 @@ def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan, at: int
     services = RunServices(step_flops=counted, clock=lambda: now[0])
     options: dict[str, Any] = {"learning_rate": one_step_later}
     if at:
-        state = restored(_states(subject, plan, device, services, **options)[at])
+        state = state_from_json(_states(subject, plan, device, services, **options)[at])
         now[0], options["resume_from"] = 1000.0, ResumePoint(state=state)
     result = trained(subject, plan, device, recording_callbacks(1, act), services=services, **options)
     last = at

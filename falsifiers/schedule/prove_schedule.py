@@ -11,14 +11,14 @@ def prove_stop_takes_no_further_step(subject: Any, epochs: int, per_epoch: int, 
     position = subject.START
     for _ in range(events):
         if position is not None:
-            position = subject.following(schedule, position, subject.Action.CONTINUE)
+            position = subject.next_position(schedule, position, subject.Action.CONTINUE)
     if position is None or position.event is subject.Event.TRAIN_END:
         return  # the run has ended
-    followed, after = [], subject.following(schedule, position, subject.Action.STOP)
+    followed, after = [], subject.next_position(schedule, position, subject.Action.STOP)
     while after is not None and len(followed) < 7:
         followed.append(after.event.name)
         assert after.step == position.step, f"{after} follows STOP at {position}"
-        after = subject.following(schedule, after, subject.Action.CONTINUE)
+        after = subject.next_position(schedule, after, subject.Action.CONTINUE)
     name = position.event.name
     rest = ["LOG", "EVALUATE", "SAVE", "STEP_END"]
     rest = rest if name == "OPTIMIZER_STEP" else rest[rest.index(name) + 1 :] if name in rest else []
@@ -33,16 +33,16 @@ def prove_each_event_follows(subject: Any, epochs: int, per_epoch: int, epoch: i
     """
     schedule, total = subject.Schedule(epochs=epochs, steps_per_epoch=per_epoch), epochs * per_epoch
     assert schedule.total_steps == total, f"{schedule.total_steps} steps are planned; expected {total}"
-    first = subject.following(schedule, subject.START, subject.Action.CONTINUE)
+    first = subject.next_position(schedule, subject.START, subject.Action.CONTINUE)
     expected = subject.Position(event=subject.Event.EPOCH_BEGIN, epoch=1, step=0, epoch_step=0)
     assert first == expected, f"the first event is {first}"
     step = (epoch - 1) * per_epoch + done
     event = subject.Event.STEP_END if done else subject.Event.EPOCH_BEGIN
     now = subject.Position(event=event, epoch=epoch, step=step, epoch_step=done)
-    after = subject.following(schedule, now, subject.Action.CONTINUE)
+    after = subject.next_position(schedule, now, subject.Action.CONTINUE)
     if done == per_epoch:
         assert after.event is subject.Event.EPOCH_END, f"{after.event.name} follows {step} of {total} steps"
-        beyond = subject.following(schedule, after, subject.Action.CONTINUE)
+        beyond = subject.next_position(schedule, after, subject.Action.CONTINUE)
         ended = epoch == epochs
         expected = subject.Event.TRAIN_END if ended else subject.Event.EPOCH_BEGIN
         assert beyond.event is expected, f"{beyond.event.name} follows the epoch that ends with {step} of {total} steps"
@@ -50,10 +50,10 @@ def prove_each_event_follows(subject: Any, epochs: int, per_epoch: int, epoch: i
     else:
         assert after.event is subject.Event.STEP_BEGIN, f"{after.event.name} follows {step} of {total} steps"
         assert (after.step, after.epoch, after.epoch_step) == (step, epoch, done), f"then comes {after}"
-        taken = subject.following(schedule, after, subject.Action.CONTINUE)
+        taken = subject.next_position(schedule, after, subject.Action.CONTINUE)
         assert taken.event is subject.Event.OPTIMIZER_STEP, f"{taken.event.name} follows the begin of step {step + 1}"
         assert (taken.step, taken.epoch, taken.epoch_step) == (step + 1, epoch, done + 1), f"then comes {taken}"
-        ended = subject.following(schedule, taken, subject.Action.CONTINUE)
+        ended = subject.next_position(schedule, taken, subject.Action.CONTINUE)
         expected = subject.Position(event=subject.Event.STEP_END, epoch=epoch, step=step + 1, epoch_step=done + 1)
         assert ended == expected, f"{taken} is followed by {ended}"
 
@@ -69,16 +69,16 @@ def prove_rest_of_a_step(
     expected = ["LOG"] * logged + ["EVALUATE"] * evaluated + ["SAVE"] * (evaluated or saved) + ["STEP_END"]
     action, seen = subject.Action(answer), list[str]()
     while position.event is not subject.Event.STEP_END:
-        position = subject.following(schedule, position, action)
+        position = subject.next_position(schedule, position, action)
         action = subject.Action.CONTINUE
         seen.append(position.event.name)
         assert (position.step, position.epoch_step) == (step, step), f"in step {step} comes {position}"
     assert seen == expected, f"step {step} with {every}: the update is followed by {seen}; expected {expected}"
-    after = subject.following(schedule, position, subject.Action.CONTINUE)
+    after = subject.next_position(schedule, position, subject.Action.CONTINUE)
     wanted = "EPOCH_END" if answer else "STEP_BEGIN"
     assert after.event.name == wanted, f"{subject.Action(answer).name} after the update: then comes {after}"
-    closed = subject.following(schedule, subject.following(schedule, position, subject.Action.SKIP), action)
-    stopped = subject.following(schedule, after, action).event.name if answer else "EPOCH_BEGIN"
+    closed = subject.next_position(schedule, subject.next_position(schedule, position, subject.Action.SKIP), action)
+    stopped = subject.next_position(schedule, after, action).event.name if answer else "EPOCH_BEGIN"
     wanted = "TRAIN_END" if answer == 2 else "EPOCH_BEGIN"
     assert (stopped, closed.skipping) == (wanted, False), f"then comes {stopped}, and after SKIP {closed}"
 

@@ -23,9 +23,7 @@ from reference_trainer import Callback, Lines, interrupts
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
-from reference_trainer.storage.checkpoint_files import saved_steps
-from reference_trainer.storage.checkpoint_manifest import Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.checkpoints import Manifest, save_checkpoint, saved_steps
 from reference_trainer.storage.export import WEIGHTS, save_decoder
 from reference_trainer.supervision.decision import Ending, Verdict
 

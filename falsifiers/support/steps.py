@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from falsifiers.support import oracles
 from falsifiers.support.cases import IGNORED, TEMPERATURES, WEIGHTS, Case, StepCase, tensors
+from reference_trainer.distillation.losses import Weights
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
-from reference_trainer.distillation.rows import Weights
 
 STEP = "table[token] - learning_rate · oracle gradient of the mean over scored tokens"
 USUAL = {"temperature": 1.0, "ce_weight": 0.5, "kd_weight": 0.5}

@@ -23,12 +23,10 @@ from falsifiers.support.ranks import run_ranks
 from falsifiers.support.runs import cut, file_digests, flip, run, scratch, small, written_model
 from falsifiers.teacher_outputs.parts import Counted
 from reference_trainer import Annealed, Callback, Lines, Schedule, SettingError
-from reference_trainer.distillation.losses import kd_logit_gradient, kd_loss
+from reference_trainer.distillation.losses import Weights, kd_logit_gradient, kd_loss
 from reference_trainer.distillation.protocols import Batch
-from reference_trainer.distillation.providers import ModuleStudent
-from reference_trainer.distillation.rows import Weights
-from reference_trainer.distillation.step import pass_gradient
-from reference_trainer.distillation.tables import FixtureStudent, FixtureTeacher
+from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
+from reference_trainer.distillation.step import forward_backward
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.plan.objective import Objective
@@ -295,7 +293,7 @@ def falsify_unknown_metrics_are_absent(subject: Any, table: Tensor, k: int, ce_w
     teacher: Any = TopKTable(subject, table, k, 2.0)
     labels = torch.tensor([[1, 2, -100]])
     student = FixtureStudent(torch.zeros(3, 4, dtype=torch.float64), learning_rate=0.1)
-    passed = pass_gradient(teacher, student, batch, labels, weights, scale=1.0, metrics=True)
+    passed = forward_backward(teacher, student, batch, labels, weights, scale=1.0, metrics=True)
     assert set(passed.sums) == {"loss", "hard_loss", "soft_loss"}, f"a step measures {sorted(passed.sums)}"
     evaluated = evaluate(teacher, FixtureTeacher(torch.zeros_like(table)), OneBatch(batch), weights)
     assert set(evaluated) == {"hard_loss", "soft_loss", "token_accuracy"}, f"an evaluation measures {sorted(evaluated)}"

@@ -102,7 +102,7 @@ class Fetched:
 
         counter = type("Counter", (reference_trainer.Callback,), {"on_step_end": count})()
         # A smoke run's settings have a smaller number of steps; the key is of the whole training.
-        teacher = subject.cached_or_trained(settings, sequences, digest, [counter], self.said.append, same)
+        teacher = subject.load_or_train(settings, sequences, digest, [counter], self.said.append, same)
         self.bits = bits_of(teacher)
 
 
@@ -293,7 +293,7 @@ def falsify_failed_teacher_training_caches_nothing(subject: Any, event: str, fau
     with scratch() as directory:
         settings, notes = settings_of(directory), None
         try:
-            subject.cached_or_trained(settings, sequences, "d", [acting(fail, event)], list[str]().append, same)
+            subject.load_or_train(settings, sequences, "d", [acting(fail, event)], list[str]().append, same)
         except fault as error:
             notes = getattr(error, "__notes__", [])
         left = [path.name for path in directory.rglob("*")]
@@ -533,6 +533,6 @@ def falsify_cached_teacher_is_moved_to_device(subject: Any) -> None:
         (cached,) = directory.iterdir()
         cached.rename(cached.with_name(f"teacher-{subject.teacher_key(settings, 'd', meta)}"))
         sequences, said = reference_trainer.Sequences(bytes_N=TEXT, device=meta, **batches), list[str]()
-        teacher = subject.cached_or_trained(settings, sequences, "d", [], said.append, lambda decoder: decoder)
+        teacher = subject.load_or_train(settings, sequences, "d", [], said.append, lambda decoder: decoder)
     places = {str(value.device) for value in teacher.state_dict().values()}
     assert places == {"meta"}, f"the text is on meta, and the cached teacher on {sorted(places)}; output: {said}"

@@ -20,7 +20,7 @@ from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.support.oracles import assert_refused
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import CheckpointError
-from reference_trainer.training.masters import MasterAdamW
+from reference_trainer.training.update import MasterAdamW
 
 Optimizers = Callable[[Iterable[Any]], torch.optim.Optimizer]
 OPTIMIZERS: dict[str, Optimizers] = {
@@ -166,12 +166,12 @@ TAKEN = st.lists(steps(EIGHTHS), max_size=6) | st.lists(steps(ANY), max_size=6)
 @given(taken=TAKEN, pauses=st.sets(st.integers(0, 6)))
 def falsify_state_of_noted_steps(subject: Any, taken: list[Step], pauses: set[int]) -> None:
     """pauses: the steps before which the state is saved and restored."""
-    uninterrupted, state = noted(subject.fresh(), taken), subject.fresh()
+    uninterrupted, state = noted(subject.initial_state(), taken), subject.initial_state()
     for number, step in enumerate(taken):
         if number in pauses:
-            text = subject.saved(state)
+            text = subject.state_to_json(state)
             json.loads(text, parse_constant=_no_json)
-            state = subject.restored(text)
+            state = subject.state_from_json(text)
         noted(state, [step])
     where = f"saved and restored before the steps {sorted(pauses)} of {len(taken)}"
     for name in (field.name for field in dataclasses.fields(uninterrupted)):

@@ -40,7 +40,7 @@ from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.pipeline.loss import objective
-from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
+from reference_trainer.storage.checkpoints import read_checkpoint, saved_steps
 from reference_trainer.training.evaluation import evaluate
 
 EVERY = st.integers(1, 3)

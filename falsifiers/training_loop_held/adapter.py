@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from pv.suites.training_loop.job import Example, Job, Report
 from pv.suites.training_loop.probe import VOCABULARY, Probe
 from reference_trainer import Action, Callback, Lines, MetricSum, Settings, read_metrics
-from reference_trainer.data.epochs import Batches, ShuffledBatches
+from reference_trainer.data.text import Batches, ShuffledBatches
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.plan.objective import Weights
-from reference_trainer.storage.listing import listed
+from reference_trainer.storage.checkpoints import verify_checkpoints
 from reference_trainer.training.evaluation import evaluate
 
 EVENTS = ("train_begin", "epoch_begin", "step_begin", "log", "evaluate", "save", "epoch_end", "train_end")
@@ -148,6 +148,6 @@ def read(job: Job, report: Report) -> None:
         if "eval/hard_loss" in values:
             report.evaluations.append((row.step, values["eval/hard_loss"]))
     folder = job.directory / "checkpoints"
-    saved = listed(folder) if folder.exists() else []
+    saved = verify_checkpoints(folder) if folder.exists() else []
     report.checkpoints = {checkpoint.step: checkpoint.path for checkpoint in saved}
     report.best = saved[-1].best.step if saved and saved[-1].best else None

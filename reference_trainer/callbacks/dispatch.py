@@ -1,18 +1,182 @@
-"""The callbacks of a run together: which of them have a hook, the calls, and the end."""
+"""The registered callbacks of a run: which of them have a hook, the calls, and the end.
+
+Control callbacks are called in the loop's thread. Observers are called in threads of their own, and can neither change
+nor end the run.
+"""
 
 from __future__ import annotations
 
+import atexit
 import json
-from collections import Counter
+import logging
+import os
+import sys
+import threading
+import time
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import NoReturn
 
-from reference_trainer.callbacks.base import Callback, call_hooks, call_train_end, checked, event_of, has_hook
-from reference_trainer.callbacks.context import Context
-from reference_trainer.callbacks.observers import WAIT_S, Delivery, Observer, close_all, drain_all
+from reference_trainer.callbacks.base import Callback, Context, call_hooks, call_train_end, checked, event_of, has_hook
 from reference_trainer.errors import CallbackError
 from reference_trainer.plan.schedule import Action, Event
 
-__all__ = ["Callbacks"]
+WAIT_S = 10.0
+"""Seconds that a run waits for all its observers together, at a checkpoint and at its end."""
+_LOG = logging.getLogger("reference_trainer.observers")
+_stuck: list[Delivery] = []
+
+
+class Observer(Callback):
+    """Base class of observers: override the hooks you need; answers are ignored.
+
+    Hooks are called one after the other, in the order of the events, on a thread that belongs to the observer. Each
+    gets a deep copy of the context, in which everything is read: on a GPU, an observer of `on_step_end` costs one wait
+    for the device a step, one of `on_log` none. Exceptions are logged, and the run goes on. An observer that waits does
+    not delay the run; one that computes in Python shares the interpreter with the training, and slows it down.
+
+    A checkpoint waits until the observers have taken the events before it, and so does the end of the run, both at most
+    10 s; one that does not take them in time is not waited for again. So a run that is killed and resumed calls the
+    hooks of every event at least once; of events that come again, `context.attempt` is larger.
+
+    queue_limit: events that wait at most. Beyond it the oldest ones are dropped, counted, and reported at the end.
+    """
+
+    queue_limit = 10_000
+
+
+class Delivery(Callback):
+    """The queue of one observer, and the thread that calls its hooks. It is started with the first event.
+
+    dropped: events that the observer has lost, because the queue was full or the end of the run did not wait for them.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer, self.dropped = observer, 0
+        self._events: deque[tuple[Event, Context]] = deque()
+        self._changed = threading.Condition()
+        self._closed, self._running, self._late = False, False, False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def name(self) -> str:
+        return type(self.observer).__name__
+
+    def put(self, event: Event, context: Context) -> None:
+        """Queue an event with a copy of its context, and return at once; nothing once closed."""
+        if self._closed:
+            return
+        snapshot = context.snapshot()
+        with self._changed:
+            if len(self._events) >= self.observer.queue_limit:
+                self._events.popleft()
+                self.dropped += 1
+            self._events.append((event, snapshot))
+            self._changed.notify_all()
+        self._start()
+
+    def on_train_end(self, context: Context) -> None:
+        self.put(Event.TRAIN_END, context)
+
+    def drain(self, until: float) -> bool:
+        """Wait until every event is delivered, at most until that time of `time.monotonic`; return whether it is.
+
+        One that was late once is not waited for again.
+        """
+        with self._changed:
+            idle = self._changed.wait_for(self._is_idle, 0 if self._late else max(until - time.monotonic(), 0))
+        if not idle and not self._late:
+            self._late = True
+            late = "observer %s takes too long, more than %g s for its events; the run does not wait for it any longer"
+            _LOG.warning(late, self.name, WAIT_S)
+        return idle
+
+    def finish(self) -> None:
+        """Accept no further event, and let the thread end after those that wait."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def close(self, until: float | None = None) -> None:
+        """Deliver what waits, at most until that time, and end the thread. Later calls do nothing.
+
+        What is left then is dropped. A hook that is still running keeps its thread; `leave` ends such a process.
+        """
+        self.finish()
+        idle = self.drain(time.monotonic() + WAIT_S if until is None else until)
+        with self._changed:
+            self.dropped += len(self._events)
+            self._events.clear()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(WAIT_S if idle else 0)
+            atexit.unregister(self.close)
+        if not idle and self not in _stuck:
+            _stuck.append(self)
+        if self.dropped:
+            _LOG.warning("observer %s was too slow; %d of its events are lost", self.name, self.dropped)
+            self.dropped = 0
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _is_idle(self) -> bool:
+        return not self._events and not self._running
+
+    def _start(self) -> None:
+        if self._thread is None:
+            # A daemon: one that is stuck must not keep the process from ending.
+            self._thread = threading.Thread(target=self._deliver, name=f"observer {self.name}", daemon=True)
+            self._thread.start()
+            atexit.register(self.close)
+
+    def _deliver(self) -> None:
+        while True:
+            with self._changed:
+                self._running = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._events or self._closed)
+                if not self._events:
+                    return
+                self._running = True
+                event, context = self._events.popleft()
+            self._call(event, context)
+
+    def _call(self, event: Event, context: Context) -> None:
+        try:
+            getattr(self.observer, event.value)(context)
+        except BaseException:  # an exit or an interrupt in an observer does not end the run either
+            message = "observer %s raised an exception in %s of step %d; the run goes on"
+            _LOG.exception(message, self.name, event.value, context.step)
+
+
+def drain_all(deliveries: Iterable[Delivery], wait_s: float) -> None:
+    """Wait for all of them together, at most so many seconds."""
+    until = time.monotonic() + wait_s
+    for delivery in deliveries:
+        delivery.drain(until)
+
+
+def close_all(deliveries: Iterable[Delivery], wait_s: float) -> None:
+    """Close all of them, within so many seconds together."""
+    until = time.monotonic() + wait_s
+    for delivery in deliveries:
+        delivery.close(until)
+
+
+def leave(code: int) -> NoReturn:
+    """Exit the process with `code`; at once if an observer is still running.
+
+    Python ends the threads that are left when it exits, and one in native code, such as PyTorch's, aborts the process.
+    """
+    if any(delivery.is_alive for delivery in _stuck):
+        with suppress(OSError, ValueError):
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 class Callbacks:
@@ -24,14 +188,14 @@ class Callbacks:
 
     def __init__(self, callbacks: Iterable[Callback] = (), *, wait_s: float = WAIT_S) -> None:
         self._wait_s = wait_s
-        self._registered = tuple((each, _delivery(each)) for each in checked(callbacks))
+        self._registered = tuple((callback, _delivery(callback)) for callback in checked(callbacks))
         self._removed: tuple[Delivery, ...] = ()
         self._closed = False
         self._sort()
 
     def add(self, callback: Callback) -> None:
         """Register one more callback, after the others."""
-        checked([*(each for each, _ in self._registered), callback])
+        checked([*(present for present, _ in self._registered), callback])
         self._registered += ((callback, _delivery(callback)),)
         self._sort()
 
@@ -64,8 +228,8 @@ class Callbacks:
         controls, observers = self._heard[event_of(hook)]
         if self._closed:
             return Action.CONTINUE
-        for each in observers:
-            each.put(event_of(hook), context)
+        for delivery in observers:
+            delivery.put(event_of(hook), context)
         return call_hooks(controls, event_of(hook), context)
 
     def end(self, context: Context, cause: BaseException | None) -> None:
@@ -112,14 +276,14 @@ class Callbacks:
         return [*self._removed, *(delivery for _, delivery in self._registered if delivery is not None)]
 
     def _names(self) -> str:
-        return ", ".join(type(each).__name__ for each, _ in self._registered)
+        return ", ".join(type(callback).__name__ for callback, _ in self._registered)
 
     def _sort(self) -> None:
         self._heard = {event: self._hearing(event) for event in Event}
 
     def _hearing(self, event: Event) -> tuple[tuple[Callback, ...], tuple[Delivery, ...]]:
         heard = [pair for pair in self._registered if has_hook(pair[0], event)]
-        controls = tuple(each for each, delivery in heard if delivery is None)
+        controls = tuple(callback for callback, delivery in heard if delivery is None)
         return controls, tuple(delivery for _, delivery in heard if delivery is not None)
 
 

@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainer.callbacks.base import Callback, checked
-from reference_trainer.config.imported import imported
+from reference_trainer.config.kinds import import_object
 from reference_trainer.errors import SettingError
-
-__all__ = ["LARGEST_FILE", "Spec", "check_callbacks", "create_callback", "load_callbacks", "read_specs"]
 
 LARGEST_FILE = 2**20
 """In bytes; a device such as /dev/zero has no end."""
@@ -86,8 +84,8 @@ def _spec(where: str, entry: Any) -> Spec:
     return Spec(where=where, use=use, arguments=arguments)
 
 
-def _refuse_unknown(where: Path | str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for name in given.keys() - known:
+def _refuse_unknown(where: Path | str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for name in table.keys() - known:
         near = difflib.get_close_matches(name, known)
         hint = f"did you mean {near[0]!r}?" if near else f"expected {' and '.join(known)}"
         raise SettingError(f"{where}: unknown key {name!r} ({hint})")
@@ -114,7 +112,7 @@ def check_callbacks(path: Path | None) -> None:
 
 
 def _kind(spec: Spec) -> type[Callback]:
-    kind = imported(spec.where, spec.use)
+    kind = import_object(spec.where, spec.use)
     if not (isinstance(kind, type) and issubclass(kind, Callback)):
         raise SettingError(f"{spec.where}: {spec.use} is not a subclass of reference_trainer's Callback")
     return kind
@@ -139,6 +137,6 @@ def _without_values(text: str, value: Any) -> str:
     """Return the text with every argument that is a text replaced: a constructor may quote a secret in its error."""
     if isinstance(value, dict):
         value = list(value.values())
-    for each in value if isinstance(value, list) else ():
-        text = _without_values(text, each)
+    for item in value if isinstance(value, list) else ():
+        text = _without_values(text, item)
     return text.replace(value, "...") if isinstance(value, str) and len(value) >= _SECRET else text

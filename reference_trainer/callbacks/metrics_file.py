@@ -1,21 +1,139 @@
-"""Metrics of a run: a file with one line of JSON per logged or evaluated step; `metrics.json` here is its schema."""
+"""Files with one line of JSON per entry: metrics of logged and evaluated steps, events, and resources.
+
+`metrics.json` beside this file is the schema of a line of metrics. After a killed run only the last line of a file may
+be incomplete.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from reference_trainer.callbacks.base import Callback, Context
-from reference_trainer.callbacks.line_file import LineFile
+from reference_trainer.callbacks.base import Callback, Context, event_of
+from reference_trainer.callbacks.dispatch import Observer
 from reference_trainer.errors import DataError, OutputError
 
-__all__ = ["FILE", "MetricsCallback", "MetricsLine", "line", "read_metrics", "schema"]
+
+class LineFile:
+    """Open file of lines. Raise `OutputError` with the path, once, if a line or the end cannot be written.
+
+    `mode` is a binary mode of `open`, whose `OSError` is raised as it is: the caller knows the remedy.
+    """
+
+    def __init__(self, path: Path, mode: str) -> None:
+        self._path = path
+        self._failed = False
+        self._made = not os.path.lexists(path)
+        self._file: IO[bytes] = path.open(mode)
+
+    def goes_to_end_of_line(self, length: int) -> bool:
+        """Return whether a line ends after `length` bytes; the next line is written there."""
+        self._file.seek(max(length - 1, 0))
+        return length == 0 or self._file.read(1) == b"\n"
+
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` bytes, and write after them."""
+        with self._failures_named():
+            self._file.seek(length)
+            self._file.truncate(length)
+
+    def write(self, line: str) -> int:
+        """Write and flush a line, given without its end, and return its bytes."""
+        text = line.encode() + b"\n"
+        with self._failures_named():
+            self._file.write(text)
+            self._file.flush()
+        return len(text)
+
+    def close(self) -> None:
+        """Close the file, and remove it if it was created here and no line was written."""
+        try:
+            self._file.close()
+        except OSError as error:
+            if not self._failed:  # otherwise the same failure was raised before
+                raise self._unwritten(error) from error
+        if self._made and self._path.is_file() and self._path.stat().st_size == 0:
+            self._path.unlink()
+
+    @contextmanager
+    def _failures_named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._failed = True
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: OSError) -> OutputError:
+        return OutputError(f"cannot write to {self._path}: {error.strerror}")
+
+
+EVENTS = ("on_train_begin", "on_log", "on_evaluate", "on_save", "on_epoch_end", "on_train_end")
+_FIELDS = (
+    "hook run attempt rank step epoch micro_batch loss learning_rate gradient_norm elapsed_s tokens sequences memory "
+    "metrics batch_metrics validation_metrics checkpoint_path"
+)
+
+
+class EventLog(Observer):
+    """Observer that appends each event to a file, as one line of strict JSON; rank 0 writes.
+
+    hooks: the events that are written. The lines of a run that was killed and resumed stay, and some events come twice:
+    `attempt` tells them apart. Raise `OutputError` if the file cannot be opened, `CallbackError` for an unknown hook.
+    """
+
+    def __init__(self, path: str | Path, *, hooks: Iterable[str] = EVENTS) -> None:
+        self._file = _opened(path)
+        for hook in hooks:
+            setattr(self, event_of(hook).value, partial(_write, self._file, _FIELDS))
+
+
+class ResourceLog(Observer):
+    """Observer that appends learning rate, memory, processor time and speed of each logged step to a file.
+
+    cpu_s: seconds of all threads of the process since it began. Every rank writes, of several each its own file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._file: LineFile | None = None
+
+    def on_log(self, context: Context) -> None:
+        if self._file is None:
+            suffix = f".rank{context.rank}{self._path.suffix}" if context.world_size > 1 else self._path.suffix
+            self._file = _opened(self._path.with_suffix(suffix))
+        fields = "run attempt rank step learning_rate memory elapsed_s steps_per_s tokens_per_s"
+        _write(self._file, fields, context, cpu_s=time.process_time())
+
+
+def _opened(path: str | Path) -> LineFile:
+    try:
+        return LineFile(Path(path), "ab")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _write(file: LineFile, fields: str, context: Context, **others: float) -> None:
+    if context.is_world_process_zero or others:
+        values = {name: getattr(context, name) for name in fields.split()} | others
+        file.write(json.dumps({name: _json_value(value) for name, value in values.items()}))
+
+
+def _json_value(value: Any) -> Any:
+    """Return the value for JSON, which has neither NaN nor infinity: they are written as strings."""
+    if isinstance(value, Mapping):
+        return {name: _json_value(item) for name, item in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
 
 FILE = "metrics.jsonl"
 """Name of the metrics file in the directory of a run."""

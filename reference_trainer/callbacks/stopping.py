@@ -6,12 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from reference_trainer.callbacks.base import Callback
-from reference_trainer.callbacks.context import Context
+from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.errors import SettingError
 from reference_trainer.plan.schedule import Action
-
-__all__ = ["EarlyStopping"]
 
 
 class EarlyStopping(Callback):

@@ -11,8 +11,6 @@ from reference_trainer.errors import OutputError, PackageError, missing_package
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-__all__ = ["TensorBoardCallback"]
-
 
 class TensorBoardCallback(Callback):
     """Callback that writes metrics and learning rate of each logged or evaluated step, at that step, on rank 0.

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainer.callbacks.base import Callback, Context
-from reference_trainer.callbacks.line_file import LineFile
+from reference_trainer.callbacks.metrics_file import LineFile
 from reference_trainer.errors import OutputError
 from reference_trainer.plan.schedule import Event
-
-__all__ = ["TraceCallback", "line", "schema"]
 
 
 def schema() -> str:
@@ -98,5 +96,5 @@ def _refuse_what_is_no_trace(path: Path) -> None:
 
 def _json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _json_value(each) for name, each in value.items()}
+        return {name: _json_value(item) for name, item in value.items()}
     return str(value) if value is not None and not math.isfinite(value) else value

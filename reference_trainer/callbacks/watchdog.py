@@ -10,10 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from reference_trainer.callbacks.base import Callback
-from reference_trainer.callbacks.context import Context
-
-__all__ = ["REARMED_S", "WatchdogCallback"]
+from reference_trainer.callbacks.base import Callback, Context
 
 REARMED_S = 1.0
 """Arming costs about 0.1 ms, so it is not done in every step."""

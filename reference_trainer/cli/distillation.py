@@ -10,23 +10,20 @@ from typing import TYPE_CHECKING
 import click
 
 from reference_trainer import interrupts
-from reference_trainer.cli.group import main
-from reference_trainer.cli.reporting import FAILED, guarded, rank_of_process
+from reference_trainer.cli.group import FAILED, guarded, main, rank_of_process
 from reference_trainer.config.kinds import kind_of
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
 
 if TYPE_CHECKING:
-    from reference_trainer.pipeline.distill import DistillResult
-
-__all__ = ["distill", "gathered", "setting_options", "settings_of"]
+    from reference_trainer.pipeline.report import DistillResult
 
 ALL = frozenset(Settings.model_fields)
 
 
 def setting_options(command: Callable[..., int], names: Collection[str] = ALL) -> Callable[..., int]:
     """Add an option for every setting. Values stay text, because `gather` reads them and names their origin."""
-    for name, field in reversed([each for each in Settings.model_fields.items() if each[0] in names]):
+    for name, field in reversed([pair for pair in Settings.model_fields.items() if pair[0] in names]):
         flag, kind = f"--{name.replace('_', '-')}", kind_of(field)
         if kind.metavar == "":
             option = click.option(flag, flag_value="true", default=None, help=field.description)
@@ -57,7 +54,7 @@ def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **f
 
 def _distil(flags: dict[str, str | None], config: str | None, run: Callable[..., DistillResult] | None) -> int:
     settings = gathered(flags, config)
-    from reference_trainer.callbacks.lines import Lines
+    from reference_trainer.callbacks.progress import Lines
     from reference_trainer.pipeline.distill import distill  # imports torch, so after all checks
     from reference_trainer.pipeline.report import result_lines
 
@@ -77,12 +74,12 @@ def _distil(flags: dict[str, str | None], config: str | None, run: Callable[...,
 
 def settings_of(command: list[str], *others: click.Command) -> Settings | None:
     """Return the settings of `distill SETTING...`, or of one of the `others`; None for another command."""
-    known = {each.name: each for each in (distill, *others)}
+    known = {command.name: command for command in (distill, *others)}
     if not command or command[0] not in known:
         return None
-    given = dict(known[command[0]].make_context(command[0], command[1:]).params)
-    config = given.pop("config")
-    return gathered({name: text for name, text in given.items() if name in ALL}, config)
+    options = dict(known[command[0]].make_context(command[0], command[1:]).params)
+    config = options.pop("config")
+    return gathered({name: text for name, text in options.items() if name in ALL}, config)
 
 
 def gathered(flags: Mapping[str, str | None], config: str | None) -> Settings:
@@ -91,5 +88,5 @@ def gathered(flags: Mapping[str, str | None], config: str | None) -> Settings:
         raise SettingError("invalid value '' for --config: expected a path")
     from reference_trainer.config.sources import gather  # pydantic-settings is not needed for `--help`
 
-    given = {name: text for name, text in flags.items() if text is not None}
-    return gather(given, os.environ, Path(config) if config else None)
+    texts = {name: text for name, text in flags.items() if text is not None}
+    return gather(texts, os.environ, Path(config) if config else None)

@@ -1,4 +1,4 @@
-"""The group of commands, which every command of the reference trainer is added to."""
+"""The group of commands, and how a command ends: its exit code, and errors in one line on standard error."""
 
 from __future__ import annotations
 
@@ -6,16 +6,103 @@ import errno
 import io
 import os
 import sys
+import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
 
 from reference_trainer import __version__, interrupts
-from reference_trainer.cli.reporting import FAILED, print_error
-from reference_trainer.config.refusals import ELSEWHERE
+from reference_trainer.config.kinds import ELSEWHERE
+from reference_trainer.config.place import read_place
+from reference_trainer.errors import (
+    CallbackNote,
+    LostRankError,
+    RankError,
+    SettingError,
+    StopRequestedError,
+    TrainerError,
+    missing_package,
+)
 
-__all__ = ["main"]
+FAILED, REFUSED, INTERNAL_ERROR = 1, 2, 70
+BUG_REPORT = "This is a bug in reference-trainer; please report it with the lines above."
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """Return the exit code of `work`. Print a failure in one line, an internal error with its traceback."""
+    try:
+        return work()
+    except click.ClickException:
+        raise
+    except SettingError as error:
+        print_error(line_of(error))
+        return REFUSED
+    except StopRequestedError as error:
+        if rank_of_process() == 0:
+            print_line(f"{line_of(error)}; a checkpoint was saved: go on with --resume latest")
+        return interrupts.SAVED
+    except RankError as error:
+        if rank_of_process() == 0 or isinstance(error, LostRankError):  # the rank where it happened reports it too
+            print_error(line_of(error))
+        return FAILED
+    except (TrainerError, OSError, MemoryError) as error:
+        print_error(line_of(error))
+        return FAILED
+    except KeyboardInterrupt as error:
+        written = _has_note(error, interrupts.WrittenNote)
+        print_error(line_of(error, "interrupted" if written else interrupts.NOT_WRITTEN))
+        return interrupts.INTERRUPTED
+    except Exception as error:
+        if _is_out_of_memory(error):
+            print_error(line_of(error))
+            return FAILED
+        if (message := missing_package(error)) is not None:
+            print_error(message)
+            return FAILED
+        if _has_note(error, CallbackNote):  # an error of the user's code, who needs the place
+            print_line(traceback.format_exc().rstrip())
+            print_error(line_of(error))
+            return FAILED
+        print_line(f"{traceback.format_exc()}{BUG_REPORT}")
+        return INTERNAL_ERROR
+
+
+def _has_note(error: BaseException, kind: type[str]) -> bool:
+    return any(isinstance(note, kind) for note in getattr(error, "__notes__", []))
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    torch = sys.modules.get("torch")  # an error of torch's cannot be raised before torch is imported
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return True
+    # On the CPU, torch raises a bare RuntimeError, which nothing but its text tells apart.
+    return "can't allocate memory" in str(error)
+
+
+def line_of(error: BaseException, message: str = "") -> str:
+    """Return the message of an error, `message` if that is given, and its notes in one line."""
+    notes = (f"({note})" for note in getattr(error, "__notes__", []))
+    message = message or str(error).strip() or type(error).__name__
+    return " ".join(" ".join((message, *notes)).split())
+
+
+def print_error(text: str) -> None:
+    rank = rank_of_process()
+    print_line(f"error: {text}" if rank == 0 else f"error: rank {rank}: {text}")
+
+
+def rank_of_process() -> int:
+    """Return the number of this process among those that train together; 0 if it is alone."""
+    with suppress(SettingError):
+        return read_place(os.environ).rank
+    return 0
+
+
+def print_line(text: str) -> None:
+    with suppress(OSError):  # a lost standard error does not change the exit code
+        click.echo(text, err=True)
 
 
 class _Closed(io.StringIO):
@@ -50,7 +137,7 @@ def _suggesting(error: click.NoSuchOption) -> click.UsageError:
     """Return an error that suggests the option that other trainers call so, if the command has it."""
     meant = ELSEWHERE.get(error.option_name.lstrip("-").replace("-", "_"), "")
     flag = f"--{meant.replace('_', '-')}"
-    if error.ctx is None or not any(flag in each.opts for each in error.ctx.command.params):
+    if error.ctx is None or not any(flag in param.opts for param in error.ctx.command.params):
         return error
     return click.UsageError(f"No such option {error.option_name!r}. Did you mean {flag!r}?", ctx=error.ctx)
 
@@ -58,7 +145,7 @@ def _suggesting(error: click.NoSuchOption) -> click.UsageError:
 def _leave(code: int) -> NoReturn:
     """Exit, also if an observer is stuck. Its module imports no torch, but a command without a run needs none of it."""
     _drop_unwritten()
-    observers = sys.modules.get("reference_trainer.callbacks.observers")
+    observers = sys.modules.get("reference_trainer.callbacks.dispatch")
     if observers is not None:
         observers.leave(code)
     sys.exit(code)

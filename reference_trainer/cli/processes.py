@@ -11,13 +11,10 @@ import click
 
 from reference_trainer import interrupts
 from reference_trainer.cli.distillation import settings_of
-from reference_trainer.cli.group import main
-from reference_trainer.cli.outputs import precompute
-from reference_trainer.cli.reporting import guarded, print_error, print_line
+from reference_trainer.cli.group import guarded, main, print_error, print_line
+from reference_trainer.cli.tools import precompute
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
-
-__all__ = ["launch", "until"]
 
 _command = click.argument("command", nargs=-1, type=click.UNPROCESSED)
 _ranks = partial(click.option, "--nproc-per-node", type=click.IntRange(1, 1024), help="Number of processes.")
@@ -61,12 +58,12 @@ def until(command: tuple[str, ...], **options: Any) -> int:
 
 
 def _until(command: list[str], options: dict[str, Any]) -> int:
-    from reference_trainer.supervision.request import Limits, problems
+    from reference_trainer.supervision.until import Limits, problems
 
     settings = settings_of(command)
-    if (found := problems(settings, options["step"])) or settings is None:
-        raise SettingError("; ".join(found))
-    from reference_trainer.callbacks.lines import Lines
+    if (messages := problems(settings, options["step"])) or settings is None:
+        raise SettingError("; ".join(messages))
+    from reference_trainer.callbacks.progress import Lines
     from reference_trainer.supervision.until import supervised  # takes a while
 
     _check_own(settings)
@@ -108,7 +105,7 @@ def _check_own(settings: Settings) -> None:
     if settings.callbacks is None and settings.parts is None:
         return
     from reference_trainer.callbacks.from_file import check_callbacks
-    from reference_trainer.pipeline.own import parts_named  # takes a while
+    from reference_trainer.pipeline.custom_class import parts_named  # takes a while
 
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -119,7 +116,7 @@ def _check_own(settings: Settings) -> None:
 
 
 def _launch(command: list[str], ranks: int) -> int:
-    from reference_trainer.supervision.launch import launch
+    from reference_trainer.supervision.until import launch
 
     settings = settings_of(command, precompute)
     if settings is None:

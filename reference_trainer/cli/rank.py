@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from reference_trainer import interrupts
 from reference_trainer.supervision.heartbeat import Heart
-from reference_trainer.supervision.launch import SAVED
+from reference_trainer.supervision.until import SAVED
 
 if TYPE_CHECKING:
-    from reference_trainer.pipeline.distill import DistillResult
-
-__all__ = ["end_with", "main"]
+    from reference_trainer.pipeline.report import DistillResult
 
 PR_SET_PDEATHSIG = 1
 

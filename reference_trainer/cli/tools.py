@@ -1,19 +1,52 @@
-"""The commands beside a run: `schema`, `gradcheck`, `plot`, `evaluate` and `checkpoints`."""
+"""The commands beside a run: `schema`, `gradcheck`, `plot`, `evaluate`, `checkpoints` and `precompute`."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from reference_trainer.cli.group import main
-from reference_trainer.cli.reporting import FAILED, guarded, line_of, print_error
+from reference_trainer import interrupts
+from reference_trainer.cli.distillation import gathered, setting_options
+from reference_trainer.cli.group import FAILED, guarded, line_of, main, print_error
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import TrainerError
 
-__all__ = ["checkpoints", "evaluate", "gradcheck", "plot", "schema"]
+SETTINGS = frozenset(
+    "data out parts arguments teacher student teacher_steps teacher_layers teacher_width teacher_cache length device "
+    "documents separator share_vocabulary batch_size temperature lr warmup seed rank_timeout dtype hang_after "
+    "shard_teacher teacher_device_map data_share data_cache data_cache_gib threads "
+    "turns chat_template template_options".split()
+)
+"""Settings that data and outputs of a teacher depend on."""
+
+
+@main.command()
+@partial(setting_options, names=SETTINGS)
+@click.option("--top-k", type=click.IntRange(min=1), metavar="K", help="Keep K tokens of each position [default: all].")
+@click.option("--config", metavar="PATH", help="Read settings from this TOML file.")
+def precompute(top_k: int | None, config: str | None, **flags: str | None) -> int:
+    """Write the outputs of a teacher to --out, for `distill --teacher-outputs`.
+
+    Give the settings of the run: data, length, documents and tokenizer must be the same there, and the temperature with
+    --top-k. The directory appears once it is whole; the same command goes on after a kill.
+    """
+    return guarded(lambda: _precompute(top_k, config, flags))
+
+
+def _precompute(top_k: int | None, config: str | None, flags: dict[str, str | None]) -> int:
+    settings = gathered(flags, config)
+    from reference_trainer.pipeline.precompute import precompute as write  # imports torch, so after all checks
+
+    interrupts.raise_once()
+    try:
+        write(settings, top_k=top_k)
+    finally:
+        interrupts.ignore()
+    return 0
 
 
 @main.command()
@@ -45,7 +78,7 @@ def gradcheck(**options: Any) -> int:
 
 def _gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
     device = Settings(device=device).device
-    from reference_trainer.callbacks.lines import Lines
+    from reference_trainer.callbacks.progress import Lines
     from reference_trainer.distillation.gradcheck import AGREE, differences
     from reference_trainer.models.placement import usable_device
 
@@ -71,7 +104,7 @@ def plot(runs: tuple[str, ...], out: str, metrics: tuple[str, ...], force: bool)
 
 
 def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) -> int:
-    from reference_trainer.callbacks.lines import Lines
+    from reference_trainer.callbacks.progress import Lines
     from reference_trainer.pipeline.plot import plot
 
     lines = Lines()
@@ -129,10 +162,10 @@ def evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json:
 
 
 def _evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json: bool, options: dict[str, Any]) -> int:
-    given = {name: value for name, value in options.items() if value is not None}
-    Settings(**given)
-    from reference_trainer.callbacks.lines import Lines
-    from reference_trainer.pipeline.saved_models import Evaluation, as_run, evaluate_saved, report, table
+    chosen = {name: value for name, value in options.items() if value is not None}
+    Settings(**chosen)
+    from reference_trainer.callbacks.progress import Lines
+    from reference_trainer.pipeline.saved_models import Evaluation, evaluate_saved, report, settings_of_run, table
 
     lines, failed = Lines(), False
 
@@ -146,7 +179,9 @@ def _evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json
         for line in rows if len(evaluation.models) == 1 else rows[-1:]:
             lines.write(line)
 
-    evaluation = evaluate_saved(models, as_run(models, given), whole=whole, cache=cache, done=write, unfit=unfit)
+    evaluation = evaluate_saved(
+        models, settings_of_run(models, chosen), whole=whole, cache=cache, done=write, unfit=unfit
+    )
     if as_json:
         lines.write(json.dumps(report(evaluation), indent=2))
     return FAILED if failed else 0
@@ -182,7 +217,7 @@ def checkpoints(directory: str, export: tuple[int | Literal["latest", "best"], P
 
 
 def _checkpoints(directory: Path, export: tuple[int | Literal["latest", "best"], Path] | None) -> int:
-    from reference_trainer.callbacks.lines import Lines
+    from reference_trainer.callbacks.progress import Lines
     from reference_trainer.pipeline.checkpoint_list import export_checkpoint, list_checkpoints, table
 
     lines = Lines()
@@ -191,7 +226,7 @@ def _checkpoints(directory: Path, export: tuple[int | Literal["latest", "best"],
         export_checkpoint(directory, step, out)
         lines.write(f"wrote {out}")
         return 0
-    found = list_checkpoints(directory)
-    for line in table(found):
+    checkpoints = list_checkpoints(directory)
+    for line in table(checkpoints):
         lines.write(line)
-    return FAILED if any(each.fault is not None for each in found) else 0
+    return FAILED if any(checkpoint.fault is not None for checkpoint in checkpoints) else 0

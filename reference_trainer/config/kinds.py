@@ -1,63 +1,24 @@
-"""Types of settings: what pydantic checks, how text is read, and the words of help and messages."""
+"""Annotated types of settings: validation, parsing from text, help strings, and messages of refusals.
+
+A message has the name of the setting, its value, where the value comes from, and the values that are allowed.
+"""
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from reference_trainer.distillation.domain import TEMPERATURES
-from reference_trainer.distillation.objective import DIVERGENCES
-
-__all__ = [
-    "LIMIT",
-    "Count",
-    "CountOrZero",
-    "Depth",
-    "Device",
-    "Distance",
-    "Divergence",
-    "Documents",
-    "Dtype",
-    "GradientNorm",
-    "Import",
-    "JSONObject",
-    "Kind",
-    "Layers",
-    "LearningRate",
-    "Length",
-    "Location",
-    "Mode",
-    "Part",
-    "Rates",
-    "Seconds",
-    "Shape",
-    "Share",
-    "Strategy",
-    "Switch",
-    "Temperature",
-    "Text",
-    "Turns",
-    "Vocabulary",
-    "Weight",
-    "Weights",
-    "Width",
-    "import_path",
-    "json_object",
-    "kind_of",
-    "layer_pairs",
-    "read_integer",
-    "read_number",
-    "read_path",
-    "read_switch",
-    "without_null",
-]
+from reference_trainer.distillation.objective import DIVERGENCES, TEMPERATURES
+from reference_trainer.errors import SettingError
 
 LIMIT = 10**18
 """Integers are below it: they have at most 18 digits, and fit into 64 bits."""
@@ -256,7 +217,7 @@ Switch = Annotated[bool, Field(strict=True), Kind("true or false (1 or 0)", "", 
 Location = Annotated[
     Path,
     Field(strict=True),
-    BeforeValidator(lambda given: read_path(given) if isinstance(given, str) else given),
+    BeforeValidator(lambda value: read_path(value) if isinstance(value, str) else value),
     AfterValidator(without_null),
     Kind("a path", "PATH"),
 ]
@@ -279,3 +240,126 @@ def kind_of(field: FieldInfo) -> Kind:
     """Return the `Kind` in the annotation of a setting, optional or not."""
     members = [extra for member in get_args(field.annotation) for extra in getattr(member, "__metadata__", ())]
     return next(extra for extra in (*field.metadata, *members) if isinstance(extra, Kind))
+
+
+ELSEWHERE = {
+    "alpha": "kd_weight",
+    "block_size": "length",
+    "context_length": "length",
+    "dataset": "data",
+    "eval_steps": "eval_every",
+    "grad_clip": "clip",
+    "gradient_accumulation_steps": "accumulate",
+    "gradient_clip_val": "clip",
+    "hidden_size": "width",
+    "learning_rate": "lr",
+    "logging_steps": "log_every",
+    "max_grad_norm": "clip",
+    "max_length": "length",
+    "max_seq_length": "length",
+    "n_layers": "layers",
+    "num_epochs": "epochs",
+    "num_hidden_layers": "layers",
+    "num_layers": "layers",
+    "num_train_epochs": "epochs",
+    "output": "out",
+    "output_dir": "out",
+    "overwrite_output_dir": "force",
+    "per_device_train_batch_size": "batch_size",
+    "precision": "dtype",
+    "resume_from_checkpoint": "resume",
+    "save_steps": "save_every",
+    "save_total_limit": "keep",
+    "seq_len": "length",
+    "seq_length": "length",
+    "train_batch_size": "batch_size",
+    "warmup_steps": "warmup",
+}
+"""Settings by the names that they have in other trainers."""
+MOST_SHOWN = 8
+"""The most settings that one message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourcedValue:
+    """A value as a flag, a variable or the file gives it, and the place that gives it, such as `--smoke`."""
+
+    value: Any
+    origin: str
+    is_text: bool = True
+
+
+def origin(name: str, value: Any) -> str:
+    """Return the place that gives a setting; the setting's name if the value comes from a Python call."""
+    return value.origin if isinstance(value, SourcedValue) else repr(name)
+
+
+def short_repr(value: Any) -> str:
+    """Return the `repr` of a value, cut off after 80 characters."""
+    try:
+        return repr(value)[:80]
+    except ValueError:  # Python refuses to print integers of more than 4300 digits
+        return f"{type(value).__name__} of thousands of digits"
+
+
+def refusal(error: ValidationError, fields: Mapping[str, FieldInfo]) -> SettingError:
+    """Return the `SettingError` for the first errors that pydantic found in settings with these `fields`."""
+    findings = error.errors(include_url=False)[:MOST_SHOWN]
+    if not findings[0]["loc"]:
+        return SettingError(findings[0]["msg"])
+    messages = [_refused(str(finding["loc"][0]), finding["input"], finding["type"], fields) for finding in findings]
+    strange = any(
+        finding["type"] == "extra_forbidden" and not suggestion(str(finding["loc"][0]), fields) for finding in findings
+    )
+    return SettingError("; ".join(messages) + (f" ({choices(fields)})" if strange else ""))
+
+
+def _refused(name: str, read: Any, kind: str, fields: Mapping[str, FieldInfo]) -> str:
+    place = origin(name, read)
+    if kind == "extra_forbidden":
+        hint = suggestion(name, fields)
+        return f"unknown setting {place}" + (f" ({hint})" if hint else "")
+    value = read.value if isinstance(read, SourcedValue) else read
+    return f"invalid value {short_repr(value)} for {place}: expected {kind_of(fields[name]).expected}"
+
+
+def unknown_variable(name: str, prefix: str, known: Iterable[str]) -> SettingError:
+    """Return the `SettingError` for a variable that is not `known`, with a hint on those that have its `prefix`."""
+    ours = [variable.removeprefix(prefix) for variable in known if variable.startswith(prefix)]
+    hint = suggestion(name.removeprefix(prefix), ours, prefix) or choices(prefix + variable for variable in ours)
+    return SettingError(f"unknown environment variable {name[:80]} ({hint})")
+
+
+def suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return `did you mean ...?` with the known name for what other trainers call `name`, or one spelt like it.
+
+    Return an empty text if there is none.
+    """
+    names = {candidate.lower(): candidate for candidate in known}
+    asked = name.lower().replace("-", "_")
+    meant = names.get(ELSEWHERE.get(asked, ""))
+    near = [meant] if meant else [names[match] for match in difflib.get_close_matches(asked, names, n=1, cutoff=0.7)]
+    return f"did you mean {prefix + near[0] if prefix else repr(near[0])}?" if near else ""
+
+
+def choices(known: Iterable[str]) -> str:
+    """Return `choose from ...` with the known names, or the command that lists them if they are more than five."""
+    names = list(known)
+    return f"choose from {', '.join(names)}" if len(names) <= 5 else "run `reference-trainer distill --help` for a list"
+
+
+def import_object(where: str, use: str) -> Any:
+    """Return what `use`, MODULE:NAME, names. Raise `SettingError`, with `where` it is written, if there is none."""
+    module, _, name = use.partition(":")
+    try:
+        target: Any = importlib.import_module(module)
+    except Exception as error:
+        hint = "; install it, or add its directory to PYTHONPATH" if isinstance(error, ModuleNotFoundError) else ""
+        raise SettingError(f"{where}: cannot import {module}: {type(error).__name__}: {error}{hint}") from error
+    for part in name.split("."):
+        if not hasattr(target, part):
+            near = difflib.get_close_matches(part, dir(target))
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise SettingError(f"{where}: unknown name {part!r} in {module}{hint}")
+        target = getattr(target, part)
+    return target

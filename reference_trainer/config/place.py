@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from reference_trainer.errors import SettingError
 
-__all__ = ["Place", "placed", "variable"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -19,7 +17,7 @@ class Place:
     local_rank: int = 0
 
 
-def placed(environment: Mapping[str, str]) -> Place:
+def read_place(environment: Mapping[str, str]) -> Place:
     """Return the place that a launcher such as `torchrun` gives; without one, that of a single process.
 
     Raise `SettingError` for a variable that is missing, not an integer, or outside its range.

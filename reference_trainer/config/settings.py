@@ -1,11 +1,12 @@
 """The settings of a distillation. One declaration gives a setting its type, flag, variable, key, default and help.
 
-Importing this module never imports torch.
+`find_unused` names settings that have no effect beside the others. Importing this module never imports torch.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +44,10 @@ from reference_trainer.config.kinds import (
     Weight,
     Weights,
     Width,
+    origin,
+    refusal,
 )
-from reference_trainer.config.refusals import origin, refusal
 from reference_trainer.distillation.objective import DIVERGENCES, WITH_BETA
-
-__all__ = ["Settings", "schema"]
 
 
 def _setting(default: Any, help: str, *, alias: str | None = None) -> Any:
@@ -232,35 +232,35 @@ class Settings(BaseModel):
     @property
     def trains_teacher(self) -> bool:
         """Whether a run trains its teacher, or reads one from the cache: because it is asked to, or for an own text."""
-        given = self.teacher is not None or self.teacher_outputs is not None
-        return not given and (self.teacher_steps is not None or self.data is not None)
+        has_teacher = self.teacher is not None or self.teacher_outputs is not None
+        return not has_teacher and (self.teacher_steps is not None or self.data is not None)
 
     if not TYPE_CHECKING:  # a type checker checks the fields that are given instead
 
-        def __init__(self, **given: Any) -> None:
+        def __init__(self, **values: Any) -> None:
             try:
-                super().__init__(**given)
+                super().__init__(**values)
             except ValidationError as error:
                 raise refusal(error, type(self).model_fields) from None
 
     @model_validator(mode="wrap")
     @classmethod
-    def _check_together(cls, given: Any, validate: ModelWrapValidatorHandler[Settings]) -> Settings:
-        settings = validate(given)
+    def _check_together(cls, values: Any, validate: ModelWrapValidatorHandler[Settings]) -> Settings:
+        settings = validate(values)
         if settings.smoke is not None and settings.max_steps is not None:
-            smoke, limit = (origin(name, given[name]) for name in ("smoke", "max_steps"))
+            smoke, limit = (origin(name, values[name]) for name in ("smoke", "max_steps"))
             raise _conflict(
                 f"conflicting settings: {smoke} is {settings.smoke} and {limit} is {settings.max_steps}; "
                 "give one of them: a smoke run ends after its own number of steps and saves nothing"
             )
         if settings.smoke is not None and settings.resume is not None:
-            smoke, resume = (origin(name, given[name]) for name in ("smoke", "resume"))
+            smoke, resume = (origin(name, values[name]) for name in ("smoke", "resume"))
             raise _conflict(
                 f"conflicting settings: {smoke} is {settings.smoke} and {resume} is {settings.resume}; "
                 "give one of them: a smoke run starts over and saves nothing"
             )
         if settings.smoke is not None and settings.rewind:
-            smoke, rewind = (origin(name, given[name]) for name in ("smoke", "rewind"))
+            smoke, rewind = (origin(name, values[name]) for name in ("smoke", "rewind"))
             raise _conflict(
                 f"conflicting settings: {smoke} is {settings.smoke} and {rewind} is true; "
                 "give one of them: a smoke run changes no checkpoint"
@@ -277,3 +277,61 @@ def _conflict(message: str) -> PydanticCustomError:
 def schema() -> str:
     """Return the JSON Schema of a settings file, as text."""
     return json.dumps(Settings.model_json_schema(by_alias=False), indent=2) + "\n"
+
+
+def _weights_end(settings: Settings) -> bool:
+    ends = (settings.ce_weight_end, settings.kd_weight_end, settings.feature_weight_end)
+    return any(end is not None for end in ends)
+
+
+_NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
+    (("beta",), f"without divergence {' or '.join(WITH_BETA)}", lambda settings: settings.divergence in WITH_BETA),
+    (("anneal_warmup",), "without the end of a weight, such as kd_weight_end", _weights_end),
+    (
+        ("anneal",),
+        "without an end, such as temperature_end",
+        lambda settings: settings.temperature_end is not None or _weights_end(settings),
+    ),
+    (
+        ("feature_distance", "feature_layers"),
+        "without feature_weight",
+        lambda settings: bool(settings.feature_weight or settings.feature_weight_end),
+    ),
+    (("lr_decay",), "without schedule wsd", lambda settings: settings.schedule == "wsd"),
+    (("lr_end",), "with schedule constant", lambda settings: settings.schedule != "constant"),
+    (("separator",), "without documents", lambda settings: settings.documents is not None),
+    (("best_metric", "best_mode", "best_min_delta"), "without eval_every", lambda settings: settings.eval_every > 0),
+    (("arguments",), "without parts", lambda settings: settings.parts is not None),
+    (
+        (
+            *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
+            *("teacher_device_map", "weights", "turns", "chat_template", "template_options"),
+        ),
+        "without student",
+        lambda settings: settings.student is not None,
+    ),
+    (("lora_options", "lora_merge"), "without lora", lambda settings: settings.lora is not None),
+    (("layers", "width", "separator", "data_share"), "with student", lambda settings: settings.student is None),
+    (
+        ("teacher_steps", "teacher_layers", "teacher_width", "teacher_cache"),
+        "with teacher",
+        lambda settings: settings.teacher is None and settings.teacher_outputs is None,
+    ),
+    (
+        ("teacher_layers", "teacher_width", "teacher_cache"),
+        "without teacher_steps or data",
+        lambda settings: (
+            settings.teacher is not None or settings.teacher_outputs is not None or settings.trains_teacher
+        ),
+    ),
+)
+
+
+def find_unused(settings: Settings) -> list[str]:
+    """Return a line for each setting that differs from its default and has no effect, with the reason."""
+    return [
+        f"settings: {name} has no effect {reason}"
+        for names, reason, is_used in _NEEDED
+        for name in names
+        if getattr(settings, name) != Settings.model_fields[name].default and not is_used(settings)
+    ]

@@ -20,12 +20,9 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from reference_trainer.config.kinds import kind_of
-from reference_trainer.config.refusals import Given, unknown_variable
+from reference_trainer.config.kinds import SourcedValue, kind_of, unknown_variable
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
-
-__all__ = ["ALIAS_PREFIX", "CONFIG_VARIABLE", "LARGEST_FILE", "PREFIX", "gather", "variables"]
 
 PREFIX, ALIAS_PREFIX = "REFERENCE_TRAINER_", "APR_DISTILL_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
@@ -49,7 +46,7 @@ def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Pat
     if config is None and environment.get(CONFIG_VARIABLE):
         config = Path(environment[CONFIG_VARIABLE])
     sources = (
-        InitSettingsSource(_Merged, {name: Given(text, _flag(name)) for name, text in flags.items()}),
+        InitSettingsSource(_Merged, {name: SourcedValue(text, _flag(name)) for name, text in flags.items()}),
         _Variables(environment),
         InitSettingsSource(_Merged, _from_file(config) if config is not None else {}),
     )
@@ -58,7 +55,7 @@ def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Pat
 
 
 class _Merged(Settings, BaseSettings):
-    """Settings whose values are `Given`; of several sources, the first that gives a setting counts."""
+    """Settings whose values are a `SourcedValue`; of several sources, the first that gives a setting counts."""
 
     model_config = SettingsConfigDict(case_sensitive=True, validate_default=False)
 
@@ -72,17 +69,17 @@ class _Merged(Settings, BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the `sources` that the constructor was given, instead of those of the process."""
-        given: Any = init_settings  # an InitSettingsSource, which pydantic types as its base class
-        sources: tuple[PydanticBaseSettingsSource, ...] = given.init_kwargs["sources"]
+        initial: Any = init_settings  # an InitSettingsSource, which pydantic types as its base class
+        sources: tuple[PydanticBaseSettingsSource, ...] = initial.init_kwargs["sources"]
         return sources
 
     @field_validator("*", mode="wrap")
     @classmethod
-    def _read(cls, given: Given, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _read(cls, read: SourcedValue, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         assert info.field_name is not None, "a validator of fields gets the name of one"
         kind = kind_of(cls.model_fields[info.field_name])
         try:
-            return validate(kind.read(given.value) if given.is_text else given.value)
+            return validate(kind.read(read.value) if read.is_text else read.value)
         except ValidationError as error:  # its input would be the bare value; that of a ValueError is `given`
             raise ValueError from error
 
@@ -95,12 +92,12 @@ class _Variables(PydanticBaseSettingsSource):
         self._environment = environment
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        found = next((each for each in variables(field_name) if self._environment.get(each)), None)
-        return found and Given(self._environment[found], found), field_name, False
+        present = next((variable for variable in variables(field_name) if self._environment.get(variable)), None)
+        return present and SourcedValue(self._environment[present], present), field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        found = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
-        return {name: given for name, given in found.items() if given is not None}
+        values = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def _flag(name: str) -> str:
@@ -108,14 +105,14 @@ def _flag(name: str) -> str:
 
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
-    known = [CONFIG_VARIABLE, *(each for name in Settings.model_fields for each in variables(name))]
+    known = [CONFIG_VARIABLE, *(variable for name in Settings.model_fields for variable in variables(name))]
     for name in environment:
-        prefix = next((each for each in (PREFIX, ALIAS_PREFIX) if name.startswith(each)), None)
+        prefix = next((start for start in (PREFIX, ALIAS_PREFIX) if name.startswith(start)), None)
         if prefix is not None and name not in known:
             raise unknown_variable(name, prefix, known)
 
 
-def _from_file(path: Path) -> dict[str, Given]:
+def _from_file(path: Path) -> dict[str, SourcedValue]:
     try:
         with path.open("rb") as file:
             content, more = file.read(LARGEST_FILE), file.read(LARGEST_FILE)
@@ -127,4 +124,4 @@ def _from_file(path: Path) -> dict[str, Given]:
         table = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # also for bytes, numbers and depth beyond Python's limits
         raise SettingError(f"invalid TOML in {path}: {error}; only TOML is read, such as lr = 0.001") from error
-    return {name: Given(value, f"{name!r} in {path}", is_text=False) for name, value in table.items()}
+    return {name: SourcedValue(value, f"{name!r} in {path}", is_text=False) for name, value in table.items()}

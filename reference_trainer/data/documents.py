@@ -1,24 +1,174 @@
-"""Documents of a text, as rows of tokens: one document a row with padding, or several packed into a row.
+"""Documents of a text as rows of tokens: one document a row with padding, or several packed into a row.
 
 A document ends after each occurrence of a separator, which belongs to it, so that a model learns where documents end.
-Shape letters: N bytes, B batch, T position.
+A padded batch has padding after each document, where causal attention cannot see it, and so suits every causal model. A
+packed batch has segments, which the model must take: attention and positions are confined to a document. Labels say
+which tokens are predicted, in rows with padding, prompts or several documents.
+
+Documents can be in files, of which only those of a batch are in memory: `tokens` has the tokens of all documents as
+int32, a token that is not predicted as its bitwise complement; `ends` has the number of tokens up to the end of each
+document as int64.
+
+Shape letters: N bytes or tokens, B batch, T position.
 """
 
 from __future__ import annotations
 
+import os
 from array import array
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, overload
 
+import numpy
 import torch
 from torch import Tensor
 
-from reference_trainer.data.batches import Document, batch_of_rows, first_fit, pad_documents, split_document
-from reference_trainer.distillation.protocols import Batch, placed_segments
-from reference_trainer.errors import DataError
+from reference_trainer.distillation.objective import IGNORE_INDEX
+from reference_trainer.distillation.protocols import INTEGERS, Batch, placed_segments
+from reference_trainer.errors import DataError, ShapeError
 
-__all__ = ["PADDING", "DocumentRows", "document_rows", "documents_of", "rows_of_documents"]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Document:
+    """The tokens of a document, integers [N], of which the first `prompt` are given and not predicted.
+
+    given: bool [N], True for other tokens that are not predicted, such as the questions of a chat; None if there are
+    none. Raise `ShapeError` for other tokens or another mask, `DataError` for a prompt that is negative or longer than
+    the document.
+    """
+
+    tokens: Tensor
+    prompt: int = 0
+    given: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tokens, Tensor) or self.tokens.dim() != 1 or self.tokens.dtype not in INTEGERS:
+            value = self.tokens
+            read = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise ShapeError(f"invalid tokens of a document: {read}, expected an integer tensor [N]")
+        if self.given is not None and (self.given.dtype != torch.bool or self.given.shape != self.tokens.shape):
+            read = f"{self.given.dtype} {list(self.given.shape)}"
+            raise ShapeError(f"invalid mask of a document of {len(self.tokens)} tokens: {read}, expected bool [N]")
+        if not 0 <= self.prompt <= len(self.tokens):
+            raise DataError(f"invalid prompt of {self.prompt} tokens in a document of {len(self.tokens)}")
+
+
+def pad_documents(documents: Sequence[Document], *, padding_id: int) -> Batch:
+    """Return one row for each document, as wide as the longest, filled with `padding_id`; padding is never predicted.
+
+    Padding is decided by the lengths: a document may hold `padding_id` as a token.
+    """
+    width = max((len(document.tokens) for document in documents), default=0)
+    return replace(batch_of_rows([[one] for one in documents], length=width, padding_id=padding_id), segments=None)
+
+
+def pack_documents(documents: Sequence[Document], *, length: int, padding_id: int) -> Batch:
+    """Return rows of `length` tokens, each with the documents that `first_fit` places there, and their segments.
+
+    The documents of a row are numbered from 1 in `segments`. No token is predicted from another document. Raise
+    `DataError` if a document is longer than `length`; `split_document` cuts it into pieces.
+    """
+    rows = first_fit([len(document.tokens) for document in documents], length)
+    return batch_of_rows([[documents[index] for index in row] for row in rows], length=length, padding_id=padding_id)
+
+
+def batch_of_rows(rows: Sequence[Sequence[Document]], *, length: int, padding_id: int) -> Batch:
+    """Return rows of `length` tokens, each with its documents in order and their segments.
+
+    The batch is on the CPU; providers and step move its tensors to the device of their model.
+    """
+    tokens_BT = torch.full((len(rows), length), padding_id, dtype=torch.int64, device="cpu")
+    segments_BT, prompts_BT = torch.zeros_like(tokens_BT), torch.zeros_like(tokens_BT, dtype=torch.bool)
+    for b, row in enumerate(rows):
+        start = 0
+        for number, document in enumerate(row, 1):
+            end = start + len(document.tokens)
+            tokens_BT[b, start:end] = document.tokens
+            segments_BT[b, start:end] = number
+            if document.given is not None:
+                prompts_BT[b, start:end] = document.given
+            prompts_BT[b, start : start + document.prompt] = True
+            start = end
+    labels_BT = create_labels(tokens_BT, segments_BT, prompts=prompts_BT)
+    return Batch(tokens=tokens_BT, labels=labels_BT, segments=segments_BT)
+
+
+def first_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
+    """Return the indices in each row: each size in turn goes to the first row with room for it, or to a new row.
+
+    Indices increase within a row. The time grows with the product of sizes and rows. Raise `DataError` for a size
+    larger than `capacity`.
+    """
+    rows: list[list[int]] = []
+    free: list[int] = []
+    for index, size in enumerate(sizes):
+        if size > capacity:
+            raise DataError(
+                f"document {index} has {size} tokens, a row {capacity}; use longer rows or `split_document`"
+            )
+        row = next((row for row, room in enumerate(free) if size <= room), len(free))
+        if row == len(free):
+            rows.append([])
+            free.append(capacity)
+        rows[row].append(index)
+        free[row] -= size
+    return rows
+
+
+def split_document(document: Document, length: int) -> list[Document]:
+    """Return the document in pieces of at most `length` tokens, each starting with the last token of the previous one.
+
+    So every token but the first is predicted once, from the tokens before it in its piece. Raise `DataError` if
+    `length` is less than 2.
+    """
+    if length < 2:
+        raise DataError(f"invalid value {length} for 'length': expected at least 2, because pieces share a token")
+    pieces = []
+    for start in range(0, max(len(document.tokens) - 1, 1), length - 1):
+        tokens_N = document.tokens[start : start + length]
+        given_N = None if document.given is None else document.given[start : start + length]
+        pieces.append(Document(tokens_N, min(max(document.prompt - start, 0), len(tokens_N)), given_N))
+    return pieces
+
+
+def create_labels(
+    tokens: Tensor, segments: Tensor | None = None, *, padding_id: int | None = None, prompts: Tensor | None = None
+) -> Tensor:
+    """Return labels, int64 [B, T]: the token where it is predicted, otherwise -100. `kd_step` shifts them.
+
+    A token is predicted if it is neither padding nor part of a prompt, and the token before it belongs to the same
+    document. tokens: integers [B, T]. segments: [B, T], the number of the document of each token from 1, 0 for padding
+    (or a mask of the tokens that are not padding). padding_id: the token that is padding wherever it occurs; used
+    only without segments, because a document may hold it too, as its end-of-sequence token. prompts: bool [B, T], True
+    for tokens of a prompt. Raise `ShapeError` if the shapes differ.
+    """
+    _check(tokens, segments=segments, prompts=prompts)
+    if segments is None:
+        segments = torch.ones_like(tokens) if padding_id is None else tokens != padding_id
+    predicted_BT = torch.zeros_like(tokens, dtype=torch.bool)
+    predicted_BT[:, 1:] = (segments[:, 1:] != 0) & (segments[:, 1:] == segments[:, :-1])
+    if prompts is not None:
+        predicted_BT &= ~prompts
+    return tokens.long().masked_fill(~predicted_BT, IGNORE_INDEX)
+
+
+def prefix_mask(lengths: Tensor, width: int) -> Tensor:
+    """Return a mask of the first lengths[b] of `width` positions, bool [B, T], for prompts or documents of length [B].
+
+    Example: `create_labels(tokens, prefix_mask(lengths, T), prompts=prefix_mask(prompt_lengths, T))`.
+    """
+    return torch.arange(width, device=lengths.device) < lengths[:, None]
+
+
+def _check(tokens_BT: Tensor, **others: Tensor | None) -> None:
+    for name, value in others.items():
+        if value is not None and value.shape != tokens_BT.shape:
+            raise ShapeError(
+                f"shapes do not match: tokens {list(tokens_BT.shape)}, {name} {list(value.shape)}; expected [B, T] each"
+            )
+
 
 PADDING = 0  # the token of positions without a document; decided by the lengths, so a document may hold it
 _PACKED_TOGETHER = 1000  # neighbouring documents, because the time of `first_fit` grows with the square of their number
@@ -65,7 +215,7 @@ class DocumentRows:
 
     def _row(self, number: int) -> list[Document]:
         begin = self.ends[number - 1] if number else 0
-        return [self.documents[each] for each in self.order[begin : self.ends[number]]]
+        return [self.documents[index] for index in self.order[begin : self.ends[number]]]
 
 
 def document_rows(
@@ -122,5 +272,52 @@ def _packed(documents: Sequence[Document], length: int) -> Iterator[list[int]]:
     """Yield the numbers of the documents of each row."""
     for start in range(0, len(documents), _PACKED_TOGETHER):
         near = documents[start : start + _PACKED_TOGETHER]
-        for row in first_fit([len(each.tokens) for each in near], length):
+        for row in first_fit([len(document.tokens) for document in near], length):
             yield [start + index for index in row]
+
+
+TOKENS, ENDS = "tokens", "ends"
+
+
+def write_documents(directory: Path, documents: Iterable[Document]) -> None:
+    """Write documents into two files of a directory, one after the other. Errors: `OSError`."""
+    end = 0
+    with (directory / TOKENS).open("wb") as tokens, (directory / ENDS).open("wb") as ends:
+        for document in documents:
+            tokens_N = document.tokens.to(torch.int32)
+            given_N = torch.zeros_like(tokens_N, dtype=torch.bool) if document.given is None else document.given.clone()
+            given_N[: document.prompt] = True
+            tokens.write(torch.where(given_N, ~tokens_N, tokens_N).numpy().tobytes())
+            end += len(tokens_N)
+            ends.write(end.to_bytes(8, "little"))
+
+
+class StoredDocuments(Sequence[Document]):
+    """The documents that `write_documents` has written, or a slice of them. Each is read when it is asked for.
+
+    Tokens are read and not mapped, since mapped pages count as memory of the process.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._tokens = (directory / TOKENS).open("rb")
+        self._ends = numpy.fromfile(directory / ENDS, dtype="<i8")
+        self._numbers = range(len(self._ends))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> StoredDocuments: ...
+    def __getitem__(self, index: int | slice) -> Document | StoredDocuments:
+        if isinstance(index, slice):
+            part = object.__new__(StoredDocuments)
+            part._tokens, part._ends, part._numbers = self._tokens, self._ends, self._numbers[index]
+            return part
+        number = self._numbers[index]
+        begin, end = int(self._ends[number - 1]) if number else 0, int(self._ends[number])
+        content = os.pread(self._tokens.fileno(), 4 * (end - begin), 4 * begin)
+        stored_N = torch.from_numpy(numpy.frombuffer(content, dtype="<i4").astype("int64"))
+        given_N = stored_N < 0
+        return Document(torch.where(given_N, ~stored_N, stored_N), given=given_N)

@@ -1,4 +1,4 @@
-"""Text as tokens: bytes, cut into sequences, in an order that depends on seed and epoch only.
+"""Text as tokens: bytes, cut into sequences, in batches whose order depends on seed and epoch only.
 
 The default text is the language reference of CPython 3.11.7 as the interpreter ships it for `help()`: English prose,
 packaged because it differs from one Python version to the next. Its licence is in the same directory.
@@ -18,10 +18,9 @@ from typing import BinaryIO, Protocol
 import torch
 from torch import Tensor
 
+from reference_trainer.distillation.objective import IGNORE_INDEX
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.errors import DataError, similar_path
-
-__all__ = ["VOCABULARY", "Rows", "Sequences", "Text", "epoch_order", "packaged_text", "read_text", "share_of"]
 
 VOCABULARY = 256
 _PACKAGED = files(__package__) / "corpus" / "python-topics.txt"
@@ -156,3 +155,41 @@ def epoch_order(seed: int, epoch: int, count: int) -> Tensor:
     key = hashlib.sha256(f"{seed}/{epoch}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(key[:7]))
     return torch.randperm(count, generator=generator, device="cpu")
+
+
+class Batches(Protocol):
+    """The batches of a run: any of them can be asked for, in any order, and equal numbers give equal batches."""
+
+    @property
+    def batches(self) -> int:
+        """Return the number of batches of an epoch, the same for every rank."""
+        ...
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        """Return batch `position` of this rank in an epoch, both from 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffledBatches:
+    """The rows of a text, in an order of its own in each epoch, dealt to the ranks batch by batch.
+
+    A rank without a batch left gets one sequence whose labels are all ignored: it takes part, and counts for nothing.
+    """
+
+    sequences: Rows
+    seed: int
+    rank: int = 0
+    world_size: int = 1
+
+    @property
+    def batches(self) -> int:
+        return -(-self.sequences.batches // self.world_size)
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        order = epoch_order(self.seed, epoch, len(self.sequences))
+        dealt = (position - 1) * self.world_size + self.rank + 1
+        if dealt <= self.sequences.batches:
+            return self.sequences.batch(order, dealt)
+        tokens_1T = self.sequences.batch(order, 1).tokens[:1]
+        return Batch(tokens=tokens_1T, labels=torch.full_like(tokens_1T, IGNORE_INDEX))

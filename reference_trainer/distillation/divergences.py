@@ -19,8 +19,6 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-__all__ = ["BY_NAME", "agreement", "at_one", "cross_entropy", "forward_kl", "jensen_shannon", "reverse_kl"]
-
 
 def cross_entropy(logits_CV: Tensor, labels_C1: Tensor, gradient_CV: Tensor) -> tuple[Tensor, Tensor]:
     """Return -log softmax(s)[y] of unscaled rows, and the logarithm of their largest probability.
@@ -34,14 +32,14 @@ def cross_entropy(logits_CV: Tensor, labels_C1: Tensor, gradient_CV: Tensor) -> 
     return -(logit_C1[:, 0] + log_q_C), log_q_C
 
 
-def at_one(
+def teacher_metrics(
     student_CV: Tensor, teacher_CV: Tensor, labels_C1: Tensor, log_q_C: Tensor, spare_CV: Tensor, other_CV: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return KL(p || q), the teacher's cross-entropy and its entropy, of unscaled rows, which are unchanged.
 
     log_q_C: the logarithm of the student's largest probability, as `cross_entropy` returns it.
     """
-    infinite_C = _gap(teacher_CV, student_CV, spare_CV)
+    infinite_C = _difference_and_infinities(teacher_CV, student_CV, spare_CV)
     total_C, log_p_C = _normaliser(torch.softmax(teacher_CV, -1, out=other_CV))
     kl_C = _mean(spare_CV.mul_(other_CV), total_C) + log_p_C - log_q_C + infinite_C
     hard_C = -(teacher_CV.gather(1, labels_C1)[:, 0] + log_p_C)
@@ -67,7 +65,7 @@ def forward_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, beta: f
 
     Source: Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2.
     """
-    infinite_C = _gap(teacher_CV, student_CV, spare_CV)
+    infinite_C = _difference_and_infinities(teacher_CV, student_CV, spare_CV)
     _, log_q_C = _softmax(student_CV)
     total_C, log_p_C = _softmax(teacher_CV)
     student_CV.sub_(teacher_CV)
@@ -79,7 +77,7 @@ def reverse_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, beta: f
 
     Source: Gu et al. 2024, arXiv:2306.08543, section 2.
     """
-    infinite_C = _gap(student_CV, teacher_CV, spare_CV)
+    infinite_C = _difference_and_infinities(student_CV, teacher_CV, spare_CV)
     total_C, log_q_C = _softmax(student_CV)
     _, log_p_C = _softmax(teacher_CV)
     mean_C = _centre(spare_CV, student_CV, total_C, teacher_CV)
@@ -148,7 +146,7 @@ def _normaliser(probability_CV: Tensor) -> tuple[Tensor, Tensor]:
     return total_C, (probability_CV.amax(-1) / total_C).log()
 
 
-def _gap(first_CV: Tensor, second_CV: Tensor, out_CV: Tensor) -> Tensor:
+def _difference_and_infinities(first_CV: Tensor, second_CV: Tensor, out_CV: Tensor) -> Tensor:
     """Write first - second, made finite; return for each row +inf if only the second has -inf at some token, else 0."""
     torch.sub(first_CV, second_CV, out=out_CV).nan_to_num_(posinf=math.inf)  # a finite number is multiplied by 0
     infinite_C = torch.where(out_CV.amax(-1) == math.inf, math.inf, 0.0)

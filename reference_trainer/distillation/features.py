@@ -38,14 +38,13 @@ Shape letters: B batch, T position, S width of the student, W width of the teach
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from reference_trainer.distillation.losses import LossSum
 from reference_trainer.errors import SettingError, ShapeError
-
-__all__ = ["DISTANCES", "SMALLEST_NORM", "check_pairs", "cosine_distance", "feature_loss", "squared_distance"]
 
 SMALLEST_NORM = 1e-4
 
@@ -81,9 +80,9 @@ def feature_loss(
     for i, j in layers:
         _check_states(student[i], teacher[j], scored_BT)
     at = scored_BT.nonzero(as_tuple=True)
-    given: Sequence[Projection | None] = projections or [None] * len(layers)
+    maps: Sequence[Projection | None] = projections or [None] * len(layers)
     sums = [
-        DISTANCES[distance](*_rows(student[i][at], teacher[j].detach()[at], given[k])).sum()
+        DISTANCES[distance](*_rows(student[i][at], teacher[j].detach()[at], maps[k])).sum()
         for k, (i, j) in enumerate(layers)
     ]
     return LossSum(sum=torch.stack(sums).mean(), count=scored_BT.sum())
@@ -118,9 +117,9 @@ def _rows(student_NS: Tensor, teacher_NW: Tensor, projection: Projection | None)
     if projection is not None:
         rows = projection(rows).to(dtype)  # under autocast a linear layer returns half precision
     if rows.shape != teacher_NW.shape:
-        given = "" if projection is None else " after the projection"
+        after = "" if projection is None else " after the projection"
         raise ShapeError(
-            f"different widths: student {list(rows.shape)}{given}, teacher {list(teacher_NW.shape)}; pass a projection "
+            f"different widths: student {list(rows.shape)}{after}, teacher {list(teacher_NW.shape)}; pass a projection "
             f"for each pair of layers, such as torch.nn.Linear({student_NS.shape[-1]}, {teacher_NW.shape[-1]})"
         )
     return rows, teacher_NW.to(dtype)
@@ -155,3 +154,72 @@ def _check_states(student_BTS: Tensor, teacher_BTW: Tensor, scored_BT: Tensor) -
     if not student_BTS.device == teacher_BTW.device == scored_BT.device:
         devices = f"{student_BTS.device}, {teacher_BTW.device}, {scored_BT.device}"
         raise ShapeError(f"different devices for student, teacher and mask: {devices}; expected one device")
+
+
+NO_PROJECTIONS: Sequence[nn.Module] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureMatching:
+    """What a step matches. layers, distance: as in `features.feature_loss`.
+
+    projections: none, or one module for each pair, from the student's width to the teacher's. They are trained with the
+    student: their parameters belong to its optimizer. Under data-parallel ranks each one that has parameters is a
+    `DistributedDataParallel` module of its own, so that its gradient is reduced too.
+    """
+
+    layers: Sequence[tuple[int, int]] = ((-1, -1),)
+    distance: str = "cosine"
+    projections: Sequence[nn.Module] = NO_PROJECTIONS
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of the projections."""
+        return [parameter for projection in self.projections for parameter in projection.parameters()]
+
+    def differentiate(
+        self, student: Sequence[Tensor], teacher: Sequence[Tensor], scored_BT: Tensor, scale: float | Tensor
+    ) -> tuple[Tensor, list[Tensor | None]]:
+        """Return the distance summed over scored positions, and `scale` times its gradient for each student's state.
+
+        `scale` times the gradient of the projections is accumulated in their parameters. student: detached states
+        [B, T, S] on the device of the projections; teacher: [B, T, W]. Errors: those of `features.feature_loss`.
+        """
+        states = [state.detach().requires_grad_() for state in student]
+        with torch.enable_grad():
+            loss = feature_loss(
+                states,
+                [state.to(scored_BT.device) for state in teacher],
+                scored_BT,
+                layers=self.layers,
+                distance=self.distance,
+                projections=self.projections or None,
+            )
+            torch.autograd.backward(loss.sum * scale)
+        return loss.sum.detach(), [state.grad for state in states]
+
+
+def new_matching(
+    student: Sequence[Tensor], teacher: Sequence[Tensor], *, layers: Sequence[tuple[int, int]], distance: str, seed: int
+) -> FeatureMatching:
+    """Return the matching of models with hidden states like these, with new projections if any widths differ.
+
+    The projections are linear layers from S to W on the student's device, drawn from `seed`, in float64 if either state
+    is; a pair of equal widths keeps its states. No generator of the process moves. Errors: those of `check_pairs`.
+    """
+    check_pairs(distance, layers, len(student), len(teacher))
+    pairs = [(student[i], teacher[j]) for i, j in layers]
+    if all(S.shape[-1] == W.shape[-1] for S, W in pairs):
+        return FeatureMatching(layers=layers, distance=distance)
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        projections = [_projection(*pair) for pair in pairs]
+    return FeatureMatching(layers=layers, distance=distance, projections=projections)
+
+
+def _projection(state_BTS: Tensor, state_BTW: Tensor) -> nn.Module:
+    S, W = state_BTS.shape[-1], state_BTW.shape[-1]
+    if S == W:
+        return nn.Identity()
+    dtype = torch.float64 if torch.float64 in (state_BTS.dtype, state_BTW.dtype) else torch.float32
+    return nn.Linear(S, W, dtype=dtype).to(state_BTS.device)

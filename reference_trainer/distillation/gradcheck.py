@@ -13,10 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reference_trainer.distillation import losses
-from reference_trainer.distillation.domain import IGNORE_INDEX
-from reference_trainer.distillation.objective import Weights
-
-__all__ = ["AGREE", "differences", "relative_difference"]
+from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 
 # Rounding of two ways to sum V products in float64, with a margin; an extra factor tau differs by 0.5 or more.
 AGREE = 1e-10
@@ -48,11 +45,11 @@ def relative_difference(
     scored_BT = labels_BT != IGNORE_INDEX
     numbers = {"temperature": temperature, "ce_weight": ce_weight, "kd_weight": kd_weight, "beta": beta}
     weights = Weights(**numbers, divergence=divergence)
-    found = gradient(*tensors, **numbers, divergence=divergence)
+    closed_form = gradient(*tensors, **numbers, divergence=divergence)
     student_NV, teacher_NV, labels_N = (x[scored_BT] for x in tensors)
     (expected,) = torch.autograd.grad(_textbook_loss(student_NV, teacher_NV, labels_N, weights), student_BTV)
     terms = (ce_weight + kd_weight * temperature) * max(1, len(labels_N)) ** 0.5
-    difference, size = float((found - expected).norm()), float(expected.norm())
+    difference, size = float((closed_form - expected).norm()), float(expected.norm())
     scale = max(size, terms)
     return difference / scale if scale else math.inf if difference else 0.0
 

@@ -1,8 +1,12 @@
 """Losses of hidden states and output layers: rows become logits a chunk at a time, after the layer's matrix product.
 
 No tensor has rows x vocabulary elements: neither the logits of a model nor their gradient. Each chunk goes through the
-same walk as given logits (`rows`). Its gradient, which replaces the student's logits, is multiplied at once into those
-of hidden states and weights; the products are summed in float32 at least.
+same loss as whole logits (`losses.loss_by_blocks`). Its gradient, which replaces the student's logits, is multiplied at
+once into those of hidden states and weights; the products are summed in float32 at least.
+
+A module offers its output layer by a method `get_output_embeddings`, as the causal models of transformers do and
+`models.decoder` does, which returns an `nn.Linear`. Wrappers such as DDP are looked through at `module`. The layer is
+checked, and replaced during a forward.
 
 Shape letters: B batch, T position, P = B * T rows, N rows that are read, C rows of a chunk, V vocabulary, W width, K
 numbers of a row.
@@ -10,31 +14,127 @@ numbers of a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from reference_trainer.distillation.domain import IGNORE_INDEX
-from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch, FeaturePass
-from reference_trainer.distillation.rows import Rows, Walk, collected
-from reference_trainer.distillation.top_k import TopK, completed
+from reference_trainer.distillation.losses import BlockwiseLoss, Rows, collected
+from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
+from reference_trainer.distillation.protocols import Batch, FeaturePass, TopK, completed
 
-__all__ = [
-    "Gradients",
-    "Head",
-    "HeadStudent",
-    "HeadTeacher",
-    "Taught",
-    "head_loss",
-    "head_of",
-    "rows_per_chunk",
-    "walk_heads",
-]
+LEAST_VOCABULARY = 8192
+"""Tokens of a vocabulary below which all logits are formed at once: they take little memory."""
+LARGEST = 1000.0  # a bound or scale of logits that a model may have changes larger ones at least
+CHECKED_TOKENS = 8
+
+
+class OutputLayer:
+    """The output layer of a teacher or student, if its module returns what this layer returns, unchanged.
+
+    note: called with a line if the vocabulary is large and the layer cannot be used.
+    """
+
+    def __init__(self, model: str, module: nn.Module, vocab_size: int, note: Callable[[str], object]) -> None:
+        self._model, self._module, self._vocab_size, self._note = model, module, vocab_size, note
+        self._refusal: str | None = None
+
+    def is_offered(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> bool:
+        """Return whether the layer can be replaced; the first call runs `logits` on the first tokens of the batch."""
+        if self._vocab_size < LEAST_VOCABULARY:
+            return False
+        if self._refusal is None:
+            self._refusal = self.refusal(batch, logits)
+            if self._refusal:
+                self._note(f"the {self._model} forms the logits of all tokens at once: {self._refusal}")
+        return not self._refusal
+
+    def find(self) -> object:
+        """Return what the module offers as its output layer; None if it offers nothing."""
+        get = getattr(_unwrapped(self._module), "get_output_embeddings", None)
+        return None if get is None else get()
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the weights can be used after a forward: those of a shard cannot."""
+        layer = self.find()
+        return isinstance(layer, nn.Linear) and not hasattr(layer.weight, "full_tensor")
+
+    @contextmanager
+    def record_heads(self) -> Iterator[list[Head]]:
+        """Yield a list that gets the layer's input and weights in each forward; no logits are formed."""
+        heads: list[Head] = []
+
+        def keep(layer: nn.Linear, hidden_BTW: Tensor) -> Tensor:
+            heads.append(head_of(hidden_BTW, layer.weight, layer.bias))
+            return hidden_BTW.new_empty(*hidden_BTW.shape[:-1], 0)
+
+        with self._replaced(keep):
+            yield heads
+
+    @contextmanager
+    def consumed(self, consume: Callable[[Head], Gradients]) -> Iterator[None]:
+        """Let forwards return the tensor of `heads.head_loss` for their logits."""
+        with self._replaced(lambda layer, hidden: head_loss(hidden, layer.weight, layer.bias, consume)):
+            yield
+
+    @contextmanager
+    def _replaced(self, forward: Callable[[nn.Linear, Tensor], Tensor]) -> Iterator[None]:
+        layer = self.find()
+        assert isinstance(layer, nn.Linear)
+        layer.__dict__["forward"] = lambda hidden_BTW: forward(layer, hidden_BTW)
+        try:
+            yield
+        finally:
+            del layer.__dict__["forward"]
+
+    def refusal(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> str:
+        """Return why the layer cannot be used, empty if it can.
+
+        The layer's logits are replaced by known ones, large enough that a soft cap, a scale or a bound of the model
+        changes some of them, whatever its weights are.
+        """
+        layer = self.find()
+        if layer is None:
+            return "it has no method get_output_embeddings"
+        if type(layer) is not nn.Linear or "forward" in vars(layer):
+            return f"its output layer is not a plain nn.Linear, but {type(layer).__name__}"
+        known: list[Tensor] = []
+
+        def marked(layer: nn.Linear, hidden_BTW: Tensor) -> Tensor:
+            logits_BTV = nn.functional.linear(hidden_BTW, layer.weight, layer.bias)
+            values_V = torch.linspace(-LARGEST, LARGEST, logits_BTV.shape[-1], device=logits_BTV.device)
+            known.append(values_V.to(logits_BTV.dtype).expand_as(logits_BTV))
+            return known[-1]
+
+        with self._replaced(marked):
+            seen_BTV = logits(_first(batch))
+        if len(known) != 1:
+            return f"it applies its output layer {len(known)} times in a forward"
+        if seen_BTV.shape != known[0].shape or not torch.equal(seen_BTV.double(), known[0].double()):
+            return "it changes those of its output layer, such as by a soft cap or a scale"
+        return ""
+
+
+def _first(batch: Batch) -> Batch:
+    if not batch.tokens.numel():  # every rank checks at once, also one without sequences
+        nothing_11 = batch.tokens.new_zeros(1, 1)
+        return Batch(tokens=nothing_11, labels=nothing_11)
+    begin = slice(1), slice(CHECKED_TOKENS)
+    segments = None if batch.segments is None else batch.segments[begin]
+    return Batch(tokens=batch.tokens[begin], labels=batch.labels[begin], segments=segments)
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    inner = getattr(module, "module", None)
+    if not hasattr(module, "get_output_embeddings") and isinstance(inner, nn.Module):
+        return _unwrapped(inner)
+    return module
+
 
 CPU_CHUNK_BYTES = 64 << 20  # fewer rows would read the weights too often for each product
 CHUNK_BYTES = 512 << 20
@@ -133,7 +233,7 @@ def head_of(
 
 
 @torch.no_grad()
-def walk_heads(
+def chunked_loss(
     student: Head,
     teacher: Taught,
     labels_BT: Tensor,
@@ -144,10 +244,10 @@ def walk_heads(
     deferred: bool = False,
     predicted_BT: Tensor | None = None,
 ) -> tuple[Rows, Gradients]:
-    """Return what `rows.walk` returns for the logits of both heads, and the gradients that the student's needs.
+    """Return what `loss_by_blocks` returns for the logits of both heads, and the gradients that the student's needs.
 
     teacher: a head, logits [B, T, V], or the most probable tokens [B, T, K]; None if neither weights nor metrics need
-    it. scale, metrics, deferred, errors: as in `rows.walk`. Unscored rows are left
+    it. scale, metrics, deferred, errors: as in `loss_by_blocks`. Unscored rows are left
     out on the CPU; on other devices that would wait for the device. The rows have no `gradient_BTV`; the gradients are
     of `scale` times the weighted sum, those of weights and bias float32 at least.
     predicted_BT: gets the most probable token of each row that is read.
@@ -168,7 +268,9 @@ def walk_heads(
                 predicted_BT.view(-1)[at_C] = student_1CV[0].argmax(-1)
             teacher_1CV = taught(part, student_1CV[0]).to(device)[None]
             chunk = (student_1CV, teacher_1CV, labels_P[at_C][None], scored_P[at_C])
-            numbers.append(Walk(*chunk, weights, scale, metrics, gradient_BTV=student_1CV).numbers(select=on_cpu))
+            numbers.append(
+                BlockwiseLoss(*chunk, weights, scale, metrics, gradient_BTV=student_1CV).numbers(select=on_cpu)
+            )
             gradients.add(part, student_1CV[0])
     numbers_KN = torch.cat(numbers, 1)
     numbers_KP = numbers_KN.new_zeros(len(numbers_KN), len(labels_P)).index_copy_(1, places_N, numbers_KN)
@@ -253,7 +355,7 @@ class _HeadGradients:
     def __init__(self, products: _Products, wanted: bool) -> None:
         head, self.products = products.head, products
         dtype = torch.promote_types(head.weight_VW.dtype, torch.float32)
-        of_hidden, of_weight, of_bias = (wanted and each for each in head.needed)
+        of_hidden, of_weight, of_bias = (wanted and name for name in head.needed)
         self.hidden_NW = torch.empty_like(products.hidden_NW) if of_hidden else None
         self.weight_VW = torch.zeros_like(head.weight_VW, dtype=dtype) if of_weight else None
         self.bias_V = torch.zeros_like(head.bias_V, dtype=dtype) if of_bias and head.bias_V is not None else None

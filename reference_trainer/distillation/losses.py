@@ -37,11 +37,17 @@ Results depend on the arguments alone: not on autocast, grad mode, default dtype
 calls; no random number is drawn. Results are owned by the caller: ordinary tensors (inference tensors under inference
 mode) that share no memory with the arguments and may be changed in place.
 
-Shape letters: B batch, T position, V vocabulary, N scored positions.
+Loss and gradient are computed together, a block of rows at a time: a block is read once from memory, and the rest
+happens in the cache.
+
+Shape letters: B batch, T position, V vocabulary, P = B * T rows, N rows that are scored or read, C rows of a block, K
+numbers of a row, F = 1 + 3 * P places of a fault, of which the first stands for none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,11 +55,332 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from reference_trainer.distillation.checks import check_tensors
-from reference_trainer.distillation.domain import IGNORE_INDEX, TEMPERATURES
-from reference_trainer.distillation.rows import Rows, Weights, walk, weighted_sum
+from reference_trainer.distillation.divergences import BY_NAME, agreement, cross_entropy, forward_kl, teacher_metrics
+from reference_trainer.distillation.objective import IGNORE_INDEX, TEMPERATURES, Weights, check_ignore_index
+from reference_trainer.errors import LabelError, LogitsError, ShapeError, VocabularyError
 
-__all__ = ["IGNORE_INDEX", "TEMPERATURES", "LossSum", "kd_logit_gradient", "kd_loss"]
+__all__ = [
+    "IGNORE_INDEX",
+    "TEMPERATURES",
+    "BlockwiseLoss",
+    "LossSum",
+    "Rows",
+    "Weights",
+    "check_tensors",
+    "collected",
+    "first_fault",
+    "kd_logit_gradient",
+    "kd_loss",
+    "loss_by_blocks",
+    "raise_fault",
+    "rows_per_block",
+    "weighted_sum",
+]
+
+KINDS = 4  # of one row: none, and the three maxima that are not finite
+
+
+def check_tensors(student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor) -> None:
+    """Raise `ShapeError` or `VocabularyError` unless these are logits and labels of one shape on one device."""
+    _check_logits("student", student_BTV)
+    _check_logits("teacher", teacher_BTV)
+    student_vocabulary, teacher_vocabulary = student_BTV.shape[-1], teacher_BTV.shape[-1]
+    if student_vocabulary != teacher_vocabulary:
+        raise VocabularyError(
+            f"different vocabulary sizes: student {student_vocabulary}, teacher {teacher_vocabulary}; probably the "
+            f"tokenizers differ or one output layer is padded (remove padding columns before the loss)"
+        )
+    if not isinstance(labels_BT, Tensor) or labels_BT.is_floating_point() or labels_BT.dtype is torch.bool:
+        raise ShapeError(f"invalid labels: {_describe(labels_BT)}, expected an integer tensor [B, T]")
+    if not student_BTV.shape[:2] == teacher_BTV.shape[:2] == labels_BT.shape:
+        raise ShapeError(
+            f"shapes do not match: student {list(student_BTV.shape)}, teacher {list(teacher_BTV.shape)}, labels "
+            f"{list(labels_BT.shape)}; expected [B, T, V], [B, T, V] and [B, T]"
+        )
+    if not student_BTV.device == teacher_BTV.device == labels_BT.device:
+        devices = f"{student_BTV.device}, {teacher_BTV.device}, {labels_BT.device}"
+        raise ShapeError(f"different devices for student, teacher and labels: {devices}; expected one device")
+
+
+def _check_logits(model: str, logits_BTV: Tensor) -> None:
+    if not isinstance(logits_BTV, Tensor) or not logits_BTV.is_floating_point():
+        raise ShapeError(f"invalid {model} logits: {_describe(logits_BTV)}, expected a floating tensor [B, T, V]")
+    if logits_BTV.dim() != 3 or logits_BTV.shape[-1] == 0:
+        raise ShapeError(f"invalid {model} logits: shape {list(logits_BTV.shape)}, expected [B, T, V] with V >= 1")
+
+
+def _describe(value: object) -> str:
+    return f"{value.dtype} tensor" if isinstance(value, Tensor) else type(value).__name__
+
+
+def first_fault(labels_BT: Tensor, scored_P: Tensor, maxima_2P: Tensor, vocabulary: int) -> Tensor:
+    """Return the argument of `raise_fault`, 0 if there is nothing to raise: int64, on the device of the labels.
+
+    labels_BT: int64. scored_P: bool. maxima_2P: the largest logit of each row of student and teacher; it is finite
+    exactly if the row has a softmax distribution, which is required of every row here. Labels are checked first.
+    """
+    labels_P = labels_BT.flatten()
+    outside_P = scored_P & ((labels_P < 0) | (labels_P >= vocabulary))
+    kind_2P = maxima_2P.isnan() + 2 * maxima_2P.isposinf() + 3 * maxima_2P.isneginf()
+    kind_F = torch.cat([outside_P.new_zeros(1), outside_P, kind_2P.flatten()])
+    first = (kind_F > 0).byte().argmax()  # the first of equal ones
+    return KINDS * first + kind_F.take(first)
+
+
+def raise_fault(fault: int, labels_BT: Tensor, vocabulary: int) -> None:
+    """Raise `LabelError` or `LogitsError`, with its position, for a fault that `first_fault` found; 0 is none."""
+    if not fault:
+        return
+    place, kind = divmod(fault, KINDS)
+    model, row = divmod(place - 1, labels_BT.numel())
+    b, t = divmod(row, labels_BT.shape[1])
+    if model == 0:
+        raise LabelError(
+            f"label {int(labels_BT[b, t])} at position ({b}, {t}) is outside the vocabulary of {vocabulary} tokens; "
+            f"probably the tokenizers differ or padding is not labelled with ignore_index"
+        )
+    name, maximum = ("student", "teacher")[model - 1], ("nan", "inf", "-inf")[kind - 1]
+    raise LogitsError(
+        f"invalid {name} logits at scored position ({b}, {t}): maximum {maximum}, expected a finite number; probably "
+        f"the {name} diverged or the whole vocabulary is masked (ignore_index leaves a position unscored)"
+    )
+
+
+CPU_BLOCK_BYTES = 2 << 20  # about five blocks are in use, and together they stay in the last level of cache
+BLOCK_BYTES = 64 << 20  # on other devices, where the launch of a kernel takes as long as 20 MiB of traffic
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The results of one walk, detached. Numbers of rows are float64, and 0 in unscored rows.
+
+    cross_entropy_P: nats against the labels. divergence_P: nats at the temperature, without temperature^2. Either is 0
+    if its weight is 0 and metrics are not asked for. The next five are metrics, and empty unless asked for: kl_at_1_P
+    and kl_P, KL(teacher || student) in nats at temperature 1 and at the temperature; teacher_cross_entropy_P and
+    teacher_entropy_P, nats at temperature 1; agreement_P, 1 if the first most probable token is the same in both
+    models. count: scored rows, int64. gradient_BTV: of the weighted sum, times `scale`; empty without a `scale`.
+    fault: 0, or the argument of `checks.raise_fault`, int64.
+    """
+
+    cross_entropy_P: Tensor
+    divergence_P: Tensor
+    kl_at_1_P: Tensor
+    kl_P: Tensor
+    teacher_cross_entropy_P: Tensor
+    teacher_entropy_P: Tensor
+    agreement_P: Tensor
+    count: Tensor
+    gradient_BTV: Tensor
+    fault: Tensor
+
+
+@torch.no_grad()
+def loss_by_blocks(
+    student_BTV: Tensor,
+    teacher_BTV: Tensor,
+    labels_BT: Tensor,
+    weights: Weights,
+    *,
+    ignore_index: int,
+    scale: float | Tensor | None = None,
+    metrics: bool = False,
+    deferred: bool = False,
+    select: bool | None = None,
+) -> Rows:
+    """Return nats of every scored row and, with `scale`, the gradient of `scale` times their weighted sum.
+
+    scale: a number, or a tensor without axes on the device of the logits. metrics: also compute the metrics, and nats
+    whose weight is 0. deferred: return the first wrong value of logits and labels as `fault` instead of raising for it.
+    select: read scored rows only, the default on the CPU; on other devices that would wait for the device, so every
+    row is read, and results of unscored rows are replaced by 0. With `deferred` and without `select`, no number is read
+    from the device.
+
+    The gradient is new, contiguous and exactly 0 at unscored positions; float64 for a float64 student, otherwise
+    float32. Logits whose first two axes cannot be viewed as one are copied. Errors: see `losses`.
+    """
+    check_ignore_index(ignore_index)
+    check_tensors(student_BTV, teacher_BTV, labels_BT)
+    labels_BT = labels_BT.long()  # before it is compared: 156 in uint8 has the bits of -100
+    scored_P, vocabulary = (labels_BT != ignore_index).flatten(), student_BTV.shape[-1]
+    walked = BlockwiseLoss(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
+    numbers_KP = walked.numbers(student_BTV.device.type == "cpu" if select is None else select)
+    return collected(numbers_KP, labels_BT, scored_P, vocabulary, walked.gradient_BTV, deferred=deferred)
+
+
+def collected(
+    numbers_KP: Tensor, labels_BT: Tensor, scored_P: Tensor, vocabulary: int, gradient_BTV: Tensor, *, deferred: bool
+) -> Rows:
+    """Return the results of a walk from its numbers; raise for the first wrong value unless that is `deferred`.
+
+    numbers_KP: as `Walk.numbers` returns them. labels_BT: int64.
+    """
+    fault = first_fault(labels_BT, scored_P, numbers_KP[-2:], vocabulary)
+    if not deferred and fault != 0:
+        raise_fault(int(fault), labels_BT, vocabulary)
+    measured_KP = numbers_KP[2:-2] if len(numbers_KP) > 4 else numbers_KP.new_zeros(5, 0)
+    return Rows(*[*numbers_KP[:2], *measured_KP, scored_P.sum(), gradient_BTV, fault])
+
+
+def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
+    """Return the loss in nats, summed over the scored rows; a term of weight 0 is absent, even if it is infinite."""
+    terms = (weights.ce_weight, rows.cross_entropy_P), (weights.kd_weight * weights.temperature**2, rows.divergence_P)
+    return torch.stack([weight * nats_P if weight else torch.zeros_like(nats_P) for weight, nats_P in terms]).sum()
+
+
+def rows_per_block(vocabulary: int, dtype: torch.dtype, device: torch.device) -> int:
+    """Return how many rows of logits fit into a block, at least 1."""
+    size = CPU_BLOCK_BYTES if device.type == "cpu" else BLOCK_BYTES
+    return max(size // (vocabulary * dtype.itemsize), 1)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Run the operations of this thread on one core of the CPU.
+
+    Those on a block are short, and each would wait for the last of its threads: beside one other busy process, that
+    takes more time than a second core saves.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+class BlockwiseLoss:
+    """The tensors and settings of one walk, and its blocks, which are allocated once.
+
+    gradient_BTV: where to write the gradient, which may be the student's logits; by default a new tensor.
+    """
+
+    def __init__(
+        self,
+        student_BTV: Tensor,
+        teacher_BTV: Tensor,
+        labels_BT: Tensor,
+        scored_P: Tensor,
+        weights: Weights,
+        scale: float | Tensor | None,
+        metrics: bool,
+        gradient_BTV: Tensor | None = None,
+    ) -> None:
+        (B, T, V), device = student_BTV.shape, student_BTV.device
+        self.student_PV, self.teacher_PV = student_BTV.flatten(0, 1), teacher_BTV.flatten(0, 1)
+        self.labels_P1 = labels_BT.flatten().clamp(0, V - 1)[:, None]  # a label outside the vocabulary is a fault
+        self.scored_P, self.weights, self.metrics = scored_P, weights, metrics
+        self.scale = None if scale is None else torch.zeros((), dtype=torch.float64, device=device) + scale
+        dtype = torch.promote_types(student_BTV.dtype, torch.float32)
+        if gradient_BTV is None:
+            gradient_BTV = torch.empty(0 if scale is None else B, T, V, dtype=dtype, device=device)
+        self.gradient_BTV = gradient_BTV
+        dtype = torch.promote_types(dtype, teacher_BTV.dtype)
+        self.size = rows_per_block(V, dtype, device)
+        self.blocks = torch.empty(5, self.size, V, dtype=dtype, device=device)
+
+    def numbers(self, select: bool) -> Tensor:
+        """Form the gradient, and return the numbers of all rows, which are 0 in unscored ones.
+
+        select: read scored rows only.
+        """
+        with _one_thread() if self.blocks.device.type == "cpu" else nullcontext():
+            return self._numbers(select)
+
+    def _numbers(self, select: bool) -> Tensor:
+        P, device = len(self.scored_P), self.scored_P.device
+        places_N = self.scored_P.nonzero()[:, 0] if select else torch.arange(P, device=device)
+        parts = (self.block(at_C) for at_C in _parts(places_N, self.size, known=not select))
+        numbers_KN = torch.cat([torch.stack(part) for part in parts], 1)
+        if self.scale is not None:
+            self.clear(P - len(places_N) if select else None)
+        numbers_KP = numbers_KN.new_zeros(len(numbers_KN), P).index_copy_(1, places_N, numbers_KN)
+        return numbers_KP.masked_fill_(~self.scored_P, 0)
+
+    def clear(self, count: int | None) -> None:
+        """Set the gradient of unscored rows to 0; `count` is their number, if it is known."""
+        gradient_PV = self.gradient_BTV.flatten(0, 1)
+        if count is None:
+            gradient_PV.masked_fill_(~self.scored_P[:, None], 0)
+        else:
+            gradient_PV.index_fill_(0, self.scored_P.byte().argsort()[:count], 0)
+
+    def block(self, at_C: slice | Tensor) -> list[Tensor]:
+        """Return the numbers of some rows: two terms, five metrics if asked for, two maxima; write their gradient."""
+        weights, labels_C1 = self.weights, self.labels_P1[at_C]
+        student_CV, teacher_CV, hard_CV, spare_CV, other_CV = self.blocks[:, : len(labels_C1)]
+        of_student_C = _read(self.student_PV, at_C, student_CV)
+        of_teacher_C = _read(self.teacher_PV, at_C, teacher_CV)
+        hard_C = log_q_C = soft_C = torch.zeros_like(of_student_C)
+        if weights.ce_weight or self.metrics:
+            hard_C, log_q_C = cross_entropy(student_CV, labels_C1, hard_CV)
+        else:
+            hard_CV.zero_()
+        metrics = []
+        if self.metrics:
+            metrics = self._metrics(student_CV, teacher_CV, labels_C1, log_q_C, spares=(spare_CV, other_CV))
+        if weights.kd_weight or self.metrics:
+            if weights.temperature != 1:
+                student_CV.div_(weights.temperature)
+                teacher_CV.div_(weights.temperature)
+            soft_C = BY_NAME[weights.divergence](student_CV, teacher_CV, spare_CV, weights.beta)
+        else:
+            student_CV.zero_()
+        if self.scale is not None:
+            self._write(at_C, student_CV, hard_CV, self.scale)
+        if self.metrics and weights.divergence == "forward_kl":
+            metrics[1] = soft_C
+        return [hard_C, soft_C, *metrics, of_student_C, of_teacher_C]
+
+    def _metrics(
+        self,
+        student_CV: Tensor,
+        teacher_CV: Tensor,
+        labels_C1: Tensor,
+        log_q_C: Tensor,
+        *,
+        spares: tuple[Tensor, Tensor],
+    ) -> list[Tensor]:
+        """Return the five metrics; the second is the divergence itself, and left at 0, if that is the forward KL."""
+        kl_at_1_C, *of_teacher = teacher_metrics(student_CV, teacher_CV, labels_C1, log_q_C, *spares)
+        spare_CV, _ = spares
+        agreement_C = agreement(student_CV, teacher_CV, spare_CV)
+        kl_C = torch.zeros_like(kl_at_1_C)
+        if self.weights.divergence != "forward_kl":
+            student_CV, teacher_CV = student_CV / self.weights.temperature, teacher_CV / self.weights.temperature
+            kl_C = forward_kl(student_CV, teacher_CV, spare_CV)
+        return [kl_at_1_C, kl_C, *of_teacher, agreement_C]
+
+    def _write(self, at_C: slice | Tensor, soft_CV: Tensor, hard_CV: Tensor, scale: Tensor) -> None:
+        """Write the weighted sum of the two derivatives to its rows."""
+        weights, gradient_PV = self.weights, self.gradient_BTV.flatten(0, 1)
+        soft_CV.mul_(scale * weights.kd_weight * weights.temperature)
+        if isinstance(at_C, slice):
+            torch.addcmul(soft_CV, hard_CV, scale * weights.ce_weight, out=gradient_PV[at_C])
+        else:
+            total_CV = soft_CV.addcmul_(hard_CV, scale * weights.ce_weight)
+            gradient_PV.index_copy_(0, at_C, total_CV.to(gradient_PV.dtype))
+
+
+def _parts(places_N: Tensor, size: int, *, known: bool) -> Iterator[slice | Tensor]:
+    """Yield the rows of each block: a slice where they are neighbours, which are then read and written in place.
+
+    known: `places_N` is 0, 1, ..., so it need not be read from the device.
+    """
+    places = range(len(places_N)) if known else places_N.tolist()  # once, because a read waits for the device
+    end = 0
+    for places_C in torch.split(places_N, size):
+        start, end = end, end + len(places_C)
+        part = places[start:end]
+        neighbours = part and part[-1] - part[0] < len(part)
+        yield slice(part[0], part[-1] + 1) if neighbours else places_C
+
+
+def _read(logits_PV: Tensor, at_C: slice | Tensor, out_CV: Tensor) -> Tensor:
+    """Read rows, shifted to a maximum of 0 so that large logits do not overflow; return the maxima, float64."""
+    rows_CV = logits_PV[at_C] if isinstance(at_C, slice) else logits_PV.index_select(0, at_C)
+    maximum_C1 = rows_CV.amax(-1, keepdim=True)
+    torch.sub(rows_CV, maximum_C1.to(out_CV.dtype), out=out_CV)
+    return maximum_C1[:, 0].double()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +418,7 @@ def kd_loss(
         temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight, divergence=divergence, beta=beta
     )
     scale = 1.0 if torch.is_grad_enabled() and student_BTV.requires_grad else None
-    rows = walk(student_BTV, teacher_BTV, labels_BT, weights, ignore_index=ignore_index, scale=scale)
+    rows = loss_by_blocks(student_BTV, teacher_BTV, labels_BT, weights, ignore_index=ignore_index, scale=scale)
     total = _Loss.apply(student_BTV, rows, weights)  # type: ignore[no-untyped-call]  # torch has no types for it
     return LossSum(sum=total, count=rows.count)
 
@@ -118,7 +445,7 @@ def kd_logit_gradient(
     weights = Weights(
         temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight, divergence=divergence, beta=beta
     )
-    rows = walk(student_BTV, teacher_BTV, labels_BT, weights, ignore_index=ignore_index, scale=1.0)
+    rows = loss_by_blocks(student_BTV, teacher_BTV, labels_BT, weights, ignore_index=ignore_index, scale=1.0)
     return rows.gradient_BTV
 
 

@@ -1,4 +1,13 @@
-"""Metrics of an interval: sums travel with their counts, and are divided once, here."""
+"""Metrics of an interval: sums travel with their counts, and are divided once, here.
+
+`accepted` counts the tokens of a draft that a speculative decoder would accept, on a text under teacher forcing. A
+draft begins at any scored position. Its token is accepted where student and teacher have the same first most probable
+token, and the draft ends at the first that is not (greedy verification, Leviathan, Kalman, Matias 2023,
+arXiv:2211.17192). The context is the text: the numbers are those of a decoder only on text that the teacher wrote
+greedily.
+
+Shape letters: B batch, T position, K depth.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +16,53 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from reference_trainer.distillation.acceptance import accept_length, accepted_name
-
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from reference_trainer.distillation.step import MetricSum
 
-__all__ = ["EVALUATED", "PERPLEXITY_CAP", "add", "covering", "derived", "perplexity", "rates", "weighted_mean"]
+
+def accepted_name(depth: int) -> str:
+    """Return the name of the share of drafts whose token `depth`, from 1, is accepted if those before it are."""
+    return f"accepted_{depth}"
+
+
+def accepted(
+    agreed_BT: Tensor, scored_BT: Tensor, segments_BT: Tensor | None, depth: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return hits and trials of each depth from 1 to `depth`, int64 scalars on the device of the arguments.
+
+    agreed_BT, scored_BT: bool, of the position whose logits predict a token. segments_BT: integers, the document of
+    each position; None if each row is one. A start is a trial of depth k if it and the k - 1 positions after it are
+    scored, in one document, and the first k - 1 agree; it is a hit if the last agrees too. Unscored positions, such as
+    those of a prompt, end a draft. Each row counts alone, so batches and ranks can be added.
+    """
+    follows_BT = scored_BT.clone()
+    if segments_BT is not None:
+        follows_BT[:, 1:] &= segments_BT[:, 1:] == segments_BT[:, :-1]
+    hits: list[Tensor] = []
+    trials: list[Tensor] = []
+    tried = scored_BT  # at the last position of each draft
+    for k in range(depth):
+        hit = tried & agreed_BT[:, k:]
+        trials.append(tried.sum())
+        hits.append(hit.sum())
+        tried = hit[:, :-1] & follows_BT[:, k + 1 :]
+    return hits, trials
+
+
+def accept_length(shares: Iterable[float]) -> float:
+    """Return the mean number of accepted tokens of a draft, a_1 + a_1 a_2 + ..., of the share accepted at each depth.
+
+    The shares are those of all tokens: a mean of the lengths of batches is another number. The token that the teacher
+    adds to every draft is not counted, so there is no + 1.
+    """
+    length, reached = 0.0, 1.0
+    for share in shares:
+        reached *= share
+        length += reached
+    return length
+
 
 EVALUATED = "eval/"
 """Begin of the names of metrics on held-back text."""
@@ -56,7 +106,7 @@ def add(left: Mapping[str, MetricSum], right: Mapping[str, MetricSum]) -> dict[s
     Associative and commutative up to the rounding of the sums, with {} as identity. A metric that only one side has
     is kept as it is.
     """
-    return {**left, **{name: left[name] + each if name in left else each for name, each in right.items()}}
+    return {**left, **{name: left[name] + total if name in left else total for name, total in right.items()}}
 
 
 def covering(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
@@ -65,7 +115,7 @@ def covering(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
     A sum covers fewer if some step did not form it: its weight was 0, or the run logged nothing until it was resumed.
     """
     tokens = sums["loss"].count
-    return {name: each for name, each in sums.items() if each.count == tokens or name == "gradient_norm"}
+    return {name: total for name, total in sums.items() if total.count == tokens or name == "gradient_norm"}
 
 
 def derived(sums: Mapping[str, MetricSum]) -> dict[str, float]:
@@ -79,8 +129,8 @@ def derived(sums: Mapping[str, MetricSum]) -> dict[str, float]:
     means = {name: weighted_mean([(metric.sum, metric.count)]) for name, metric in sums.items()}
     perplexities = {name: perplexity(sums[source]) for name, source in _PERPLEXITIES.items() if source in sums}
     shares = [*_shares(means)]
-    found = {**means, **perplexities, "accept_length": accept_length(shares) if shares else None}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {**means, **perplexities, "accept_length": accept_length(shares) if shares else None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _shares(means: Mapping[str, float | None]) -> Iterator[float]:

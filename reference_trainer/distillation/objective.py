@@ -1,14 +1,15 @@
-"""The objective of a distillation, and the domain of its settings; imports no torch."""
+"""The arguments of the loss, their domains, and limits that settings and arithmetic share; imports no torch."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from reference_trainer.distillation.domain import IGNORE_INDEX, TEMPERATURES
 from reference_trainer.errors import SettingError
 
-__all__ = ["DIVERGENCES", "WITH_BETA", "Weights", "check_ignore_index"]
+IGNORE_INDEX = -100
+TEMPERATURES = (1e-4, 1e4)  # beyond these, tau^2 or 1/tau over- or underflows in float32
+
 
 DIVERGENCES = {
     "forward_kl": "KL(teacher || student)",

@@ -3,11 +3,13 @@
 A module with hidden states has a forward with the parameter `output_hidden_states`, which returns an object with
 `.logits` and `.hidden_states` when it is True, as `Decoder` and the models of Hugging Face do.
 
-A module that has a large vocabulary and an output layer, as `output_layers` documents it, never forms all logits of a
+A module that has a large vocabulary and an output layer, as `heads` documents it, never forms all logits of a
 batch in a step: its output layer is applied a chunk of rows at a time. `note` is called with a line that says why, if
 that is not possible.
 
-Shape letters: B batch, T position, V vocabulary.
+`FixtureTeacher` and `FixtureStudent` are tables of logits, with a row for each token.
+
+Shape letters: B batch, T position, V vocabulary, K token ids with a row in a table.
 """
 
 from __future__ import annotations
@@ -20,9 +22,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
-from reference_trainer.distillation.heads import Gradients, Head
-from reference_trainer.distillation.output_layers import OutputLayer
-from reference_trainer.distillation.passes import OncePass
+from reference_trainer.distillation.heads import Gradients, Head, OutputLayer
 from reference_trainer.distillation.protocols import (
     Batch,
     FeaturePass,
@@ -34,8 +34,7 @@ from reference_trainer.distillation.protocols import (
     placed_segments,
 )
 from reference_trainer.distillation.step import MetricSum, StepResult, kd_step
-from reference_trainer.distillation.tables import FixtureStudent, FixtureTeacher
-from reference_trainer.errors import ProviderError
+from reference_trainer.errors import PassConsumedError, ProviderError, SettingError, ShapeError
 
 __all__ = [
     "Batch",
@@ -44,6 +43,7 @@ __all__ = [
     "MetricSum",
     "ModuleStudent",
     "ModuleTeacher",
+    "OncePass",
     "StepResult",
     "Student",
     "StudentPass",
@@ -51,6 +51,113 @@ __all__ = [
     "evaluating",
     "kd_step",
 ]
+
+
+class FixtureTeacher:
+    """A teacher whose logits after token k are row k of `logits_table`, floating [K, V].
+
+    The table is copied without its graph. Raise `ShapeError` for another table, `ProviderError` for a token without a
+    row.
+    """
+
+    def __init__(self, logits_table: Tensor) -> None:
+        self._table_KV = _copied_table(logits_table)
+
+    @property
+    def vocab_size(self) -> int:
+        return self._table_KV.shape[1]
+
+    def logits(self, batch: Batch) -> Tensor:
+        return self._table_KV[_row_indices("teacher", self._table_KV, batch)]
+
+
+class FixtureStudent:
+    """A student that is a table of logits, floating [K, V]: gradient descent in logit space, without a model.
+
+    `backward` updates the table immediately: learning_rate * gradient[b, t] is subtracted from row tokens[b, t] for
+    every b and t, and gradients of one row add up. `logits_table` returns a copy of the current table. Raise
+    `ShapeError` for another table, `ProviderError` for a token without a row, `SettingError` for a learning rate that
+    is negative or not finite.
+    """
+
+    def __init__(self, logits_table: Tensor, learning_rate: float) -> None:
+        if not isinstance(learning_rate, int | float) or not 0 <= learning_rate < float("inf"):
+            raise SettingError(f"invalid value {learning_rate!r} for 'learning_rate': expected a finite number >= 0")
+        self._table_KV = _copied_table(logits_table)
+        self._learning_rate = learning_rate
+
+    @property
+    def vocab_size(self) -> int:
+        return self._table_KV.shape[1]
+
+    @property
+    def logits_table(self) -> Tensor:
+        return self._table_KV.clone()
+
+    def forward(self, batch: Batch) -> StudentPass:
+        rows_BT = _row_indices("student", self._table_KV, batch)
+
+        def descend(gradient_BTV: Tensor, hidden_gradients: Sequence[Tensor | None]) -> None:
+            change_BTV = -self._learning_rate * gradient_BTV.to(self._table_KV)
+            self._table_KV.index_add_(0, rows_BT.flatten(), change_BTV.flatten(0, 1))
+
+        return OncePass(self._table_KV[rows_BT], descend)
+
+
+def _copied_table(logits_table: Tensor) -> Tensor:
+    if not isinstance(logits_table, Tensor) or not logits_table.is_floating_point() or logits_table.dim() != 2:
+        read = list(logits_table.shape) if isinstance(logits_table, Tensor) else type(logits_table).__name__
+        raise ShapeError(f"invalid table of logits: {read}, expected a floating tensor [K, V]")
+    return logits_table.detach().clone()
+
+
+def _row_indices(model: str, table_KV: Tensor, batch: Batch) -> Tensor:
+    tokens_BT = batch.tokens.to(table_KV.device).long()
+    outside_BT = (tokens_BT < 0) | (tokens_BT >= len(table_KV))
+    if outside_BT.any():
+        token = tokens_BT[outside_BT][0]
+        raise ProviderError(
+            f"token {token} has no row in the {model}'s table of {len(table_KV)}; probably the tokenizers differ"
+        )
+    return tokens_BT
+
+
+class OncePass:
+    """Logits and a function that applies their gradient once; the function and its graph are then released.
+
+    A misshapen gradient is refused before the pass is consumed. An application that raises consumes it, because part
+    of the gradient may have been applied.
+    """
+
+    def __init__(
+        self,
+        logits_BTV: Tensor,
+        apply: Callable[[Tensor, Sequence[Tensor | None]], None],
+        hidden_states: Sequence[Tensor] = (),
+    ) -> None:
+        self._logits_BTV, self._hidden_states = logits_BTV, hidden_states
+        self._apply: Callable[[Tensor, Sequence[Tensor | None]], None] | None = apply
+
+    @property
+    def logits(self) -> Tensor:
+        return self._logits_BTV
+
+    @property
+    def hidden_states(self) -> Sequence[Tensor]:
+        return self._hidden_states
+
+    def backward(self, logit_gradient: Tensor, hidden_gradients: Sequence[Tensor | None] = ()) -> None:
+        if self._apply is None:
+            raise PassConsumedError("this pass has already taken its gradient; call forward again for another one")
+        if not isinstance(logit_gradient, Tensor):
+            raise ShapeError(
+                f"invalid gradient: {type(logit_gradient).__name__}, expected a tensor of the logits' shape"
+            )
+        if logit_gradient.shape != self._logits_BTV.shape:
+            read, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
+            raise ShapeError(f"the gradient has shape {read}, the logits {expected}; expected equal shapes")
+        apply, self._apply = self._apply, None
+        apply(logit_gradient, hidden_gradients or [None] * len(self._hidden_states))
 
 
 class ModuleTeacher:
@@ -168,8 +275,8 @@ def _module_pass(outputs: Outputs) -> OncePass:
                 "loop is called under torch.no_grad()"
             )
         pairs = zip(outputs.hidden_states, hidden_gradients, strict=True)
-        given = [(state, each) for state, each in pairs if each is not None and state.requires_grad]
-        states, gradients = [state for state, _ in given], [each for _, each in given]
+        wanted = [(state, gradient) for state, gradient in pairs if gradient is not None and state.requires_grad]
+        states, gradients = [state for state, _ in wanted], [gradient for _, gradient in wanted]
         torch.autograd.backward([outputs.logits, *states], [gradient_BTV, *gradients])
 
     return OncePass(outputs.logits.detach(), accumulate, [state.detach() for state in outputs.hidden_states])
@@ -181,7 +288,7 @@ def _takes(module: nn.Module, name: str, *, by_any_name: bool = False) -> bool:
     by_any_name: whether `**kwargs` of another module is enough.
     """
     parameters = inspect.signature(module.forward).parameters
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     wrapped = getattr(module, "module", None)
     if takes_any and isinstance(wrapped, nn.Module):
         return _takes(wrapped, name, by_any_name=by_any_name)

@@ -12,34 +12,23 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from reference_trainer.distillation.domain import IGNORE_INDEX
-from reference_trainer.distillation.heads import Gradients, Head, HeadStudent, HeadTeacher, Taught, walk_heads
-from reference_trainer.distillation.matching import FeatureMatching
-from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.features import FeatureMatching
+from reference_trainer.distillation.heads import Gradients, Head, HeadStudent, HeadTeacher, Taught, chunked_loss
+from reference_trainer.distillation.losses import Rows, loss_by_blocks, weighted_sum
+from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import (
     Batch,
     Outputs,
     Student,
     Teacher,
+    TopK,
+    TopKTeacher,
     checked_logits,
+    completed,
     feature_student,
     feature_teacher,
 )
-from reference_trainer.distillation.rows import Rows, walk, weighted_sum
-from reference_trainer.distillation.top_k import TopK, TopKTeacher, completed
 from reference_trainer.errors import VocabularyError
-
-__all__ = [
-    "MetricSum",
-    "Passed",
-    "StepResult",
-    "check_vocabularies",
-    "kd_step",
-    "labels_of_logits",
-    "measured_rows",
-    "pass_gradient",
-    "sums_of",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +80,7 @@ def kd_step(
     labels_BT = labels_of_logits(batch.labels)
     count = int((labels_BT != IGNORE_INDEX).sum())
     weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
-    passed = pass_gradient(teacher, student, batch, labels_BT, weights, scale=1 / max(count, 1), metrics=True)
+    passed = forward_backward(teacher, student, batch, labels_BT, weights, scale=1 / max(count, 1), metrics=True)
     sums = dict(passed.sums)
     numbers = iter(torch.stack(list(sums.values())).tolist())  # one transfer from the device
     metrics = {name: MetricSum(next(numbers), count) for name in sums}
@@ -118,14 +107,14 @@ def labels_of_logits(labels_BT: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class StepRows:
     """The results of one forward and backward: rows, and their sums as `sums_of` names them."""
 
     rows: Rows
     sums: Mapping[str, Tensor]
 
 
-def pass_gradient(
+def forward_backward(
     teacher: Teacher | TopKTeacher | None,
     student: Student,
     batch: Batch,
@@ -136,11 +125,11 @@ def pass_gradient(
     metrics: bool,
     deferred: bool = False,
     features: FeatureMatching | None = None,
-) -> Passed:
+) -> StepRows:
     """Run both forwards, pass `scale` times the gradient of the summed loss to the student, and return the rows.
 
     teacher: None if no weight but ce_weight is above 0; then no metric of a teacher is formed. labels_BT: the labels of
-    the logits, as `labels_of_logits` returns them. metrics, deferred: as in `rows.walk`.
+    the logits, as `labels_of_logits` returns them. metrics, deferred: as in `loss_by_blocks`.
     features: what is matched if the weights have a feature_weight; by default the last layers. Without such a weight
     the models are not asked for hidden states. Errors: those of `checked_logits`, `losses` and `features.feature_loss`,
     before the student gets a gradient.
@@ -155,13 +144,13 @@ def pass_gradient(
     del taught  # the memory of the teacher's logits is free for the backward
     if not matched:
         forward_pass.backward(gradient_BTV)
-        return Passed(rows, sums_of(rows, weights, metrics=metrics, whole=whole))
+        return StepRows(rows, sums_of(rows, weights, metrics=metrics, whole=whole))
     matching, scored_BT = features or FeatureMatching(), labels_BT.to(gradient_BTV.device) != IGNORE_INDEX
     distance, gradients = matching.differentiate(
         forward_pass.hidden_states, teacher_states, scored_BT, scale * weights.feature_weight
     )
     forward_pass.backward(gradient_BTV, gradients)
-    return Passed(rows, sums_of(rows, weights, metrics=metrics, feature=distance))
+    return StepRows(rows, sums_of(rows, weights, metrics=metrics, feature=distance))
 
 
 def measured_rows(
@@ -169,7 +158,7 @@ def measured_rows(
 ) -> tuple[Rows, Tensor]:
     """Return the rows of both models with their metrics, and the student's most probable tokens, int64 [B, T].
 
-    There is no gradient. Tokens of unscored rows may be -1. Errors: as of `pass_gradient`.
+    There is no gradient. Tokens of unscored rows may be -1. Errors: as of `forward_backward`.
     """
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
     taught, _ = _taught(teacher, batch, chunked=chunked, matched=False)
@@ -177,7 +166,7 @@ def measured_rows(
         return _measured_in_chunks(cast(HeadStudent, student), batch, taught, labels_BT, weights)
     student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
     tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
-    return walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True), student_BTV.argmax(-1)
+    return loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True), student_BTV.argmax(-1)
 
 
 def _measured_in_chunks(
@@ -188,7 +177,7 @@ def _measured_in_chunks(
     def consume(head: Head) -> Gradients:
         labels = labels_BT.to(head.hidden_PW.device)
         predicted_BT = torch.full_like(labels, -1)
-        rows, gradients = walk_heads(head, taught, labels, weights, metrics=True, predicted_BT=predicted_BT)
+        rows, gradients = chunked_loss(head, taught, labels, weights, metrics=True, predicted_BT=predicted_BT)
         seen.append((rows, predicted_BT))
         return gradients
 
@@ -226,7 +215,7 @@ def _learned(
     forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
     student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
     tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
-    rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, **settings)
+    rows = loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, **settings)
     return forward_pass, rows, rows.gradient_BTV
 
 
@@ -244,7 +233,7 @@ def _learned_in_chunks(
     seen: list[Rows] = []
 
     def consume(head: Head) -> Gradients:
-        rows, gradients = walk_heads(head, taught, labels_BT.to(head.hidden_PW.device), weights, **settings)
+        rows, gradients = chunked_loss(head, taught, labels_BT.to(head.hidden_PW.device), weights, **settings)
         seen.append(rows)
         return gradients
 

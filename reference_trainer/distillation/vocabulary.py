@@ -26,8 +26,6 @@ from reference_trainer.distillation.protocols import (
 )
 from reference_trainer.errors import SettingError, ShapeError, VocabularyError
 
-__all__ = ["VocabularyMode", "share_vocabulary"]
-
 VocabularyMode = Literal["truncate", "truncate-student", "pad"]
 """How `share_vocabulary` makes two vocabularies equal."""
 

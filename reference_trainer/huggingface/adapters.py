@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from reference_trainer.errors import SettingError, first_line
 from reference_trainer.huggingface.models import Causal, loading
 
-__all__ = ["ADAPTER_CONFIG", "Adapted", "adapted", "adapter_weights", "check_merge", "frozen_weights", "merged"]
-
 ADAPTER_CONFIG = "adapter_config.json"
 
 
@@ -28,8 +26,8 @@ class Adapted(Causal):
     """
 
     def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]  # torch has overloads
-        trained = {name for name, each in self.named_parameters() if each.requires_grad}
-        return {name: each for name, each in super().state_dict(*args, **options).items() if name in trained}
+        trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+        return {name: tensor for name, tensor in super().state_dict(*args, **options).items() if name in trained}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load the adapter. Raise `RuntimeError` for other names, also if not `strict`."""
@@ -40,10 +38,10 @@ class Adapted(Causal):
 
 def frozen_weights(model: nn.Module) -> dict[str, Tensor]:
     """Return the parameters that require no gradient, by name."""
-    return {name: each for name, each in model.named_parameters() if not each.requires_grad}
+    return {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad}
 
 
-def adapted(base: Causal, place: Path, *, rank: int, options: Mapping[str, Any], seed: int) -> Adapted:
+def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, Any], seed: int) -> Adapted:
     """Return the model with a new adapter of this rank, drawn from the seed; the model itself is changed.
 
     place: of the base, for the configuration of the adapter. options: of peft's `LoraConfig`; by default all linear
@@ -57,22 +55,22 @@ def adapted(base: Causal, place: Path, *, rank: int, options: Mapping[str, Any],
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            found: Any = get_peft_model(model, LoraConfig(**chosen))
+            peft_model: Any = get_peft_model(model, LoraConfig(**chosen))
         except (TypeError, ValueError) as error:
             raise SettingError(f"lora_options: {first_line(error)}; expected options of peft's LoraConfig") from error
-    found.peft_config["default"].base_model_name_or_path = os.fspath(place.resolve() if place.exists() else place)
-    return Adapted(found)
+    peft_model.peft_config["default"].base_model_name_or_path = os.fspath(place.resolve() if place.exists() else place)
+    return Adapted(peft_model)
 
 
 def check_merge(student: Causal) -> None:
-    """Raise `SettingError` for an adapter that `merged` cannot merge: with a bias, of a layer without one."""
+    """Raise `SettingError` for an adapter that `merge_adapter` cannot merge: with a bias, of a layer without one."""
     for name, layer in student.named_modules():
         if getattr(layer, "lora_bias", {}).get("default") and getattr(layer.get_base_layer(), "bias", None) is None:
             what = f"lora_options: lora_bias cannot be merged into {name}, which has no bias"
             raise SettingError(f"{what}; leave out --lora-merge or lora_bias")
 
 
-def merged(student: Causal) -> Causal:
+def merge_adapter(student: Causal) -> Causal:
     """Return the base of an adapted student with the adapter in its weights; the student itself is changed.
 
     An adapter of only one of two tied layers unties them, since the sum belongs to that layer alone.
@@ -82,7 +80,7 @@ def merged(student: Causal) -> Causal:
     adapted_model: Any = student.model
     base = adapted_model.get_base_model()
     ends = [base.get_input_embeddings(), base.get_output_embeddings()]
-    if all(ends) and ends[0].weight is ends[1].weight and any(isinstance(each, BaseTunerLayer) for each in ends):
+    if all(ends) and ends[0].weight is ends[1].weight and any(isinstance(layer, BaseTunerLayer) for layer in ends):
         layer = ends[1].get_base_layer() if isinstance(ends[1], BaseTunerLayer) else ends[1]
         layer.weight = nn.Parameter(layer.weight.detach().clone(), requires_grad=False)
         base.config.tie_word_embeddings = base.config.get_text_config().tie_word_embeddings = False
@@ -100,13 +98,13 @@ def adapter_weights(directory: Path, like: Adapted) -> dict[str, Tensor]:
 
     with loading(directory, expected="an adapter of peft"):
         config, weights = PeftConfig.from_pretrained(os.fspath(directory)), load_peft_weights(os.fspath(directory))
-    own: Any = like.model
+    peft_model: Any = like.model
     for name in ("lora_alpha", "use_rslora"):
-        saved, wanted = getattr(config, name, None), getattr(own.peft_config["default"], name)
+        saved, wanted = getattr(config, name, None), getattr(peft_model.peft_config["default"], name)
         if saved != wanted:
             raise SettingError(f"{directory} has {name} {saved}, and --lora-options {wanted}; expected equal ones")
     names = {_saved_name(name): name for name in like.state_dict()}
-    return {names.get(name, name): each.to("cpu") for name, each in weights.items()}
+    return {names.get(name, name): tensor.to("cpu") for name, tensor in weights.items()}
 
 
 def _saved_name(name: str) -> str:

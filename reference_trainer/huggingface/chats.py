@@ -7,6 +7,7 @@ is predicted. Fields of rows and messages that change no token are counted, and 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter, defaultdict
@@ -18,12 +19,90 @@ from typing import Any
 
 import torch
 
-from reference_trainer.data.batches import Document
-from reference_trainer.data.stored import StoredDocuments, write_documents
-from reference_trainer.errors import DataError, SettingError, first_line
-from reference_trainer.huggingface.sources import rows_of
+from reference_trainer.data.documents import Document, StoredDocuments, write_documents
+from reference_trainer.errors import DataError, SettingError, first_line, similar_path
+from reference_trainer.storage.files import file_digest
 
-__all__ = ["ChatWriter", "Chats", "encoded", "read_chats", "read_template", "write_chats"]
+STATE = "state.json"
+BATCH = 1000
+"""Rows of a Parquet file that are in memory at once."""
+
+
+def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield each row, with where it is. Raise `DataError`, with the file and the line, for what cannot be read."""
+    try:
+        if path.is_dir():
+            yield from ((f"{path}: row {n}", row) for n, row in enumerate(_saved_rows(path), 1))
+        elif path.suffix == ".parquet":
+            yield from ((f"{path}: row {n}", row) for n, row in enumerate(_parquet_rows(path), 1))
+        else:
+            with path.open(encoding="utf-8-sig") as file:
+                lines = ((f"{path}:{n}", line) for n, line in enumerate(file, 1) if line.strip())
+                yield from ((where, _json(where, line)) for where, line in lines)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}{similar_path(path)}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8: {error}; expected JSON lines or a .parquet file") from error
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file, or of the digests of a dataset's files in their order, in hexadecimal digits.
+
+    Errors: those of `rows_of`.
+    """
+    try:
+        if not path.is_dir():
+            return file_digest(path)
+        return hashlib.sha256("".join(map(file_digest, _files(path))).encode()).hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}{similar_path(path)}") from error
+
+
+def _parquet_rows(path: Path) -> Iterator[Any]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        for batch in parquet.ParquetFile(path).iter_batches(BATCH):
+            yield from batch.to_pylist()
+    except pyarrow.ArrowInvalid as error:
+        raise DataError(f"cannot read {path}: {first_line(error)}; expected a Parquet file") from error
+
+
+def _saved_rows(directory: Path) -> Iterator[Any]:
+    import pyarrow
+
+    for file in _files(directory):
+        try:
+            with pyarrow.OSFile(str(file)) as source:  # mapped pages would count as memory of the process
+                for batch in pyarrow.ipc.open_stream(source):
+                    yield from batch.to_pylist()
+        except pyarrow.ArrowInvalid as error:
+            raise DataError(f"{file} is not an Arrow stream: {error}; expected a file of a saved dataset") from error
+
+
+def _files(directory: Path) -> list[Path]:
+    """Return the files of a dataset, in the order of its rows."""
+    try:
+        state = json.loads((directory / STATE).read_text(encoding="utf-8"))
+        return [directory / entry["filename"] for entry in state["_data_files"]]
+    except FileNotFoundError as error:
+        splits = sorted(entry.name for entry in directory.iterdir() if (entry / STATE).exists())
+        hint = f"one of its splits, such as {directory / splits[0]}" if splits else "what `save_to_disk` writes"
+        raise DataError(f"{directory} is not a saved dataset: missing {STATE}; expected {hint}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{directory / STATE} does not name the files of a dataset: {error!r}") from error
+
+
+def _json(where: str, line: str) -> Any:
+    try:
+        return json.loads(line.rstrip())
+    except json.JSONDecodeError as error:
+        at = f"in column {error.colno}: {error.msg}"
+        raise DataError(f"{where}: invalid JSON {at}; expected an object on each line") from error
+    except ValueError as error:  # a number of too many digits
+        raise DataError(f"{where}: invalid JSON: {error}; expected an object on each line") from error
+
 
 COUNTS, CONTINUES = "counts.json", "continues"
 FORMS = "expected `messages`, `prompt` and `completion`, or `text`"
@@ -113,8 +192,8 @@ def read_template(path: Path) -> str:
 
 
 def _first(document: Document, length: int) -> Document:
-    given = None if document.given is None else document.given[:length]
-    return Document(document.tokens[:length], given=given)
+    unpredicted = None if document.given is None else document.given[:length]
+    return Document(document.tokens[:length], given=unpredicted)
 
 
 def _documents(where: str, row: Any, writer: ChatWriter) -> list[Document]:
@@ -195,20 +274,20 @@ def encoded(messages: Any, writer: ChatWriter, *, tools: list[Any] | None = None
     answers = answers[-1:] if writer.turns == "last" else answers
     documents: list[tuple[list[int], list[bool], int]] = []
     for n in answers:
-        tokens, given, begin = writer.answer(turns[: n + 1], tools)
+        tokens, unpredicted, begin = writer.answer(turns[: n + 1], tools)
         writer.count_unwritten(turns[: n + 1], documents[-1][2] + 1 if documents else 0, tools)
         if weights[n] == 0:
             writer.counts["answers have the weight 0, and are not predicted"] += 1
-            given = [True] * len(given)
+            unpredicted = [True] * len(unpredicted)
         if documents and len(documents[-1][0]) <= begin and tokens[: len(documents[-1][0])] == documents[-1][0]:
             _, earlier, last = documents.pop()
-            given[: len(earlier)] = earlier
+            unpredicted[: len(earlier)] = earlier
             if len(tokens) > len(earlier) and not earlier[-1] and not writer.ends_answers:
                 following = tokens[len(earlier)]
-                given[len(earlier)] = turns[last + 1]["role"] == "assistant" or not writer.is_mark(following)
+                unpredicted[len(earlier)] = turns[last + 1]["role"] == "assistant" or not writer.is_mark(following)
         elif documents:
             writer.close(*documents[-1][:2], turns[documents[-1][2]])
-        documents.append((tokens, given, n))
+        documents.append((tokens, unpredicted, n))
     if documents:
         writer.close(*documents[-1][:2], turns[answers[-1]])
         writer.counts["messages after the last answer are left out"] += len(turns) - 1 - answers[-1]
@@ -216,16 +295,16 @@ def encoded(messages: Any, writer: ChatWriter, *, tools: list[Any] | None = None
         weight is not None for n, weight in enumerate(weights) if n not in answers
     )
     writer.counts[DIVIDED] += len(documents) > 1
-    return [_document(tokens, given) for tokens, given, _ in documents] or [_document([], [])]
+    return [_document(tokens, unpredicted) for tokens, unpredicted, _ in documents] or [_document([], [])]
 
 
 def _turns(messages: Any, writer: ChatWriter) -> list[dict[str, Any]]:
     """Return messages without null values, the content as text. Raise `DataError` for another form."""
     if not isinstance(messages, list | tuple) or not all(
-        isinstance(each, dict) and "role" in each for each in messages
+        isinstance(message, dict) and "role" in message for message in messages
     ):
         raise DataError("invalid messages: expected a list of objects with `role` and `content`")
-    turns = [{name: value for name, value in each.items() if value is not None} for each in messages]
+    turns = [{name: value for name, value in message.items() if value is not None} for message in messages]
     for number, turn in enumerate(turns, 1):
         if isinstance(turn.get("content"), list | tuple):
             turn["content"] = _joined(number, turn["content"], writer)
@@ -344,12 +423,12 @@ class ChatWriter:
         self.counts[f"answers are ended by {name!r}, with which the next message begins" if is_mark else NO_END] += 1
         return is_mark
 
-    def close(self, tokens: list[int], given: list[bool], answer: Mapping[str, Any]) -> None:
+    def close(self, tokens: list[int], unpredicted: list[bool], answer: Mapping[str, Any]) -> None:
         """Add the token that would begin a user's message, if the template writes no end of the answer.
 
         After a call of tools no user's message follows, so nothing is added.
         """
-        if given[-1] or self.ends_answers:
+        if unpredicted[-1] or self.ends_answers:
             return
         _, written, rest = self._text([QUESTION, ANSWER, QUESTION], None).rpartition(ANSWER["content"])
         following = self.tokenizer(rest, add_special_tokens=False)["input_ids"]
@@ -357,7 +436,7 @@ class ChatWriter:
             self.counts[NO_END] += 1
         elif self.is_mark(following[0]):
             tokens.append(following[0])
-            given.append(False)
+            unpredicted.append(False)
 
     def count_unwritten(self, turns: Turns, begin: int, tools: Any) -> None:
         """Count what has no effect on the text of messages, of those from `begin` on: a change leaves the text equal.
@@ -378,7 +457,7 @@ class ChatWriter:
                 elif key != "role":
                     self._count_field(key, "messages", value, partial(is_written, key))
                 if key == "tool_calls":
-                    self.counts[QUOTED] += any(json.dumps(each) in text for each in _texts_of_arguments(value))
+                    self.counts[QUOTED] += any(json.dumps(argument) in text for argument in _texts_of_arguments(value))
         if tools and begin == 0:
             self._count_field("tools", "rows", tools, lambda changed: self._differs(text, turns, changed))
 
@@ -464,6 +543,6 @@ def _variants(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         yield "", _changed(value)
 
 
-def _document(tokens: Sequence[int], given: Sequence[bool]) -> Document:
-    mask = torch.tensor(given, dtype=torch.bool, device="cpu")
+def _document(tokens: Sequence[int], unpredicted: Sequence[bool]) -> Document:
+    mask = torch.tensor(unpredicted, dtype=torch.bool, device="cpu")
     return Document(torch.tensor(tokens, dtype=torch.int64, device="cpu"), given=mask)

@@ -1,4 +1,7 @@
-"""Causal models of transformers as teacher and student: loaded, called with the segments of packed rows, and saved."""
+"""Causal models of transformers as teacher and student: loaded, called with packed rows, and saved.
+
+Attention is computed within the documents of a packed row, one by one, so that no mask of length x length is formed.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from safetensors import SafetensorError
@@ -21,20 +25,89 @@ from reference_trainer.errors import ModelFileError, OutputError, SettingError, 
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES, has_weights
 from reference_trainer.storage.files import atomic_write, file_digest
 
-__all__ = [
-    "Causal",
-    "bounds_of",
-    "check_tokens",
-    "directory_of",
-    "equal_logits",
-    "load_model",
-    "load_tokenizer",
-    "loading",
-    "positions_of",
-    "save_model",
-    "tokenizer_digests",
-    "vocab_size_of",
-]
+NAME, SDPA = "by_document", "sdpa"
+ISOLATED = 1e-3
+"""Largest difference of a logit, relative to the largest one, between a document alone and one in a packed row."""
+
+
+def by_document(attend: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor, positions: Tensor) -> Tensor:
+    """Return the attention of each document alone, joined along dimension 1.
+
+    query, key, value: [B, heads, T, width]. positions: integers [B, T] or [1, T], 0 where a document begins. attend:
+    causal attention of those three, for one row and any T, to [1, T, ...].
+    """
+    rows, bounds_B = [], bounds_of(positions)
+    for b, bounds in enumerate(bounds_B * (len(query) // len(bounds_B))):
+        parts = [[tensor[b : b + 1, :, begin:end] for tensor in (query, key, value)] for begin, end in pairwise(bounds)]
+        rows.append(torch.cat([attend(*part) for part in parts], dim=1))
+    return torch.cat(rows)
+
+
+def _attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Any,
+    position_ids: Any = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Attend as transformers calls it. A mask is there for layers with a window."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    def attend(*states: Tensor) -> Any:
+        return sdpa_attention_forward(module, *states, None, **options)[0]
+
+    if attention_mask is not None or position_ids is None or position_ids.dim() != 2:
+        return cast(Tensor, sdpa_attention_forward(module, query, key, value, attention_mask, **options)[0]), None
+    return by_document(attend, query, key, value, position_ids), None
+
+
+def _mask(**options: Any) -> Any:
+    """Return no mask for causal attention to a whole row, else that of `sdpa`."""
+    from transformers.masking_utils import sdpa_mask
+
+    is_whole = options.get("attention_mask") is None and options.get("local_size") is None
+    is_whole = is_whole and not options.get("use_vmap") and options["q_length"] == options["kv_length"]
+    return None if is_whole else sdpa_mask(**options)
+
+
+def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -> None:
+    """Let the documents of a packed row be attended one by one; `note` takes a line if they need a mask instead.
+
+    Raise `SettingError` for a model in which a document sees the one before it.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    masked, transformer = check_isolation(name, model), cast(Any, model.model)
+    if transformer.config._attn_implementation == SDPA:
+        AttentionInterface.register(NAME, _attention)
+        AttentionMaskInterface.register(NAME, _mask)
+        transformer.set_attn_implementation(NAME)
+        if transformer.config._attn_implementation == NAME and equal_logits(
+            check_isolation(name, model), masked, ISOLATED
+        ):
+            return
+        transformer.set_attn_implementation(SDPA)
+    note(f"{name}: attention in packed rows forms a mask of length x length")
+
+
+@torch.no_grad()
+def check_isolation(name: str, model: Causal) -> Tensor:
+    """Return logits of a packed row. Raise `SettingError` if a document in it sees the one before it."""
+    tokens = torch.arange(8)[None] % model.vocab_size
+    segments = torch.tensor([[1] * 4 + [2] * 4])
+    was_training = model.training
+    model.eval()
+    packed: Tensor = model(tokens, segments).logits
+    alone = model(tokens[:, 4:]).logits
+    model.train(was_training)
+    if not equal_logits(packed[:, 4:], alone, ISOLATED):
+        raise SettingError(
+            f"{name}: the documents of a packed row see each other in {type(model.model).__name__}; use --documents pad"
+        )
+    return packed
+
 
 Loaded = TypeVar("Loaded")
 ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
@@ -91,7 +164,7 @@ def bounds_of(positions: Tensor, host: Tensor | None = None) -> list[list[int]]:
     bounds: list[list[int]] | None = getattr(positions, "document_bounds", None)
     if bounds is None:
         rows = (positions if host is None else host).tolist()
-        bounds = [[*(place for place, each in enumerate(row) if each == 0), len(row)] for row in rows]
+        bounds = [[*(place for place, token in enumerate(row) if token == 0), len(row)] for row in rows]
         positions.document_bounds = bounds  # type: ignore[attr-defined]
     return bounds
 
@@ -115,7 +188,7 @@ def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: 
         loaded: Any = _loaded(place, AutoModelForCausalLM.from_pretrained, dtype=dtype, **options)
     model, report = loaded
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    read = {id(each) for name, each in parameters.items() if name not in report["missing_keys"]}
+    read = {id(parameter) for name, parameter in parameters.items() if name not in report["missing_keys"]}
     if missing := sorted(name for name in report["missing_keys"] if id(parameters.get(name)) not in read):  # not tied
         more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         raise ModelFileError(f"cannot load {place}: its files lack the weights {missing[0]}{more}")
@@ -184,9 +257,9 @@ def tokenizer_digests(tokenizer: Any) -> dict[str, str]:
     }
 
 
-def check_tokens(own: Any, other: Any, whose: str = "teacher") -> None:
+def check_tokens(tokenizer: Any, other: Any, whose: str = "teacher") -> None:
     """Raise `SettingError` unless every token of the student's tokenizer has the same number in the other one."""
-    wanted, known = own.get_vocab(), other.get_vocab()  # a call takes 71 ms for 49,152 tokens
+    wanted, known = tokenizer.get_vocab(), other.get_vocab()  # a call takes 71 ms for 49,152 tokens
     moved = [token for token, number in wanted.items() if known.get(token) != number]
     if moved:
         token = min(moved, key=wanted.__getitem__)
@@ -197,11 +270,11 @@ def check_tokens(own: Any, other: Any, whose: str = "teacher") -> None:
         )
 
 
-def equal_logits(found: Tensor, wanted: Tensor, at_most: float) -> bool:
+def equal_logits(actual: Tensor, expected: Tensor, at_most: float) -> bool:
     """Return whether logits differ by at most this much of the largest one, or by the rounding of their data type."""
-    rounding = 8 * torch.finfo(wanted.dtype).eps if wanted.is_floating_point() else 0.0
-    atol = max(at_most, rounding) * float(wanted.abs().max())
-    return bool(torch.isclose(found.to(wanted), wanted, rtol=0.0, atol=atol, equal_nan=True).all())
+    rounding = 8 * torch.finfo(expected.dtype).eps if expected.is_floating_point() else 0.0
+    atol = max(at_most, rounding) * float(expected.abs().max())
+    return bool(torch.isclose(actual.to(expected), expected, rtol=0.0, atol=atol, equal_nan=True).all())
 
 
 @torch.no_grad()
@@ -219,7 +292,7 @@ def save_model(
     directory: Path,
     manifest: dict[str, Any],
     *,
-    merge: Callable[[Causal], Causal] = lambda model: model,
+    merge: Callable[[Causal], Causal] | None = None,
 ) -> Causal:
     """Write model or adapter, settings and tokenizer as `from_pretrained` reads them, then the manifest.
 
@@ -231,7 +304,7 @@ def save_model(
         tokenizer: Saved with the model.
         directory: Where the files are written; each appears by a rename.
         manifest: Written last, with the digests.
-        merge: Called once with `model`, on the CPU; what it returns is written.
+        merge: Called once with `model`, on the CPU, and returns the model to write; None writes `model`.
 
     Returns:
         What was written, on the device of `model`.
@@ -241,7 +314,7 @@ def save_model(
     """
     device = next(model.parameters()).device
     trained = logits_of(model.to("cpu"))
-    model = merge(model)
+    model = model if merge is None else merge(model)
     save: Any = model.model
     # peft would look for the base on the hub, to see whether its vocabulary has grown.
     options = {"save_embedding_layers": False} if hasattr(save, "peft_config") else {}
@@ -255,11 +328,11 @@ def save_model(
             if not equal_logits(logits_of(read_back), trained, READ_BACK):
                 raise OutputError(f"the model written to {directory} has other logits than the trained one; {KEPT}")
             del read_back
-            for each in written:
-                each.replace(directory / each.name)
-        names = {each.name for each in written}
+            for file in written:
+                file.replace(directory / file.name)
+        names = {file.name for file in written}
         described = next(files for files in MODEL_FILES if names.issuperset(files))
-        digests = {each: file_digest(directory / each) for each in described}
+        digests = {name: file_digest(directory / name) for name in described}
         text = json.dumps({**manifest, "sha256": digests}, indent="  ", allow_nan=False) + "\n"
         atomic_write(directory / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
     except OutputError:

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 
 from reference_trainer.errors import SettingError
 
-__all__ = ["Decoder", "DecoderConfig", "DecoderOutput", "new_decoder"]
-
 _EPSILON = 2.0**-23  # in every dtype: torch's own depends on it, and makes the same weights another function
 
 

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from reference_trainer.errors import SettingError
 from reference_trainer.models.decoder import Decoder
 
-__all__ = ["computing_in", "cpu_threads", "device_name", "stored_in", "usable_device"]
-
 
 def usable_device(name: str) -> torch.device:
     """Return the device of that name; `auto` selects CUDA if it is available. Errors: `SettingError`.

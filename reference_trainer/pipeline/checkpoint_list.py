@@ -12,37 +12,32 @@ import torch
 from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
-from reference_trainer.pipeline.own import exported
-from reference_trainer.storage.checkpoint_files import find_checkpoint
-from reference_trainer.storage.checkpoint_manifest import MANIFEST
-from reference_trainer.storage.directories import exclusive_directory
+from reference_trainer.pipeline.custom_class import export_student
+from reference_trainer.storage.checkpoints import MANIFEST, Listed, find_checkpoint, verify_checkpoints
 from reference_trainer.storage.export import exported_bytes, save_decoder
-from reference_trainer.storage.files import path_in_json
-from reference_trainer.storage.listing import Listed, listed
+from reference_trainer.storage.files import exclusive_directory, path_in_json
 from reference_trainer.storage.retention import checkpoint_name
 from reference_trainer.storage.whole_weights import SavedWeights, read_weights
-
-__all__ = ["checkpoint_student", "export_checkpoint", "list_checkpoints", "table"]
 
 
 def list_checkpoints(directory: Path) -> list[Listed]:
     """Return the checkpoints in `directory`, or in its `checkpoints`, verified. Raise `CheckpointError` without any."""
-    found = listed(_place(directory))
-    if not found:
+    checkpoints = verify_checkpoints(_place(directory))
+    if not checkpoints:
         raise CheckpointError(f"{directory} has no checkpoints; expected the --out of a run, or its {CHECKPOINTS}")
-    return found
+    return checkpoints
 
 
 def _place(directory: Path) -> Path:
     return directory / CHECKPOINTS if (directory / CHECKPOINTS).is_dir() else directory
 
 
-def table(found: Sequence[Listed]) -> list[str]:
+def table(checkpoints: Sequence[Listed]) -> list[str]:
     """Return a line for each checkpoint: name, time of the save, bytes, and its fault or marks."""
-    width = max(len(each.path.name) for each in found)
+    width = max(len(entry.path.name) for entry in checkpoints)
     return [
-        f"{each.path.name:{width}}  {_time(each.saved_at)}  {each.size:>15,} bytes  {_state(each, found)}"
-        for each in found
+        f"{entry.path.name:{width}}  {_time(entry.saved_at)}  {entry.size:>15,} bytes  {_state(entry, checkpoints)}"
+        for entry in checkpoints
     ]
 
 
@@ -50,12 +45,12 @@ def _time(saved_at: float | None) -> str:
     return "never completed     " if saved_at is None else f"{datetime.fromtimestamp(saved_at, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
-def _state(entry: Listed, found: Sequence[Listed]) -> str:
+def _state(entry: Listed, checkpoints: Sequence[Listed]) -> str:
     """Return "damaged" with the fault, or "whole" with the marks of the latest and the best of the run."""
     if entry.fault is not None:
         return f"damaged: {entry.fault}"
-    run = [each for each in found if each.run_id == entry.run_id]
-    best = next((each.best for each in reversed(run) if each.fault is None), None)
+    run = [other for other in checkpoints if other.run_id == entry.run_id]
+    best = next((other.best for other in reversed(run) if other.fault is None), None)
     latest = ", latest" if entry is run[-1] else ""
     is_best = best is not None and best.step == entry.step
     return f"whole{latest}{f', best (score {best.score:.6g})' if best is not None and is_best else ''}"
@@ -69,12 +64,12 @@ def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], ou
     written.
     """
     place = _place(directory)
-    found = place / checkpoint_name(RUN_ID, step) if isinstance(step, int) else find_checkpoint(place, RUN_ID, step)
-    saved = read_weights(found)
+    path = place / checkpoint_name(RUN_ID, step) if isinstance(step, int) else find_checkpoint(place, RUN_ID, step)
+    saved = read_weights(path)
     content: dict[str, Any] = {"kind": "checkpoint", "checkpoint": path_in_json(saved.path.absolute())}
     content |= {"step": saved.manifest.step, "conditions": saved.manifest.conditions}
     if saved.manifest.state.get("own"):
-        exported(saved, out, content)
+        export_student(saved, out, content)
         return
     student = checkpoint_student(saved)
     with exclusive_directory(out, force=False, bytes_needed=exported_bytes(student)) as claimed:

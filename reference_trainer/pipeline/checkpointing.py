@@ -1,4 +1,4 @@
-"""Checkpoints of a distillation: what is saved besides tensors, where, and which one a run goes on from."""
+"""Checkpoints of a distillation: what is saved besides tensors, and what a resumed run must share with them."""
 
 from __future__ import annotations
 
@@ -14,42 +14,72 @@ from torch import nn
 
 from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.callbacks.metrics_file import FILE as METRICS
+from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import Decoder
+from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline.evaluations import BestTracker
 from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.plan.schedule import Event, Schedule
 from reference_trainer.storage.background import Background
-from reference_trainer.storage.checkpoint_files import (
+from reference_trainer.storage.checkpoints import (
+    LEFT,
+    MANIFEST,
     Checkpoint,
+    Manifest,
     check_complete,
     find_checkpoint,
     read_checkpoint,
     read_manifest,
+    rewind,
+    save_checkpoint,
+    save_shards,
     saved_steps,
+    sweep,
 )
-from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
-from reference_trainer.storage.checkpoints import LEFT, save_checkpoint, sweep
-from reference_trainer.storage.rank_files import save_shards
-from reference_trainer.storage.retention import check_follows, checkpoint_name, drifts
-from reference_trainer.storage.rewinding import rewind
+from reference_trainer.storage.files import path_in_json
+from reference_trainer.storage.retention import check_follows, checkpoint_name, differences
 from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
 from reference_trainer.training.loop import BETWEEN_UPDATES, Saved
-from reference_trainer.training.state import TrainState, restored, saved
+from reference_trainer.training.state import TrainState, state_from_json, state_to_json
 
-__all__ = [
-    "CHECKPOINTS",
-    "RUN_ID",
-    "Checkpoints",
-    "WritingCallback",
-    "check_conditions",
-    "has_later",
-    "ignored",
-    "metrics_length",
-    "of_run",
-    "opened",
-    "resumable",
-]
+FREE = frozenset(
+    "data out force trace callbacks teacher teacher_outputs teacher_device_map shard_teacher student teacher_cache "
+    "data_cache data_cache_gib eval_data eval_rows max_steps smoke log_every device project_to_steps save_every keep "
+    "resume init_from rank_timeout hang_after eval_every rewind threads chat_template".split()
+)
+"""Settings that a run may change when it resumes. Data, template, teacher and device are compared by what they are."""
+
+
+def fixed_settings(settings: Settings) -> dict[str, Any]:
+    """Return the settings that a run may not change when it resumes."""
+    return {name: value for name, value in settings if name not in FREE}
+
+
+def conditions(
+    settings: Settings,
+    device: torch.device,
+    schedule: Schedule,
+    digests: Mapping[str, str],
+    world_size: int,
+    strategy: str,
+) -> dict[str, Any]:
+    """Return what a resumed run must have in common with the saved one, to end with the same bits."""
+    began = {} if settings.init_from is None else {"init_from": path_in_json(settings.init_from.resolve())}
+    return {
+        **fixed_settings(settings),
+        **began,
+        **digests,
+        "steps_per_epoch": schedule.steps_per_epoch,
+        "planned_steps": schedule.planned_steps,
+        "world_size": world_size,
+        "strategy": strategy,
+        "device": device_name(device),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    }
+
 
 CHECKPOINTS, RUN_ID = "checkpoints", "student"
 """Names of the directory in the output, and of its checkpoints: `checkpoints/student-step100`."""
@@ -57,21 +87,21 @@ CHECKPOINTS, RUN_ID = "checkpoints", "student"
 Result = TypeVar("Result")
 
 
-def ignored(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:
+def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:
     """Return the names in an output that are not results of another run: its metrics, and its checkpoints if it resumes
     or is `rewinding`.
 
     A directory of checkpoints that holds nothing but partial ones is left by a run that was killed in its first save.
     """
     try:
-        partial = all(LEFT.fullmatch(each.name) for each in (directory / CHECKPOINTS).iterdir())
+        partial = all(LEFT.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
     except OSError:
         partial = False
     return [METRICS, CHECKPOINTS] if partial or rewinding or resume is not None else [METRICS]
 
 
 def has_later(directory: Path, resume: Path | None) -> bool:
-    """Return whether `directory` has a checkpoint after the one that `resume` names, as in `opened`; any, for None.
+    """Return whether `directory` has a checkpoint later than the one to resume, or any checkpoint for None.
 
     Raise `CheckpointError` if there is none of that name.
     """
@@ -81,7 +111,7 @@ def has_later(directory: Path, resume: Path | None) -> bool:
         if path is None or not steps:
             return bool(steps)
         return read_manifest(path).step < steps[-1]
-    except CheckpointError:  # `opened` reports it
+    except CheckpointError:  # `open_checkpoint` reports it
         return False
 
 
@@ -90,7 +120,7 @@ def _named(directory: Path, resume: Path) -> Path:
     return find_checkpoint(directory, RUN_ID, str(resume)) if named else resume
 
 
-def opened(directory: Path, resume: Path | None, *, rewinding: bool) -> Checkpoint | None:
+def open_checkpoint(directory: Path, resume: Path | None, *, rewinding: bool) -> Checkpoint | None:
     """Return the checkpoint that `resume` names: a path, or "latest" or "best" of those in `directory`; None for None.
 
     Leftovers of killed runs are removed. Raise `CheckpointError` if it is missing or damaged, if a directory has the
@@ -109,14 +139,14 @@ def opened(directory: Path, resume: Path | None, *, rewinding: bool) -> Checkpoi
         return None
     path = _named(directory, resume)
     try:
-        checkpoint = of_run(read_checkpoint, path)
+        checkpoint = read_with_hint(read_checkpoint, path)
     except CheckpointError as error:
         raise CheckpointError(f"{error}{_earlier(path)}") from error
     check_follows(steps, checkpoint.manifest.step + 1)
     return checkpoint
 
 
-def of_run(read: Callable[[Path], Result], path: Path) -> Result:
+def read_with_hint(read: Callable[[Path], Result], path: Path) -> Result:
     """Return `read(path)`. A `CheckpointError` for the output directory of a run names its latest checkpoint."""
     try:
         return read(path)
@@ -144,18 +174,18 @@ def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
 
 def check_conditions(manifest: Manifest, known: Mapping[str, Any]) -> None:
     """Raise `DriftError`, with both values, for every condition that changed, of those that are `known` so far."""
-    _refuse_changes(manifest, {name: each for name, each in manifest.conditions.items() if name in known}, known)
+    _refuse_changes(manifest, {name: value for name, value in manifest.conditions.items() if name in known}, known)
 
 
 def _refuse_changes(manifest: Manifest, saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
-    if changed := drifts(saved, json.loads(json.dumps(present))):
+    if changed := differences(saved, json.loads(json.dumps(present))):
         raise DriftError(
             f"{checkpoint_name(manifest.run_id, manifest.step)} cannot be resumed: {'; '.join(changed)}; resume with "
             "the saved values, or begin a new run from its weights with --init-from"
         )
 
 
-def resumable(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]) -> TrainState:
+def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]) -> TrainState:
     """Return the state of a checkpoint.
 
     Raise `DriftError`, with both values, for every condition that changed, and `CheckpointError` for an invalid state.
@@ -163,7 +193,7 @@ def resumable(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]
     _refuse_changes(manifest, manifest.conditions, present)
     name = checkpoint_name(manifest.run_id, manifest.step)
     try:
-        state = restored(json.dumps(manifest.state["train"]))
+        state = state_from_json(json.dumps(manifest.state["train"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{name}/{MANIFEST}: invalid state: {error}") from error
     at = state.position
@@ -226,7 +256,7 @@ class Checkpoints:
         taken = snapshot(self.modules, self.optimizer)
         student = self.modules.get("student")
         state = {
-            "train": json.loads(saved(run.state)),
+            "train": json.loads(state_to_json(run.state)),
             "optimizer": taken.optimizer,
             "metrics_length": metrics_length,
             "student": student.config if isinstance(student, Decoder) else None,
@@ -251,7 +281,7 @@ class Checkpoints:
 
     def load(self, checkpoint: Checkpoint, schedule: Schedule) -> TrainState:
         """Restore modules, optimizer and best, and return the run to go on with. Nothing is changed by a refusal."""
-        run = resumable(checkpoint.manifest, schedule, self.conditions)
+        run = state_to_resume(checkpoint.manifest, schedule, self.conditions)
         described = checkpoint.manifest.state.get("optimizer", {})
         restore(Snapshot(tensors=checkpoint.tensors, optimizer=described), self.modules, self.optimizer)
         self.best.best = checkpoint.manifest.best

@@ -13,38 +13,53 @@ from typing import Any
 from torch import nn
 
 from reference_trainer.callbacks.base import Callback
-from reference_trainer.callbacks.formats import SMOKE_START_LINE
-from reference_trainer.callbacks.lines import BarCallback, Lines
-from reference_trainer.callbacks.progress import ProgressCallback
-from reference_trainer.config.settings import Settings
-from reference_trainer.config.unused import unused
-from reference_trainer.distillation.providers import ModuleStudent
+from reference_trainer.callbacks.progress import SMOKE_START_LINE, BarCallback, Lines, ProgressCallback, SilentLines
+from reference_trainer.config.settings import Settings, find_unused
+from reference_trainer.data.text import Rows
+from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.errors import StopRequestedError
-from reference_trainer.models.placement import computing_in
+from reference_trainer.distillation.vocabulary import share_vocabulary
+from reference_trainer.errors import SettingError, StopRequestedError
+from reference_trainer.models.placement import computing_in, cpu_threads, usable_device
 from reference_trainer.pipeline import smoke
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback
-from reference_trainer.pipeline.conditions import conditions
-from reference_trainer.pipeline.eval_config import eval_config
-from reference_trainer.pipeline.evaluations import BestTracker, check_sums, evaluation, measuring, undisturbed
-from reference_trainer.pipeline.initial_weights import InitialWeights
-from reference_trainer.pipeline.inputs import Inputs
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
+from reference_trainer.pipeline.custom_class import create_run, custom_settings
+from reference_trainer.pipeline.evaluations import (
+    BestTracker,
+    check_metric,
+    check_sums,
+    eval_config,
+    evaluation,
+    evaluation_mode,
+)
 from reference_trainer.pipeline.loss import matching, objective
-from reference_trainer.pipeline.manifest import described_optimizer, manifest
-from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
-from reference_trainer.pipeline.own import create, own_settings
-from reference_trainer.pipeline.result import DistillResult
-from reference_trainer.pipeline.run_files import RunFiles
-from reference_trainer.pipeline.strategies import gathered, reduced, spread, strategy_of
+from reference_trainer.pipeline.parts import Run
+from reference_trainer.pipeline.ranks import connect_ranks, local_device
+from reference_trainer.pipeline.report import (
+    DistillResult,
+    described_optimizer,
+    find_unreachable,
+    manifest,
+    resume_note,
+    student_notes,
+)
+from reference_trainer.pipeline.run_files import InitialWeights, RunFiles
+from reference_trainer.pipeline.teachers import check_outputs, outputs_identity, stored_teacher
 from reference_trainer.plan.schedule import Schedule, windows
-from reference_trainer.ranks.parallel import ONE_PROCESS
+from reference_trainer.ranks.parallel import (
+    ONE_PROCESS,
+    gather_full,
+    shard,
+    strategy_of,
+    wrap_projections,
+    wrap_student,
+)
 from reference_trainer.storage.background import Background
 from reference_trainer.storage.export import note_interrupts
-from reference_trainer.training.arguments import ResumePoint, RunIdentity, RunServices, UpdateOptions
+from reference_trainer.storage.teacher_outputs import SavedOutputs
 from reference_trainer.training.flops import counted_flops
 from reference_trainer.training.loop import Saved, TrainResult, train
-
-__all__ = ["DistillResult", "Distillation", "distill"]
+from reference_trainer.training.state import ResumePoint, RunIdentity, RunServices, UpdateOptions
 
 GO_ON = "the last step is saved: go on with --resume latest"
 
@@ -68,27 +83,26 @@ def distill(
     all have the same result; only rank 0 writes files and lines. An error of one reaches the others as `RankError`.
     """
     # Entered twice: an interrupt at the end of the inner block reaches the outer one.
-    given: Any = {"callbacks": callbacks, "lines": lines, "clock": clock, "environment": environment}
-    distillation: Distillation = create(settings, Distillation, **given)
+    distillation = create_run(
+        settings, Distillation, callbacks=callbacks, lines=lines, clock=clock, environment=environment
+    )
     with distillation as run, run:
         run.prepare()
         return run.conclude(run.run())
 
 
-class Distillation(Inputs):
+class Distillation(Run):
     """The distillation of one student: `prepare`, `run` and `conclude`, once each and in this order, in a `with` block.
 
-    A subclass replaces what is its own: `vocab_size` and the methods from `make_batches` to `stop_requests`.
-    Callbacks see the distillation in `Callback.attach`, which is called at the end of `prepare`.
+    The run is given its parts, by `recipe` or by a subclass that replaces methods of them; see `Run`. Callbacks see the
+    distillation in `Callback.attach`, which is called at the end of `prepare`. Every method is called on all ranks, and
+    `save` on rank 0.
 
-    place: the rank of this process, and how many there are; batches are those of this rank. Every method is called on
-    all ranks, and `save` on rank 0.
-
-    Attributes that `prepare` sets: device; batches, to train on; student and teacher, the modules; learner and frozen,
-    which give their logits; features, what is matched; optimizer; schedule; directory, of the output, None for a smoke
-    run; digests, for the manifest.
+    Attributes that `prepare` sets, besides those of `Run`: optimizer; directory, of the output, None for a smoke run;
+    outputs, those of a teacher that the settings name, None for a teacher that is run.
     """
 
+    outputs: SavedOutputs | None = None
     _is_saved = False  # whether the training has ended, and its last step is saved
 
     def prepare(self) -> None:
@@ -96,7 +110,7 @@ class Distillation(Inputs):
         settings, place = self.settings, self.place
         self.join()
         self.files = RunFiles(settings, self.ranks, self.lines)
-        self.files.claim(self)  # before the inputs, which may take long
+        self.files.claim(self.contexts)  # before the inputs, which may take long
         self.directory = self.files.directory
         self.make_inputs()
         self.files.check_room(self.student)
@@ -106,7 +120,7 @@ class Distillation(Inputs):
         initial.load_into("student", self.student, self.lines)
         notes = self._notes()
         # The trace may be in the output directory, so it is created after the check that this is empty.
-        written = self.ranks.together(partial(self.files.callbacks, self))
+        written = self.ranks.run_on_all(partial(self.files.callbacks, self.contexts))
         if settings.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
         if settings.trains_teacher:  # it may take long
@@ -119,7 +133,7 @@ class Distillation(Inputs):
         initial.load_into("projections", self._projections, self.lines)
         self.parallel = ONE_PROCESS
         if place.world_size > 1:
-            self.features, self.parallel = reduced(self._trained, self.features)
+            self.features, self.parallel = wrap_projections(self._trained, self.features)
         self.optimizer = self.make_optimizer([*self.student.parameters(), *self.features.parameters])
         self.checkpoints = self._checkpoints()
         self._optimizer = described_optimizer(self.optimizer, self.checkpoints.modules)
@@ -130,8 +144,8 @@ class Distillation(Inputs):
             self.lines.write(note)
         self.files.rewind(self.checkpoints)
         progress = ProgressCallback(settings.log_every, lines=self.lines)
-        own = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
-        self.callbacks = (*self._watchdog("student"), *own, *self.callbacks, *written)
+        packaged = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
+        self.callbacks = (*self.watchdog("student"), *packaged, *self.callbacks, *written)
         if not settings.trains_teacher:  # after what may be refused
             self._write(notes)
         for callback in self.callbacks:
@@ -144,13 +158,108 @@ class Distillation(Inputs):
     def _notes(self) -> list[str]:
         """Return a line about each thing that is allowed and hardly intended."""
         settings = self.settings
-        return [*unused(settings), *short_of(settings, self.schedule), *student_notes(settings, self.student)]
+        return [
+            *find_unused(settings),
+            *find_unreachable(settings, self.schedule),
+            *student_notes(settings, self.student),
+        ]
+
+    def join(self) -> None:
+        """Meet the other ranks."""
+        place = self.place
+        self.enter_context(cpu_threads(self.settings.threads, self.environment))
+        ranks = connect_ranks(place, self.environment, timeout_s=self.settings.rank_timeout)
+        self.ranks = self.enter_context(ranks)
+        self.lines = self.lines if place.rank == 0 else SilentLines()
+
+    def make_inputs(self) -> None:
+        """Make data and student. Outputs of a teacher that do not fit are refused."""
+        self.ranks.run_on_all(self._make_inputs)
+        if self.settings.teacher_outputs is not None:
+            self._read_outputs(SavedOutputs(self.settings.teacher_outputs))
+        self.ranks.start(self.device)
+
+    def _make_inputs(self) -> None:
+        self.check_metric(self.settings.best_metric)
+        self.device = usable_device(local_device(self.settings.device, self.place))
+        self.batches = self.make_batches()
+        self.student = self.make_student().to(self.device)
+        self.check_parts()
+
+    def check_metric(self, metric: str, user: str = "best_metric") -> None:
+        """Raise `SettingError` for a metric that no evaluation of the run has; a replaced `evaluate` may have any."""
+        if "evaluate" not in self.replaced:
+            whole = self.outputs is None or self.outputs.manifest.top_k is None
+            check_metric(metric, self.settings.accept_depth, whole=whole, user=user)
+
+    def _read_outputs(self, saved: SavedOutputs) -> None:
+        """Let the run have these outputs. Errors: those of `check_outputs` and `check_metric`."""
+        if self.settings.teacher is None:
+            digest = None
+        elif "teacher_digest" in self.replaced:
+            digest = self.teacher_digest()
+        else:
+            digest = self.recipe.teacher.digest_of_files()
+        rows = sum(map(len, self.numbered_rows()))
+        check_outputs(saved, self.settings, outputs_identity(self.settings, self.digests, rows), digest)
+        self.outputs = saved
+        self.check_metric(self.settings.best_metric)
+        self.digests["teacher_sha256"] = saved.manifest.teacher_sha256
+        self.digests["teacher_outputs_sha256"] = saved.sha256
+
+    def numbered_rows(self) -> list[Rows]:
+        """Return the parts of the data whose rows are numbered: to train on, and held back if the run has them.
+
+        Raise `SettingError` for batches of another kind than `ShuffledBatches`.
+        """
+        sequences = getattr(self.batches, "sequences", None)
+        if sequences is None:
+            raise SettingError(
+                f"{type(self.batches).__name__} has no `sequences`, whose rows outputs of a teacher belong to; return "
+                f"ShuffledBatches from make_batches"
+            )
+        held_back = getattr(self, "held_back", None)
+        return [sequences] if held_back is None else [sequences, held_back]
+
+    def load_teacher(self) -> None:
+        """Make the teacher, and its digest unless nothing is saved; an empty module if its outputs are read."""
+        if self.outputs is not None:
+            self.teacher = nn.Module()
+            return
+        self.teacher = self.make_teacher()
+        if self.settings.smoke is None:  # a smoke run compares nothing
+            self.digests["teacher_sha256"] = self.ranks.run_on_all(self.teacher_digest)
+        if self.is_sharded:
+            self.teacher = shard(self.teacher.requires_grad_(False), self.device)
+        elif self.settings.teacher_device_map is None:
+            self.teacher = self.teacher.to(self.device)
+
+    @property
+    def _top_k(self) -> int | None:
+        return None if self.outputs is None else self.outputs.manifest.top_k
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each rank has a shard of the teacher, so that all ranks run it equally often."""
+        return self.settings.shard_teacher and self.place.world_size > 1 and self.outputs is None
+
+    def with_one_vocabulary(self, learner: Any) -> tuple[Any, Any]:
+        """Return the frozen teacher and the student of a step, one of them wrapped if their vocabularies differ."""
+        mode, wrap = self.settings.share_vocabulary, partial(computing_in, self.settings.dtype)
+        if self.outputs is not None:
+            teacher: Any = stored_teacher(self.outputs)
+        elif mode is None:
+            teacher = ModuleTeacher(wrap(self.teacher), self.vocab_size, note=self.lines.write)
+        else:
+            self.check_tokens()
+            teacher = ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size(), note=self.lines.write)
+        return (teacher, learner) if mode is None else share_vocabulary(teacher, learner, mode)
 
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""
         settings = self.settings
         if settings.smoke is not None:
-            with measuring([self.student, self.teacher], self.device):
+            with evaluation_mode([self.student, self.teacher], self.device):
                 self._first_batch = self.batches.batch(1, 1)  # batches of a subclass may change with the student
             self._loss_before = self._first_batch_loss()
         with self._reporting_divergence(), self._resumable(), self.stop_requests() as stop_requested:
@@ -176,7 +285,8 @@ class Distillation(Inputs):
                     ),
                     resume_from=self._resume_point(),
                     identity=RunIdentity(
-                        run=settings.out.resolve().name, attempt=self.ranks.decided(lambda: time.time_ns() // 10**6)
+                        run=settings.out.resolve().name,
+                        attempt=self.ranks.broadcast_decision(lambda: time.time_ns() // 10**6),
                     ),
                 )
             self._is_saved = self.schedule.save_every > 0 and result.steps_completed > 0
@@ -190,7 +300,7 @@ class Distillation(Inputs):
     def conclude(self, result: TrainResult) -> DistillResult:
         """Evaluate the student and write it; after a smoke run check whether a full run looks healthy instead."""
         if self._strategy == "fsdp2":
-            self.student = gathered(self.student, lambda: self.make_student().to(self.device))
+            self.student = gather_full(self.student, lambda: self.make_student().to(self.device))
         if self.directory is None:
             last = self.schedule.planned_steps
             weights = objective(self.settings).weights(last, last)
@@ -201,7 +311,7 @@ class Distillation(Inputs):
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
         with self._resumable():
             held_back = self._evaluated()
-        self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
+        self.outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         others = {"unit": self.unit, "optimizer": self._optimizer, **self.digests}
         teacher = self.digests["teacher_sha256"]
         others["evaluation"] = eval_config(self, whole=False, teacher=teacher, top_k=self._top_k).in_json()
@@ -209,14 +319,14 @@ class Distillation(Inputs):
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
-            self.ranks.together(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
+            self.ranks.run_on_all(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
         return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
 
     def _first_batch_loss(self) -> float:
         """Return the loss of the first batch with the weights of the last step, without dropout."""
         last = self.schedule.planned_steps
         weights = objective(self.settings).weights(last, last)
-        with measuring([self.student, self.teacher], self.device):
+        with evaluation_mode([self.student, self.teacher], self.device):
             return smoke.first_batch_loss(self.learner, self.frozen, self._first_batch, weights)
 
     @contextmanager
@@ -254,9 +364,10 @@ class Distillation(Inputs):
         )
 
     def _evaluated(self) -> dict[str, MetricSum]:
-        sums = undisturbed(self.evaluate, [self.student, self.teacher], self.device)
-        self.ranks.together(partial(check_sums, sums, type(self).__name__))
-        self.ranks.check_equal({f"{name} of evaluate": [each.sum, each.count] for name, each in sums.items()})
+        with evaluation_mode([self.student, self.teacher], self.device):
+            sums = self.evaluate()
+        self.ranks.run_on_all(partial(check_sums, sums, type(self).__name__))
+        self.ranks.check_equal({f"{name} of evaluate": [total.sum, total.count] for name, total in sums.items()})
         return sums
 
     def _save(self, run: Saved) -> Path | None:
@@ -273,7 +384,7 @@ class Distillation(Inputs):
             ranks=self.ranks,
             best=BestTracker(metric=settings.best_metric, mode=settings.best_mode, min_delta=settings.best_min_delta),
             writer=Background(),
-            own=own_settings(settings),
+            own=custom_settings(settings),
         )
 
     def _conditions(self, digests: Mapping[str, str]) -> dict[str, Any]:
@@ -286,7 +397,7 @@ class Distillation(Inputs):
         if self.place.world_size == 1:
             self._trained = wrap(self.student)
         else:
-            self._trained = spread(self.student, self.settings.strategy, self.device, wrap)
+            self._trained = wrap_student(self.student, self.settings.strategy, self.device, wrap)
         return self.with_one_vocabulary(ModuleStudent(self._trained, self.vocab_size, note=self.lines.write))
 
     def _step_flops(self) -> int | None:

@@ -1,10 +1,11 @@
-"""Evaluations during a run: their metrics, and the best step by one of them."""
+"""Evaluations during a run: their metrics, the best step by one of them, and what makes two comparable."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,23 +14,15 @@ from reference_trainer.distillation.metrics import EVALUATED, derived
 from reference_trainer.distillation.providers import evaluating
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import SettingError
-from reference_trainer.storage.retention import Best, improved
+from reference_trainer.pipeline.parts import Run
+from reference_trainer.storage.produce_once import identity_digest
+from reference_trainer.storage.retention import Best, update_best
 from reference_trainer.training.evaluation import evaluated_names
-from reference_trainer.training.randomness import own_generators
-
-__all__ = ["BestTracker", "check_metric", "check_sums", "evaluation", "measuring", "undisturbed"]
-
-
-def undisturbed(
-    evaluate: Callable[[], dict[str, MetricSum]], modules: Iterable[nn.Module], device: torch.device
-) -> dict[str, MetricSum]:
-    """Return what `evaluate` returns, and leave the training as it is: it is called while `measuring`."""
-    with measuring(modules, device):
-        return evaluate()
+from reference_trainer.training.update import own_generators
 
 
 @contextmanager
-def measuring(modules: Iterable[nn.Module], device: torch.device) -> Iterator[None]:
+def evaluation_mode(modules: Iterable[nn.Module], device: torch.device) -> Iterator[None]:
     """Run the block with the modules in eval mode and without a graph.
 
     Their flags and the default generators of the CPU and of `device` are restored afterwards, also after an exception.
@@ -46,10 +39,10 @@ def check_sums(sums: Mapping[str, MetricSum], owner: str) -> None:
     """Raise `SettingError` unless `sums` is what an `evaluate` returns: `MetricSum` of Python numbers, by name."""
     if not isinstance(sums, Mapping):
         raise SettingError(f"{owner}.evaluate returned {type(sums).__name__}; expected a dict of MetricSum")
-    for name, each in sums.items():
-        if not isinstance(each, MetricSum) or type(each.sum) not in (float, int) or type(each.count) is not int:
+    for name, total in sums.items():
+        if not isinstance(total, MetricSum) or type(total.sum) not in (float, int) or type(total.count) is not int:
             raise SettingError(
-                f"{owner}.evaluate returned {each!r} for {name!r}; expected MetricSum(sum: float, count: int)"
+                f"{owner}.evaluate returned {total!r} for {name!r}; expected MetricSum(sum: float, count: int)"
             )
 
 
@@ -75,7 +68,7 @@ def _unknown(metric: str, known: Iterable[str], user: str, where: str = "") -> S
 
 @dataclass(slots=True, kw_only=True)
 class BestTracker:
-    """The best evaluated step so far, by `metric`, such as `eval/hard_loss`; `mode` and `min_delta` as in `improved`.
+    """The best evaluated step so far, by `metric`, such as `eval/hard_loss`; mode and min_delta: see `update_best`.
 
     A resumed run begins with the best that its checkpoint recorded.
     """
@@ -96,5 +89,72 @@ class BestTracker:
             raise _unknown(self.metric, metrics, "best_metric")
         before = self.best
         score = metrics[self.metric]
-        self.best = improved(before, step=step, score=score, mode=self.mode, min_delta=self.min_delta)
+        self.best = update_best(before, step=step, score=score, mode=self.mode, min_delta=self.min_delta)
         return self.best is not before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalConfig:
+    """The identity of an evaluation, by content: numbers can be compared if it is equal.
+
+    data, tokenizer, chat_template, teacher: SHA-256, or None without one; that of a teacher is of its weights, of
+    whatever path or revision. top_k: the kept tokens of its outputs, None for every logit: the divergence is then that
+    of top_k + 1 outcomes. part: by `Run.evaluated_part`, such as "held back" or "whole". length, documents,
+    separator: the rows. vocabulary: how two vocabularies are made one. accept_depth, dtype: as in `Settings`. own:
+    class and arguments of an own evaluation. layers: of hidden states that an own evaluation can match; None for the
+    built-in one, which reads none.
+
+    Batch size, device and paths are not part of it. soft_loss and kl_at_T of a run also depend on its temperature and
+    divergence, an own evaluation on its code.
+    """
+
+    data: str | None
+    part: str
+    tokenizer: str | None
+    chat_template: str | None
+    teacher: str | None
+    top_k: int | None
+    length: int
+    documents: str | None
+    separator: str | None
+    vocabulary: str | None
+    accept_depth: int
+    dtype: str
+    own: str | None
+    layers: str | None
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of the fields, in hexadecimal digits; different ones have different digests."""
+        return identity_digest(asdict(self))
+
+    def in_json(self) -> dict[str, Any]:
+        """Return the fields and their digest as JSON values."""
+        return {"sha256": self.digest, **asdict(self)}
+
+
+def eval_config(run: Run, *, whole: bool, teacher: str | None, top_k: int | None = None) -> EvalConfig:
+    """Return the identity of evaluations of the run's students.
+
+    teacher: the SHA-256 of its weights. top_k: the kept tokens of its outputs, None for every logit. Without a teacher
+    no draft is accepted and no vocabulary shared.
+    """
+    settings, digests = run.settings, run.digests
+    is_own = "evaluate" in run.replaced
+    matches = is_own and (settings.feature_weight or settings.feature_weight_end)
+    return EvalConfig(
+        data=digests.get("data_sha256") if whole else digests.get("eval_data_sha256", digests.get("data_sha256")),
+        part=run.evaluated_part(whole=whole),
+        tokenizer=digests.get("tokenizer_sha256"),
+        chat_template=digests.get("chat_template_sha256"),
+        teacher=teacher,
+        top_k=top_k,
+        length=settings.length,
+        documents=settings.documents,
+        separator=settings.separator if settings.documents else None,
+        vocabulary=None if teacher is None else settings.share_vocabulary,
+        accept_depth=0 if teacher is None else settings.accept_depth,
+        dtype=settings.dtype,
+        own=f"{settings.parts or type(run).__qualname__} {settings.arguments or '{}'}" if is_own else None,
+        layers=settings.feature_layers if matches else None,
+    )

@@ -18,8 +18,6 @@ from reference_trainer.distillation.metrics import EVALUATED
 if TYPE_CHECKING:
     from reference_trainer.pipeline.plot import Run
 
-__all__ = ["draw", "thinned"]
-
 # Okabe and Ito, "Color Universal Design", 2008: distinct under the common kinds of colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F")
 _STYLES = ("-", "--", "-.", ":")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.epochs import Batches
-from reference_trainer.distillation.domain import TEMPERATURES
-from reference_trainer.distillation.matching import FeatureMatching, new_matching
+from reference_trainer.data.text import Batches
+from reference_trainer.distillation.features import FeatureMatching, new_matching
+from reference_trainer.distillation.objective import TEMPERATURES
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
-from reference_trainer.plan.annealing import WEIGHTS, Annealed
-from reference_trainer.plan.objective import Objective
-
-__all__ = ["matching", "objective"]
+from reference_trainer.plan.objective import WEIGHTS, Annealed, Objective
 
 SEED_OFFSET = 2_000_003  # so that projections have other random numbers than the student
 

@@ -1,14 +1,28 @@
-"""What a distillation is made of, each part as the settings name it; a subclass replaces its own."""
+"""The parts that a run is given: six small protocols, the packaged implementation of each, and `Run`, which has them.
+
+    data        batches to train on, rows that are held back        TextData            ChatData
+    student     the module that is trained                          DecoderStudent      CausalStudent
+    teacher     the frozen module                                   TextTeacher         CausalTeacher
+    optimizer   the optimizer, and the rate of each step            ScheduledAdamW
+    evaluation  sums on held-back rows                              HeldBackEvaluation
+    export      files of a trained student, written and read        DecoderExport       CausalExport
+
+The third column is of this module, the fourth of `reference_trainer.huggingface.parts`. A part keeps the run that it
+belongs to, because parts share settings, device, ranks and digests. A subclass of `Run` may replace single methods of
+its parts: then `Run.replaced` has their names.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from types import TracebackType
+from typing import Any, Protocol, Self, TypedDict, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,15 +31,13 @@ from torch.optim import Optimizer
 from reference_trainer import interrupts
 from reference_trainer.callbacks.base import Callback, checked
 from reference_trainer.callbacks.from_file import load_callbacks
-from reference_trainer.callbacks.lines import BarCallback, Lines
-from reference_trainer.callbacks.progress import ProgressCallback
+from reference_trainer.callbacks.progress import BarCallback, Lines, ProgressCallback
 from reference_trainer.callbacks.watchdog import WatchdogCallback
-from reference_trainer.config.place import placed
+from reference_trainer.config.place import read_place
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
-from reference_trainer.data.epochs import Batches, ShuffledBatches
-from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text, share_of
-from reference_trainer.distillation.matching import FeatureMatching
+from reference_trainer.data.text import VOCABULARY, Batches, Rows, Sequences, ShuffledBatches, read_text, share_of
+from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import DataError, ModelFileError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
@@ -35,8 +47,8 @@ from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.pipeline.teachers import (
     LOGGED_EVERY,
     PACKAGED,
-    cached_or_trained,
     heads_for,
+    load_or_train,
     load_teacher,
     untrained_teacher,
 )
@@ -56,200 +68,256 @@ from reference_trainer.storage.whole_weights import decoder_weights, read_model
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.update import new_optimizer, undecayed
 
-__all__ = ["EVALUATED_BYTES", "Parts", "rows_of"]
+Entered = TypeVar("Entered")
 
-PACKAGED_SHARE = 1 / 6  # of the packaged text: its teacher has seen all of it, and knows what this share does not say
+PACKAGED_SHARE = 1 / 6
+"""Share of the packaged text that a student sees. Its teacher has seen all of it, and so knows more than the share."""
 EMPTY_LINE = "\n\n"  # separates documents by default
 EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
 
 
-def rows_of(settings: Settings, bytes_N: Tensor, device: torch.device, *, first: int = 0) -> Rows:
-    """Return a part of a text as the rows that the settings ask for: sequences, or documents, numbered from `first`."""
-    shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": device, "first": first}
-    if settings.documents is None:
-        return Sequences(bytes_N=bytes_N, **shape)
-    return document_rows(bytes_N, settings.separator or EMPTY_LINE, pack=settings.documents == "pack", **shape)
+class Data(Protocol):
+    """The rows of a run.
+
+    unit: what a token is, "byte" or "token". largest_token: of the rows that saved models are evaluated on, or of a
+    text with `share_vocabulary`; 0 if it is not known.
+    """
+
+    unit: str
+    largest_token: int
+
+    def make_batches(self) -> Batches:
+        """Return the batches to train on; set `held_back` of the run, and digests of the data."""
+        ...
+
+    def make_held_back(self, *, whole: bool) -> None:
+        """Set `held_back` of the run to the rows that saved models are evaluated on; `whole`: to all rows."""
+        ...
+
+    def evaluated_part(self, *, whole: bool) -> str:
+        """Return which part of the data evaluations take; it is part of their identity."""
+        ...
 
 
-class Parts(ExitStack):
-    """Text, models, evaluation and export of one student; `Distillation` puts them together."""
+class StudentSource(Protocol):
+    """The module that is trained."""
+
+    def make(self) -> nn.Module:
+        """Return the student, which maps tokens [B, T] to logits [B, T, V]."""
+        ...
+
+
+class TeacherSource(Protocol):
+    """The frozen module."""
+
+    def make(self) -> nn.Module:
+        """Return the teacher, which maps tokens [B, T] to logits [B, T, V]."""
+        ...
+
+    def digest_of_files(self) -> str | None:
+        """Return the SHA-256 of the files that the settings name; None if they name none of this teacher."""
+        ...
+
+    def vocab_size(self) -> int:
+        """Return the number of tokens that the teacher has logits for."""
+        ...
+
+
+class OptimizerSource(Protocol):
+    """The optimizer, and its learning rate over the steps."""
+
+    def make(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
+        """Return the optimizer of these parameters: of the student, and of projections of hidden states."""
+        ...
+
+    def learning_rate(self, step: int) -> float:
+        """Return the rate of a step, from 1, which every parameter group has."""
+        ...
+
+
+class Evaluation(Protocol):
+    """The measurement of a student."""
+
+    def evaluate(self) -> dict[str, MetricSum]:
+        """Return sums of the student, by name, over all ranks."""
+        ...
+
+
+class Export(Protocol):
+    """The files of a trained student. has_own_format: whether only `load` can read them, or ids that are no paths."""
+
+    has_own_format: bool
+
+    def check_student(self) -> None:
+        """Raise `SettingError` for a student that `save` cannot write."""
+        ...
+
+    def save(self, directory: Path, manifest: dict[str, Any]) -> None:
+        """Write the trained student and the manifest."""
+        ...
+
+    def load(self, directory: Path) -> Mapping[str, Tensor]:
+        """Return the weights of a model that `save` wrote, by their names in the `state_dict` of the student."""
+        ...
+
+    def saved_model(self, directory: Path) -> nn.Module:
+        """Return a model that `save` wrote, on the CPU, verified."""
+        ...
+
+    def saved_digest(self, path: Path, module: nn.Module) -> str:
+        """Return the SHA-256 of a saved model: of its files, else of its weights in memory."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """The parts of a run."""
+
+    data: Data
+    student: StudentSource
+    teacher: TeacherSource
+    optimizer: OptimizerSource
+    evaluation: Evaluation
+    export: Export
+
+
+class RunOptions(TypedDict, total=False):
+    """The arguments of a run besides its settings, which `Run` documents."""
+
+    callbacks: Iterable[Callback]
+    lines: Lines | None
+    clock: Callable[[], float]
+    environment: Mapping[str, str]
+
+
+class Run:
+    """The state of a run, and the parts that it was given. `Distillation` trains with them.
+
+    The methods from `make_batches` to `saved_digest` are those of the parts. A subclass may replace single ones; the
+    parts and the run call them through the run.
+
+    Attributes: settings; lines, written to; clock, in seconds; place, of this process among the ranks; callbacks;
+    digests, for the manifest; contexts, closed with the run; recipe, the parts. `Distillation.prepare` sets the others:
+    ranks, device, batches, student, teacher, learner and frozen (which give the logits of student and teacher),
+    parallel, schedule and features. held_back: what `evaluate` takes, set by `make_batches`.
+
+    Args:
+        settings: The settings of the run.
+        recipe: Returns the parts of the run, such as `packaged_recipe`, which is the default.
+        callbacks: Called after the packaged ones.
+        lines: Where lines are written; by default standard output.
+        clock: Returns a time in seconds that never decreases.
+        environment: Variables of a launcher, which say whether this process is one of several.
+    """
 
     vocab_size = VOCABULARY
-    _largest_byte = 0  # or other token of the data, where a model may have fewer
+    replaced: frozenset[str] = frozenset()
+    """The methods of parts that the class has versions of, by name."""
 
     ranks: Ranks
     device: torch.device
     batches: Batches
     held_back: Rows
-    """What `evaluate` takes; set in `make_batches`, unless `evaluate` is replaced."""
     student: nn.Module
     teacher: nn.Module
-    learner: Any
-    frozen: Any
+    learner: Any  # a `Student` that also gives logits as a `Teacher` does
+    frozen: Any  # a `Teacher` or a `TopKTeacher`
     parallel: Parallel
     schedule: Schedule
     features: FeatureMatching
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.replaced = frozenset(name for name in REPLACEABLE if getattr(cls, name) is not getattr(Run, name))
 
     def __init__(
         self,
         settings: Settings,
         *,
+        recipe: Callable[[Self], Recipe] | None = None,
         callbacks: Iterable[Callback] = (),
         lines: Lines | None = None,
         clock: Callable[[], float] = time.monotonic,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self.settings, self.lines, self.clock = settings, lines or Lines(), clock
-        self.place, self._environment = placed(environment), environment
-        self.callbacks = (*load_callbacks(settings.callbacks), *checked(callbacks))
+        self.place, self.environment = read_place(environment), environment
+        self.callbacks: tuple[Callback, ...] = (*load_callbacks(settings.callbacks), *checked(callbacks))
         self.digests: dict[str, str] = {}
-        super().__init__()
-        self._outermost = self.enter_context(ExitStack())
+        self.contexts = ExitStack()
+        self.outermost = self.contexts.enter_context(ExitStack())  # closed after all others
+        self.recipe = self.make_recipe() if recipe is None else recipe(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.contexts.__exit__(kind, error, traceback)
+
+    def enter_context(self, context: AbstractContextManager[Entered]) -> Entered:
+        """Enter a context that is left at the end of the run; return what it yields."""
+        return self.contexts.enter_context(context)
+
+    def make_recipe(self) -> Recipe:
+        """Return the parts of a run that was created without any."""
+        return packaged_recipe(self)
 
     @property
     def unit(self) -> str:
         """Return what a token of the data is: "byte" of a text, or "token" of batches of a subclass."""
-        return "byte" if type(self).make_batches is Parts.make_batches else "token"
+        return "token" if "make_batches" in self.replaced else self.recipe.data.unit
 
     def make_batches(self) -> Batches:
-        """Return the batches to train on, and keep the text for teacher and evaluation."""
-        text = read_text(self.settings.data, self.settings.length)
-        evaluated = text.held_back[: max(EVALUATED_BYTES, self.settings.length)]
-        share = self.settings.data_share or (PACKAGED_SHARE if self.settings.data is None else 1.0)
-        chosen = share_of(text, share, self.settings.length)
-        self._training, trained_on = (rows_of(self.settings, part, self.device) for part in (text.training, chosen))
-        self.held_back = rows_of(self.settings, evaluated, self.device, first=len(trained_on))
-        self.digests["data_sha256"] = text.digest
-        if self.settings.share_vocabulary is not None:
-            self._largest_byte = max(int(part.max()) for part in (text.training, evaluated))
-        place = {"rank": self.place.rank, "world_size": self.place.world_size}
-        return ShuffledBatches(sequences=trained_on, seed=self.settings.seed, **place)
+        """Return the batches to train on, and keep the rows that are held back."""
+        return self.recipe.data.make_batches()
 
     def make_held_back(self, *, whole: bool) -> None:
-        """Make what saved models are evaluated on: the rows that are held back, or those of the `whole` data.
-
-        Own batches may have none; then `evaluate` takes its own.
-        """
-        kind, settings = type(self), self.settings
-        if kind.make_batches is not Parts.make_batches:
-            if whole:
-                raise SettingError(f"--whole: {kind.__name__} has batches of its own; override make_held_back too")
-            self.batches = self.make_batches()
-            return
-        text = read_text(settings.data, 1 if whole else settings.length)
-        part = torch.cat([text.training, text.held_back]) if whole else text.held_back
-        part = part if whole else part[: max(EVALUATED_BYTES, settings.length)]
-        if len(part) < settings.length:
-            raise DataError(f"{text.name} holds {len(part)} bytes; expected at least {settings.length}, the length")
-        self.digests["data_sha256"], self._largest_byte = text.digest, int(part.max())
-        self.held_back = rows_of(settings, part, self.device)
-
-    @property
-    def has_own_teacher(self) -> bool:
-        """Return whether a subclass makes its teacher, so that the command `evaluate` does not load one."""
-        return type(self).make_teacher is not Parts.make_teacher
+        """Make what saved models are evaluated on: the rows that are held back, or those of the `whole` data."""
+        self.recipe.data.make_held_back(whole=whole)
 
     def evaluated_part(self, *, whole: bool) -> str:
         """Return which part of the data evaluations take; it is part of their identity."""
-        return "whole" if whole else "held back"
+        return self.recipe.data.evaluated_part(whole=whole)
 
     def make_student(self) -> nn.Module:
         """Return the untrained student, which maps tokens [B, T] to logits [B, T, V]."""
-        settings, heads = self.settings, heads_for(self.settings.width)
-        config = DecoderConfig(vocab_size=self.vocab_size, layers=settings.layers, width=settings.width, heads=heads)
-        return stored_in(settings.dtype, new_decoder(config, settings.seed))
+        return self.recipe.student.make()
 
     def make_teacher(self) -> nn.Module:
-        """Return the teacher that the settings name, one that is trained on the same text, or the packaged one."""
-        settings, lines = self.settings, self.lines
-        if not settings.trains_teacher:
-            any_vocabulary = settings.share_vocabulary is not None
-            teacher = load_teacher(settings.teacher or PACKAGED, any_vocabulary=any_vocabulary)
-        else:
-            progress = ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher")
-            callbacks = [*self._watchdog("teacher"), progress, BarCallback(lines, "teacher")]
-            wrap = partial(computing_in, settings.dtype)
-            digest = self.digests["data_sha256"]
-            given = (settings, self._training, digest, callbacks, lines.write, wrap)
-            like = partial(untrained_teacher, settings, self.device)
-            teacher = self.ranks.shared(partial(cached_or_trained, *given), like)
-        return stored_in(settings.dtype, teacher)
+        """Return the teacher, which maps tokens [B, T] to logits [B, T, V]."""
+        return self.recipe.teacher.make()
 
     def teacher_digest(self) -> str:
         """Return the SHA-256 of the teacher: of the files that the settings name, else of its weights in memory.
 
-        It tells a resumed run whether the teacher is the same. Parts with a large teacher of their own override it.
+        It tells a resumed run whether the teacher is the same. Override it for a large teacher without files.
         """
-        directory = self.settings.teacher
-        if directory is None or type(self).make_teacher is not Parts.make_teacher:
-            return weights_digest(self.teacher)
-        return str(self.ranks.on_each_machine(lambda: files_digest(weight_files(directory))))
+        return self.recipe.teacher.digest_of_files() or weights_digest(self.teacher)
+
+    def teacher_vocab_size(self) -> int:
+        """Return the number of tokens that the teacher has logits for; used only with a `share_vocabulary`."""
+        return self.recipe.teacher.vocab_size()
 
     def make_optimizer(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Return the optimizer of these parameters: of the student, and of projections of hidden states.
 
         By default norms, biases and embeddings do not decay.
         """
-        kept = undecayed(self.student, *self.features.projections)
-        masters = self.settings.weights == "bfloat16"
-        return new_optimizer(parameters, self.settings.lr, undecayed=kept, masters=masters)
+        return self.recipe.optimizer.make(parameters)
 
     def learning_rate(self, step: int) -> float:
         """Return the rate of a step, from 1, which every parameter group has."""
-        settings, total = self.settings, self.schedule.planned_steps  # a limit does not shorten the schedule
-        shape: Any = {"shape": settings.schedule, "end": settings.lr_end, "decay": settings.lr_decay}
-        return learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=total, **shape)
-
-    def _watchdog(self, title: str) -> list[Callback]:
-        """Return the watchdog of a training, unless the settings want none. It ends with this distillation."""
-        if not self.settings.hang_after:
-            return []
-        watchdog = WatchdogCallback(self.settings.hang_after, title=title)
-        self.callback(watchdog.close)
-        return [watchdog]
-
-    def check_parts(self) -> None:
-        """Raise `SettingError` for own parts with which optimizer, default teacher, evaluation or export would fail."""
-        kind, settings = type(self), self.settings
-        if not any(each.requires_grad for each in self.student.parameters()):
-            name = type(self.student).__name__
-            raise SettingError(f"{kind.__name__} has a student, {name}, of which no parameter requires a gradient")
-        without_text, full_run = not hasattr(self, "held_back"), settings.smoke is None
-        untaught = settings.teacher is None and settings.teacher_outputs is None
-        if kind.make_teacher is Parts.make_teacher and without_text and untaught:
-            raise SettingError(f"{kind.__name__} has batches of its own: override make_teacher too, or give a teacher")
-        if kind.evaluate is Parts.evaluate and without_text and (full_run or settings.eval_every):
-            raise SettingError(f"{kind.__name__} has batches of its own: override evaluate too, or set held_back")
-        if kind.save is Parts.save and not isinstance(self.student, Decoder) and full_run:
-            name = type(self.student).__name__
-            raise SettingError(f"{kind.__name__} has a student of its own, {name}, and no save: override save too")
-
-    def check_tokens(self) -> None:
-        """Raise `SettingError` if the text has a byte that the teacher has no token for."""
-        largest, tokens = self._largest_byte, self.teacher_vocab_size()
-        if largest >= tokens:
-            raise SettingError(
-                f"the text has byte {largest}, and the teacher has {tokens} tokens: expected a teacher with more than "
-                f"{largest} tokens, or a text with bytes below {tokens}"
-            )
-
-    def teacher_vocab_size(self) -> int:
-        """Return the number of tokens that the teacher has logits for; used only with a `share_vocabulary`."""
-        return cast(Decoder, self.teacher).config.vocab_size
+        return self.recipe.optimizer.learning_rate(step)
 
     def evaluate(self) -> dict[str, MetricSum]:
-        """Return sums of the student on held-back text, by name, over all ranks.
-
-        Temperature and weights are those of the last planned step, so that evaluations of a run can be compared.
-        """
-        steps = self.schedule.planned_steps
-        weights = objective(self.settings).weights(steps, steps)
-        more: Any = {"parallel": self.parallel, "accept_depth": self.settings.accept_depth}
-        return evaluate(self.frozen, self.learner, self.held_back, weights, **more)
+        """Return sums of the student on held-back rows, by name, over all ranks."""
+        return self.recipe.evaluation.evaluate()
 
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         """Write the trained student and the manifest."""
-        save_decoder(cast(Decoder, self.student), directory, manifest)
+        self.recipe.export.save(directory, manifest)
 
     def load(self, directory: Path) -> Mapping[str, Tensor]:
         """Return the weights of a model that `save` wrote, by their names in the `state_dict` of the student.
@@ -257,41 +325,278 @@ class Parts(ExitStack):
         `--init-from` begins with them; all ranks call it. The command `evaluate` loads them into what `make_student`
         returns. Raise `ModelFileError` for what cannot be read.
         """
-        kind = type(self)
-        if kind.save is not Parts.save:
-            own = f"{kind.__name__} has a save of its own and no load"
-            raise ModelFileError(f"cannot load {directory}: {own}; override load too, or give a checkpoint")
-        return decoder_weights(directory)
+        return self.recipe.export.load(directory)
 
     def saved_model(self, directory: Path) -> nn.Module:
-        """Return a model that `save` wrote, on the CPU, verified: of own parts one of the shapes of their student."""
-        kind = type(self)
-        if kind.load is Parts.load and kind.save is Parts.save:
-            verify_manifest(directory)
-            return load_decoder(directory)
-        weights, student = read_model(directory, self.load), self.make_student()
-        weights.load_into("student", student)
-        return student
+        """Return a model that `save` wrote, on the CPU, verified."""
+        return self.recipe.export.saved_model(directory)
 
     def saved_digest(self, path: Path, module: nn.Module) -> str:
         """Return the SHA-256 of a saved model: as `teacher_digest`, of its files, else of its weights in memory."""
-        if isinstance(module, Decoder) and (path / WEIGHTS).is_file():
-            return files_digest(weight_files(path))
-        return weights_digest(module)
-
-    @property
-    def largest_token(self) -> int:
-        """Return the largest token of the data that saved models are evaluated on; 0 if it is not known."""
-        return self._largest_byte
+        return self.recipe.export.saved_digest(path, module)
 
     @contextmanager
     def stop_requests(self) -> Iterator[Callable[[], bool]]:
-        """Yield a function that returns whether the run has to save and leave, which is asked after each step.
+        """Yield a function that returns whether the run has to save and leave, which is called after each step.
 
-        It notes the interrupts of a command, if the run has checkpoints; otherwise they raise.
+        It returns whether the command was interrupted, if the run has checkpoints; otherwise interrupts raise.
         """
         if not self.schedule.save_every:
             yield lambda: False
             return
-        with interrupts.noted() as requested:
+        with interrupts.record_interrupts() as requested:
             yield requested
+
+    def watchdog(self, title: str) -> list[Callback]:
+        """Return the watchdog of a training, unless the settings want none. It ends with this run."""
+        if not self.settings.hang_after:
+            return []
+        watchdog = WatchdogCallback(self.settings.hang_after, title=title)
+        self.contexts.callback(watchdog.close)
+        return [watchdog]
+
+    def check_parts(self) -> None:
+        """Raise `SettingError` for parts with which optimizer, teacher, evaluation or export would fail later."""
+        name, settings = type(self).__name__, self.settings
+        if not any(parameter.requires_grad for parameter in self.student.parameters()):
+            student = type(self.student).__name__
+            raise SettingError(f"{name} has a student, {student}, of which no parameter requires a gradient")
+        without_text, full_run = not hasattr(self, "held_back"), settings.smoke is None
+        untaught = settings.teacher is None and settings.teacher_outputs is None
+        if "make_teacher" not in self.replaced and without_text and untaught:
+            raise SettingError(f"{name} has batches of its own: override make_teacher too, or give a teacher")
+        if "evaluate" not in self.replaced and without_text and (full_run or settings.eval_every):
+            raise SettingError(f"{name} has batches of its own: override evaluate too, or set held_back")
+        if "save" not in self.replaced and full_run:
+            self.recipe.export.check_student()
+
+    def check_tokens(self) -> None:
+        """Raise `SettingError` if the text has a byte that the teacher has no token for."""
+        largest, tokens = self.recipe.data.largest_token, self.teacher_vocab_size()
+        if largest >= tokens:
+            raise SettingError(
+                f"the text has byte {largest}, and the teacher has {tokens} tokens: expected a teacher with more than "
+                f"{largest} tokens, or a text with bytes below {tokens}"
+            )
+
+
+REPLACEABLE = (
+    *("make_batches", "make_held_back", "evaluated_part", "make_student", "make_teacher", "teacher_digest"),
+    *("teacher_vocab_size", "make_optimizer", "learning_rate", "evaluate", "save", "load"),
+    *("saved_model", "saved_digest"),
+)
+"""The methods of parts that a subclass of `Run` may replace."""
+
+
+def packaged_recipe(run: Run) -> Recipe:
+    """Return the packaged parts: byte-level decoders on a text."""
+    data = TextData(run)
+    return Recipe(
+        data=data,
+        student=DecoderStudent(run),
+        teacher=TextTeacher(run, data),
+        optimizer=ScheduledAdamW(run),
+        evaluation=HeldBackEvaluation(run),
+        export=DecoderExport(run),
+    )
+
+
+def text_rows(settings: Settings, bytes_N: Tensor, device: torch.device, *, first: int = 0) -> Rows:
+    """Return a part of a text as the rows that the settings ask for: sequences, or documents, numbered from `first`."""
+    length, batch_size = settings.length, settings.batch_size
+    if settings.documents is None:
+        return Sequences(bytes_N=bytes_N, length=length, batch_size=batch_size, device=device, first=first)
+    return document_rows(
+        bytes_N,
+        settings.separator or EMPTY_LINE,
+        pack=settings.documents == "pack",
+        length=length,
+        batch_size=batch_size,
+        device=device,
+        first=first,
+    )
+
+
+class TextData:
+    """A text as bytes, of which the last tenth is held back. training: the rows of the other nine tenths."""
+
+    unit = "byte"
+    largest_token = 0
+    training: Rows
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def make_batches(self) -> Batches:
+        run, settings = self._run, self._run.settings
+        text = read_text(settings.data, settings.length)
+        evaluated = text.held_back[: max(EVALUATED_BYTES, settings.length)]
+        share = settings.data_share or (PACKAGED_SHARE if settings.data is None else 1.0)
+        chosen = share_of(text, share, settings.length)
+        self.training, trained_on = (text_rows(settings, part, run.device) for part in (text.training, chosen))
+        run.held_back = text_rows(settings, evaluated, run.device, first=len(trained_on))
+        run.digests["data_sha256"] = text.digest
+        if settings.share_vocabulary is not None:
+            self.largest_token = max(int(part.max()) for part in (text.training, evaluated))
+        return ShuffledBatches(
+            sequences=trained_on, seed=settings.seed, rank=run.place.rank, world_size=run.place.world_size
+        )
+
+    def make_held_back(self, *, whole: bool) -> None:
+        run, settings = self._run, self._run.settings
+        if "make_batches" in run.replaced:  # batches of a subclass may have no held-back rows; then it evaluates itself
+            if whole:
+                name = type(run).__name__
+                raise SettingError(f"--whole: {name} has batches of its own; override make_held_back too")
+            run.batches = run.make_batches()
+            return
+        text = read_text(settings.data, 1 if whole else settings.length)
+        part = torch.cat([text.training, text.held_back]) if whole else text.held_back
+        part = part if whole else part[: max(EVALUATED_BYTES, settings.length)]
+        if len(part) < settings.length:
+            raise DataError(f"{text.name} holds {len(part)} bytes; expected at least {settings.length}, the length")
+        run.digests["data_sha256"], self.largest_token = text.digest, int(part.max())
+        run.held_back = text_rows(settings, part, run.device)
+
+    def evaluated_part(self, *, whole: bool) -> str:
+        return "whole" if whole else "held back"
+
+
+class DecoderStudent:
+    """A new decoder of the layers and width of the settings, drawn from the seed."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def make(self) -> nn.Module:
+        settings = self._run.settings
+        config = DecoderConfig(
+            vocab_size=self._run.vocab_size,
+            layers=settings.layers,
+            width=settings.width,
+            heads=heads_for(settings.width),
+        )
+        return stored_in(settings.dtype, new_decoder(config, settings.seed))
+
+
+class TextTeacher:
+    """The decoder that the settings name, one that is trained on the same text, or the packaged one."""
+
+    def __init__(self, run: Run, data: TextData) -> None:
+        self._run, self._data = run, data
+
+    def make(self) -> nn.Module:
+        run, settings, lines = self._run, self._run.settings, self._run.lines
+        if not settings.trains_teacher:
+            any_vocabulary = settings.share_vocabulary is not None
+            teacher = load_teacher(settings.teacher or PACKAGED, any_vocabulary=any_vocabulary)
+        else:
+            progress = ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher")
+            make = partial(
+                load_or_train,
+                settings,
+                self._data.training,
+                run.digests["data_sha256"],
+                [*run.watchdog("teacher"), progress, BarCallback(lines, "teacher")],
+                lines.write,
+                partial(computing_in, settings.dtype),
+            )
+            teacher = run.ranks.broadcast_module(make, like=partial(untrained_teacher, settings, run.device))
+        return stored_in(settings.dtype, teacher)
+
+    def digest_of_files(self) -> str | None:
+        run, directory = self._run, self._run.settings.teacher
+        if directory is None or "make_teacher" in run.replaced:
+            return None
+        return str(run.ranks.on_each_machine(lambda: files_digest(weight_files(directory))))
+
+    def vocab_size(self) -> int:
+        return cast(Decoder, self._run.teacher).config.vocab_size
+
+
+class ScheduledAdamW:
+    """AdamW with the rate that the settings describe. Norms, biases and embeddings do not decay."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def make(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
+        run, settings = self._run, self._run.settings
+        return new_optimizer(
+            parameters,
+            settings.lr,
+            undecayed=undecayed(run.student, *run.features.projections),
+            masters=settings.weights == "bfloat16",
+        )
+
+    def learning_rate(self, step: int) -> float:
+        settings = self._run.settings
+        return learning_rate(
+            step,
+            peak=settings.lr,
+            warmup=settings.warmup,
+            total=self._run.schedule.planned_steps,  # a limit does not shorten the schedule
+            shape=settings.schedule,
+            end=settings.lr_end,
+            decay=settings.lr_decay,
+        )
+
+
+class HeldBackEvaluation:
+    """The losses and metrics of the student on the rows that are held back.
+
+    Temperature and weights are those of the last planned step, so that evaluations of a run can be compared.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def evaluate(self) -> dict[str, MetricSum]:
+        run, steps = self._run, self._run.schedule.planned_steps
+        return evaluate(
+            run.frozen,
+            run.learner,
+            run.held_back,
+            objective(run.settings).weights(steps, steps),
+            parallel=run.parallel,
+            accept_depth=run.settings.accept_depth,
+        )
+
+
+class DecoderExport:
+    """A decoder as `model.safetensors`, `config.json` and `manifest.json`."""
+
+    has_own_format = False
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def check_student(self) -> None:
+        student = self._run.student
+        if not isinstance(student, Decoder):
+            run, name = type(self._run).__name__, type(student).__name__
+            raise SettingError(f"{run} has a student of its own, {name}, and no save: override save too")
+
+    def save(self, directory: Path, manifest: dict[str, Any]) -> None:
+        save_decoder(cast(Decoder, self._run.student), directory, manifest)
+
+    def load(self, directory: Path) -> Mapping[str, Tensor]:
+        if "save" in self._run.replaced:
+            reason = f"{type(self._run).__name__} has a save of its own and no load"
+            raise ModelFileError(f"cannot load {directory}: {reason}; override load too, or give a checkpoint")
+        return decoder_weights(directory)
+
+    def saved_model(self, directory: Path) -> nn.Module:
+        run = self._run
+        if not run.replaced & {"save", "load"}:
+            verify_manifest(directory)
+            return load_decoder(directory)
+        # The files of a subclass have the shapes of its student, which is all that is known of them.
+        weights, student = read_model(directory, run.load), run.make_student()
+        weights.load_into("student", student)
+        return student
+
+    def saved_digest(self, path: Path, module: nn.Module) -> str:
+        if isinstance(module, Decoder) and (path / WEIGHTS).is_file():
+            return files_digest(weight_files(path))
+        return weights_digest(module)

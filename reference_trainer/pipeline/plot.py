@@ -13,8 +13,6 @@ from reference_trainer.callbacks.metrics_file import FILE, read_metrics
 from reference_trainer.errors import DataError, OutputError, SettingError
 from reference_trainer.storage.files import atomic_write
 
-__all__ = ["FORMATS", "MOST_RUNS", "Run", "plot", "read_runs"]
-
 FORMATS = (".png", ".svg")
 MOST_RUNS = 8  # the palette has eight colours
 
@@ -94,7 +92,9 @@ def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tup
     changing = [name for name in ordered if not _is_constant(name, runs)] or ordered
     chosen, equal = list[str](), dict[str, list[str]]()
     for name in changing:
-        drawn = next((each for each in chosen if all(run.points.get(each) == run.points.get(name) for run in runs)), "")
+        drawn = next(
+            (other for other in chosen if all(run.points.get(other) == run.points.get(name) for run in runs)), ""
+        )
         if drawn:
             equal.setdefault(drawn, []).append(name)
         else:
@@ -108,4 +108,4 @@ def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tup
 def _is_constant(name: str, runs: Iterable[Run]) -> bool:
     """Return whether a metric has one value in all runs, each of which has it several times, if at all."""
     values = [run.points[name][1] for run in runs if name in run.points]
-    return all(len(each) > 1 for each in values) and len({value for each in values for value in each}) == 1
+    return all(len(series) > 1 for series in values) and len({value for series in values for value in series}) == 1

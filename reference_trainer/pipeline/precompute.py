@@ -15,26 +15,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reference_trainer.callbacks.lines import Lines
+from reference_trainer.callbacks.progress import Lines
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.text import Rows
-from reference_trainer.distillation.domain import IGNORE_INDEX
-from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
+from reference_trainer.distillation.objective import IGNORE_INDEX
+from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits, keep_top_k
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.distillation.step import labels_of_logits
-from reference_trainer.distillation.top_k import keep_top_k
 from reference_trainer.errors import LogitsError, OutputError, SettingError
 from reference_trainer.models.placement import device_name
+from reference_trainer.pipeline.custom_class import create_run
 from reference_trainer.pipeline.distill import Distillation
-from reference_trainer.pipeline.own import create
-from reference_trainer.pipeline.stored_teacher import identity
-from reference_trainer.storage.directories import check_room, exclusive_directory
+from reference_trainer.pipeline.teachers import outputs_identity
 from reference_trainer.storage.export import versions
-from reference_trainer.storage.files import atomic_write
-from reference_trainer.storage.retention import drifts
+from reference_trainer.storage.files import atomic_write, check_room, exclusive_directory
+from reference_trainer.storage.retention import differences
 from reference_trainer.storage.teacher_outputs import MANIFEST, Manifest, SavedOutputs, publish, shard_name, write_shard
-
-__all__ = ["precompute"]
 
 SHARD_BYTES = 2**28  # about; a shard is in memory while it is made
 
@@ -58,9 +54,9 @@ def precompute(
     without example numbers, `LogitsError` for outputs that are not finite, and the errors of `distill` before a step.
     """
     settings = settings.model_copy(update={"smoke": None, "teacher_outputs": None})
-    with create(settings, Distillation, lines=lines, environment=environment) as run, run:
+    with create_run(settings, Distillation, lines=lines, environment=environment) as run, run:
         run.join()
-        claimed = run.ranks.decided(partial(_claimed, run))  # before the inputs, which may take long
+        claimed = run.ranks.broadcast_decision(partial(_claimed, run))  # before the inputs, which may take long
         run.make_inputs()
         run.load_teacher()
         _Production(run, top_k, shard_bytes, claimed=claimed).carry_out()
@@ -104,7 +100,7 @@ class _Production:
         rows, digests = sum(map(len, self.rows)), dict(run.digests)
         teacher = digests.pop("teacher_sha256")
         return Manifest(
-            of=identity(settings, digests, rows),
+            of=outputs_identity(settings, digests, rows),
             teacher_sha256=teacher,
             vocab_size=V,
             top_k=top_k,
@@ -121,34 +117,34 @@ class _Production:
 
     def carry_out(self) -> None:
         self.ranks.check_equal(self.manifest.model_dump(mode="json"))
-        if self.ranks.decided(self._begun):
+        if self.ranks.broadcast_decision(self._begun):
             self.run.lines.write(f"outputs: {self.out} has them already")
             return
-        self.ranks.together(self._write_shards)
-        self.ranks.decided(lambda: publish(self.staging, self.out, self.manifest))
+        self.ranks.run_on_all(self._write_shards)
+        self.ranks.broadcast_decision(lambda: publish(self.staging, self.out, self.manifest))
         self.run.lines.write(f"outputs: wrote {self.out}, {self.manifest.rows} examples")
 
     def _begun(self) -> bool:
         """Return whether the outputs are there; else remove unfinished ones of another call."""
         if not self.claimed:
             written = _comparable(SavedOutputs(self.out).manifest)
-            if changed := drifts(written, _comparable(self.manifest)):
+            if changed := differences(written, _comparable(self.manifest)):
                 raise OutputError(f"{self.out} has other outputs: {'; '.join(changed)}; choose another --out")
             return True
         unfinished = _unfinished(self.staging)
-        if unfinished is None or drifts(unfinished, _comparable(self.manifest)):
-            for each in self.staging.iterdir():
-                each.unlink()
+        if unfinished is None or differences(unfinished, _comparable(self.manifest)):
+            for entry in self.staging.iterdir():
+                entry.unlink()
             text = self.manifest.text()
             atomic_write(self.staging / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
         return False
 
     def _bytes_needed(self, row: Mapping[str, Tensor]) -> int:
         """Return the bytes of the shards that are not there yet; their data types and widths are those of `row`."""
-        position = sum(each.element_size() * math.prod(each.shape[1:]) for each in row.values())
+        position = sum(tensor.element_size() * math.prod(tensor.shape[1:]) for tensor in row.values())
         batches = _batches(self.rows, 0, self.manifest.rows)
-        positions = sum(int((labels_of_logits(each.labels) != IGNORE_INDEX).sum()) for each in batches)
-        there = sum(each.stat().st_size for each in self.staging.glob("outputs-*"))
+        positions = sum(int((labels_of_logits(batch.labels) != IGNORE_INDEX).sum()) for batch in batches)
+        there = sum(file.stat().st_size for file in self.staging.glob("outputs-*"))
         return max(positions * position - there, 0)
 
     def _write_shards(self) -> None:
@@ -156,9 +152,9 @@ class _Production:
         ranks, count = self.ranks, self.manifest.shard_count
         missing = [k for k in range(ranks.rank, count, ranks.world_size) if not self._path(k).exists()]
         forwards = sum(1 for index in missing for _ in self._shard(index)) if self.run.is_sharded else 0
-        most = max(ranks.exchanged(forwards))
+        most = max(ranks.all_gather_json(forwards))
         for index in missing:
-            outputs = [each for batch in self._shard(index) for each in self._outputs(batch)]
+            outputs = [row for batch in self._shard(index) for row in self._outputs(batch)]
             if index == missing[0]:  # only outputs tell in which data type the teacher gives them
                 check_room(self.staging, self._bytes_needed(outputs[0]))
             write_shard(self._path(index), outputs)
@@ -182,7 +178,7 @@ class _Production:
         kept = self._stored_outputs(logits_BTV[scored_BT])
         kept["labels"] = labels_BT[labels_BT != IGNORE_INDEX].int()
         counts = scored_BT.sum(-1).tolist()
-        for parts in zip(*(each.split(counts) for each in kept.values()), strict=True):
+        for parts in zip(*(tensor.split(counts) for tensor in kept.values()), strict=True):
             yield dict(zip(kept, parts, strict=True))
 
     def _stored_outputs(self, logits_NV: Tensor) -> dict[str, Tensor]:

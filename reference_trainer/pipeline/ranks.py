@@ -35,9 +35,7 @@ from reference_trainer.errors import (
     StopRequestedError,
     first_line,
 )
-from reference_trainer.storage.retention import drifts
-
-__all__ = ["Ranks", "joined", "local_device"]
+from reference_trainer.storage.retention import differences
 
 Result = TypeVar("Result")
 Module = TypeVar("Module", bound=nn.Module)
@@ -65,7 +63,7 @@ def local_device(name: str, place: Place) -> str:
 
 
 @contextmanager
-def joined(place: Place, environment: Mapping[str, str], *, timeout_s: int) -> Iterator[Ranks]:
+def connect_ranks(place: Place, environment: Mapping[str, str], *, timeout_s: int) -> Iterator[Ranks]:
     """Connect to the other ranks, and leave them at the end. Without others nothing is done.
 
     An error inside of the block reaches all ranks: the others raise `RankError` with its message, as soon as they next
@@ -143,7 +141,7 @@ class Ranks:
             if last:
                 self._store.wait([f"left/{rank}" for rank in range(self.world_size)], LEAVING)
 
-    def together(self, work: Callable[[], Result]) -> Result:
+    def run_on_all(self, work: Callable[[], Result]) -> Result:
         """Return what `work` returns here, if it raised on no rank; else raise its error, or `RankError` with it."""
         results: list[Result] = []
         failure: Exception | None = None
@@ -151,7 +149,7 @@ class Ranks:
             results.append(work())
         except Exception as error:
             failure = error
-        failures = self.exchanged(None if failure is None else _message(failure))
+        failures = self.all_gather_json(None if failure is None else _message(failure))
         if failure is not None:
             raise failure
         for rank, message in enumerate(failures):
@@ -159,22 +157,22 @@ class Ranks:
                 raise RankError(f"rank {rank}: {message}")
         return results[0]
 
-    def decided(self, work: Callable[[], Any]) -> Any:
+    def broadcast_decision(self, work: Callable[[], Any]) -> Any:
         """Return on every rank what `work`, which only rank 0 calls, returns there: a JSON value."""
-        result = self.together(lambda: work() if self.rank == 0 else None)
-        return self.exchanged(result)[0]
+        result = self.run_on_all(lambda: work() if self.rank == 0 else None)
+        return self.all_gather_json(result)[0]
 
     def on_each_machine(self, work: Callable[[], Any]) -> Any:
         """Return what `work`, which the first rank of each machine calls, returns there: a JSON value, not None."""
-        results = self.exchanged(self.together(lambda: work() if self.local_rank == 0 else None))
-        return next(each for each in results[self.rank :: -1] if each is not None)
+        results = self.all_gather_json(self.run_on_all(lambda: work() if self.local_rank == 0 else None))
+        return next(result for result in results[self.rank :: -1] if result is not None)
 
-    def shared(self, make: Callable[[], Module], like: Callable[[], Module]) -> Module:
+    def broadcast_module(self, make: Callable[[], Module], like: Callable[[], Module]) -> Module:
         """Return on every rank the module that rank 0 makes; the others receive its tensors into one that `like` makes.
 
         Both are on the device of the rank. Rank 0 may take as long as it needs.
         """
-        module = self.together(make if self.rank == 0 else like)
+        module = self.run_on_all(make if self.rank == 0 else like)
         if self._device is not None:
             for tensor in module.state_dict().values():
                 dist.broadcast(tensor, src=0)
@@ -182,12 +180,12 @@ class Ranks:
 
     def check_equal(self, values: Mapping[str, Any]) -> None:
         """Raise `RankError` on all ranks, with both values, for each of `values` that differs from rank 0's."""
-        first, *others = self.exchanged(dict(values))
+        first, *others = self.all_gather_json(dict(values))
         for rank, other in enumerate(others, 1):
-            if changed := drifts(first, other):
+            if changed := differences(first, other):
                 raise RankError(f"rank {rank} differs from rank 0: {'; '.join(changed)}")
 
-    def exchanged(self, value: Any) -> list[Any]:
+    def all_gather_json(self, value: Any) -> list[Any]:
         """Return the value of every rank, in order; values are JSON. It waits without limit for ranks that live."""
         phase = next(self._phases)
         keys = [f"{phase}/{rank}" for rank in range(self.world_size)]
@@ -228,9 +226,9 @@ class Ranks:
         """Return the failure of another rank that came before this error; None if this is the first."""
         with suppress(RuntimeError):  # the store is gone with its process
             kind = _kind(error)
-            own = json.dumps([self.rank, _message(error), kind])
+            failure = json.dumps([self.rank, _message(error), kind])
             # The cause of a lost connection wrote its message before it left, unless it was killed.
-            rank, message, other = json.loads(self._store.compare_set(FAILURE, "", own))
+            rank, message, other = json.loads(self._store.compare_set(FAILURE, "", failure))
             same = kind == other == INTERRUPT or (other == LOST and kind != INTERRUPT)
             return None if rank == self.rank or same else f"rank {rank}: {message}"
         return None

@@ -1,16 +1,52 @@
-"""The lines that end a run: what ran, the held-back metrics, and where the model is."""
+"""What a run says of itself: lines before it and at its end, its result, and its manifest."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from reference_trainer.config.settings import Settings
 from reference_trainer.distillation.metrics import derived
 from reference_trainer.distillation.step import MetricSum
+from reference_trainer.models.placement import device_name
+from reference_trainer.pipeline import smoke
+from reference_trainer.plan.rates import learning_rate
+from reference_trainer.plan.schedule import Event, Schedule
+from reference_trainer.storage.export import versions
+from reference_trainer.storage.files import path_in_json
 from reference_trainer.training.evaluation import EVALUATED_SUMS, SHARES
-from reference_trainer.training.loop import TrainResult
+from reference_trainer.training.state import TrainResult, TrainState
 
-__all__ = ["result_lines"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistillResult:
+    """The result of a distillation.
+
+    train: the result of the training loop. output: the directory of the model; None for a smoke run.
+    held_back: sums on held-back text, as `evaluate` names them; empty for a smoke run.
+    checks: of a smoke run; else empty. student: the trained model. teacher: the frozen one. unit: what a token of the
+    data is, "byte" of a text or "token" of batches of a subclass.
+    """
+
+    train: TrainResult
+    output: Path | None
+    held_back: dict[str, MetricSum]
+    checks: tuple[smoke.Check, ...]
+    student: nn.Module
+    teacher: nn.Module
+    unit: str = "byte"
+
+    @property
+    def go(self) -> bool:
+        """Whether every check of a smoke run passed; True for other runs."""
+        return all(check.passed for check in self.checks)
 
 
 def result_lines(
@@ -40,3 +76,136 @@ def _unit(name: str, held_back: Mapping[str, MetricSum], unit: str) -> str:
         return f" over {count}"
     over = f" over {count} {unit}s"
     return over if name in SHARES else f" nats per {unit}{over}"
+
+
+def manifest(
+    settings: Settings, device: torch.device, result: TrainResult, held_back: Mapping[str, MetricSum], **others: Any
+) -> dict[str, Any]:
+    """Return the manifest as a JSON object; `others` are further fields of it, such as digests.
+
+    JSON has neither NaN nor infinity: a number that is not finite is "NaN", "Infinity" or "-Infinity".
+    """
+    content = {
+        "schema": "reference-trainer/manifest/1",
+        "settings": {name: path_in_json(value) if isinstance(value, Path) else value for name, value in settings},
+        "seed": settings.seed,
+        **others,
+        "versions": versions(),
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "result": {
+            **asdict(result),
+            "throughput_steps_per_s": result.steps_per_s,
+            "throughput_tokens_per_s": result.tokens / max(result.elapsed_s, 1e-9),
+        },
+        "held_back": {name: {"sum": total.sum, "count": total.count} for name, total in held_back.items()},
+    }
+    return {name: _json_value(value) for name, value in content.items()}
+
+
+def described_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, nn.Module]) -> dict[str, Any]:
+    """Return the name of an optimizer, and its groups: the names of their parameters, and those options that are JSON.
+
+    modules: the modules of the parameters, by the first part of their names. The rate is that of a step, so no option.
+    """
+    names = {
+        parameter: f"{module}.{name}" for module in modules for name, parameter in modules[module].named_parameters()
+    }
+    groups = [
+        {"parameters": [names.get(parameter, "of no module") for parameter in group["params"]], **_options(group)}
+        for group in optimizer.param_groups
+    ]
+    return {"name": type(optimizer).__name__, "groups": groups}
+
+
+def _options(group: Mapping[str, Any]) -> dict[str, Any]:
+    plain = (bool, int, float, str, tuple, type(None))
+    return {
+        name: option for name, option in group.items() if name not in ("params", "lr") and isinstance(option, plain)
+    }
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _json_value(item) for name, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)
+    return value
+
+
+def find_unreachable(settings: Settings, schedule: Schedule) -> list[str]:
+    """Return a line for each setting that differs from its default and needs more than the run has."""
+    planned, batches = schedule.planned_steps, schedule.micro_batches or schedule.steps_per_epoch
+    total = planned if settings.smoke is not None else schedule.total_steps  # a smoke run is a part on purpose
+    rate = learning_rate(planned, peak=settings.lr, warmup=settings.warmup, total=planned)
+    needed = (
+        ("warmup", planned, "steps", f"the learning rate reaches {rate:.3g} instead of {settings.lr:g}"),
+        ("lr_decay", planned, "steps", "the learning rate falls as soon as it has reached its peak"),
+        ("anneal_warmup", planned, "steps", "no weight reaches its start"),
+        ("max_steps", planned, "steps", "it ends before; set epochs for a longer one"),
+        ("eval_every", total, "steps", "nothing is evaluated before its end"),
+        ("accumulate", batches, "batches in an epoch", "a step takes these"),
+    )
+    return [
+        f"settings: {name} is {value} and the run has {limit} {what}: {so}"
+        for name, limit, what, so in needed
+        if (value := getattr(settings, name)) is not None
+        and value > limit
+        and value != Settings.model_fields[name].default
+    ]
+
+
+def teacher_note(settings: Settings, steps: int) -> str | None:
+    """Return a line if a warm-up that was chosen is longer than the training of a teacher; None in a smoke run."""
+    chosen = settings.warmup != Settings.model_fields["warmup"].default and settings.smoke is None
+    if not chosen or settings.warmup <= steps:
+        return None
+    rate = learning_rate(steps, peak=settings.lr, warmup=settings.warmup, total=steps)
+    reached = f"its learning rate reaches {rate:.3g} instead of {settings.lr:g}"
+    return f"warmup is {settings.warmup} and it has {steps} steps: {reached}"
+
+
+def student_notes(settings: Settings, student: nn.Module) -> list[str]:
+    """Return a line for each property of a student that keeps it from being trained as asked."""
+    lines = []
+    if not student.training:
+        lines.append("trains in eval mode, without dropout; return model.train() to train with it")
+    others = {str(parameter.dtype) for parameter in student.parameters()} - {"torch.float64"}
+    if settings.dtype == "float64" and others:
+        lines.append(f"has parameters of {', '.join(sorted(others))}; return model.double() to train in float64")
+    trained = [parameter.detach() for parameter in student.parameters() if parameter.requires_grad]
+    still = [(parameter.dtype, int(_immovable(parameter, settings.lr).sum())) for parameter in trained]
+    if settings.weights == "bfloat16":
+        still = [(dtype, number) for dtype, number in still if dtype != torch.bfloat16]  # their masters move
+    share = sum(number for _, number in still) / max(1, sum(parameter.numel() for parameter in trained))
+    if share > 1 / 2:
+        dtypes = {dtype for dtype, number in still if number}
+        kinds = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        remedy = (
+            "choose a larger lr"
+            if dtypes <= {torch.float32, torch.float64}
+            else "return model.float(), and use --dtype bfloat16 to compute in bfloat16"
+        )
+        lines.append(
+            f"{share:.0%} of its weights are {kinds} numbers, to which a step of the rate {settings.lr:g} is "
+            f"rounded off; {remedy}"
+        )
+    return [f"student: {line}" for line in lines]
+
+
+def _immovable(weights: Tensor, rate: float) -> Tensor:
+    """Return which weights a change by the rate, which is about the largest step of Adam, rounds back."""
+    return (weights + rate == weights) & (weights - rate == weights)
+
+
+def resume_note(resumed: TrainState, schedule: Schedule) -> str | None:
+    """Return why a resumed run takes no step; None if it takes one."""
+    at = resumed.position
+    if at.stopping:
+        return (
+            f"a callback had stopped the run at step {at.step}, so it takes no further step; to train on, use --rewind "
+            "--resume with an earlier checkpoint, or begin a new run with --init-from"
+        )
+    if at.step >= schedule.total_steps or at.event is Event.TRAIN_END:
+        return f"the run had ended with step {at.step}, so it takes no further step"
+    return None

@@ -1,7 +1,9 @@
-"""The files of a run: its output directory, the checkpoint that it resumes, its metrics and its trace."""
+"""The files of a run: output directory, initial weights, the checkpoint that it resumes, metrics and trace."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -11,10 +13,9 @@ from typing import Any
 from torch import nn
 
 from reference_trainer.callbacks.base import Callback
-from reference_trainer.callbacks.formats import SMOKE_OUTPUT_LINE
-from reference_trainer.callbacks.lines import Lines
 from reference_trainer.callbacks.metrics_file import FILE as METRICS
 from reference_trainer.callbacks.metrics_file import MetricsCallback
+from reference_trainer.callbacks.progress import SMOKE_OUTPUT_LINE, Lines
 from reference_trainer.callbacks.trace import TraceCallback
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, OutputError, SettingError
@@ -23,22 +24,71 @@ from reference_trainer.pipeline.checkpointing import (
     RUN_ID,
     Checkpoints,
     check_conditions,
+    files_to_keep,
+    fixed_settings,
     has_later,
-    ignored,
     metrics_length,
-    opened,
+    open_checkpoint,
+    read_with_hint,
 )
-from reference_trainer.pipeline.conditions import kept_settings
+from reference_trainer.pipeline.parts import Run
 from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.plan.schedule import Schedule
-from reference_trainer.storage.checkpoint_files import Checkpoint, read_checkpoint, saved_steps
-from reference_trainer.storage.checkpoints import checkpoint_bytes
-from reference_trainer.storage.directories import check_room, exclusive_directory, refuse_existing
-from reference_trainer.storage.export import exported_bytes
+from reference_trainer.storage.checkpoints import Checkpoint, checkpoint_bytes, rank_file, read_checkpoint, saved_steps
+from reference_trainer.storage.export import WEIGHTS, exported_bytes
+from reference_trainer.storage.files import check_room, exclusive_directory, path_in_json, refuse_existing
 from reference_trainer.storage.snapshot import expected_tensors
+from reference_trainer.storage.whole_weights import SavedWeights, read_model, read_weights
 from reference_trainer.training.state import TrainState
 
-__all__ = ["RunFiles"]
+CHECKPOINT = re.compile(rf"{RUN_ID}-step[0-9]+")
+
+
+class InitialWeights:
+    """The checkpoint or model that `init_from` names; none for a run that resumes: its checkpoint has later weights.
+
+    All ranks make this. Raise `CheckpointError` or `ModelFileError` on all of them if it is missing or damaged, and
+    `RankError` if ranks read different ones.
+    """
+
+    def __init__(self, run: Run) -> None:
+        settings, self._ranks = run.settings, run.ranks
+        self._saved: SavedWeights | None = None
+        if settings.init_from is not None and settings.resume is None:
+            self._saved = self._ranks.run_on_all(partial(_read, settings.init_from, run))
+            self._ranks.check_equal({"init_from": self._saved.manifest.sha256})
+
+    @property
+    def recorded(self) -> dict[str, Any] | None:
+        """Return what a run records of it: its path, its step and the SHA-256 of its manifest."""
+        if self._saved is None:
+            return None
+        manifest = self._saved.manifest
+        return {"path": path_in_json(self._saved.path.resolve()), "step": manifest.step, "sha256": manifest.sha256}
+
+    def load_into(self, name: str, module: nn.Module, lines: Lines) -> None:
+        """Load the weights that were saved of a module, before it is spread over the ranks, and write a line.
+
+        A module without tensors stays as it is; projections too, with another line, if the source has none. Errors:
+        those of `SavedWeights.load_into`, on all ranks.
+        """
+        saved = self._saved
+        if saved is None or not module.state_dict():
+            return
+        if name == "projections" and not saved.has(name):
+            lines.write(f"projections: drawn anew; {saved.path} has none")
+            return
+        self._ranks.run_on_all(partial(saved.load_into, name, module))
+        step = f", step {saved.manifest.step}" if saved.manifest.step else ""
+        lines.write(f"{name}: weights of {saved.path}{step}")
+
+
+def _read(path: Path, run: Run) -> SavedWeights:
+    model = os.path.isfile(path / WEIGHTS)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
+    if "load" in run.replaced or run.recipe.export.has_own_format:
+        named = CHECKPOINT.fullmatch(path.resolve().name)
+        model = named is None and not os.path.isfile(path / rank_file(0))  # noqa: PTH113  (is_file raises for long names)
+    return read_model(path, run.load) if model else read_with_hint(read_weights, path)
 
 
 class RunFiles:
@@ -58,8 +108,8 @@ class RunFiles:
     def resumed_from(self) -> Path | None:
         """Return the path of the checkpoint that is resumed, if it is one of this output."""
         path = None if self.resuming is None else self.resuming.path
-        own = (self.settings.out / CHECKPOINTS).resolve()
-        return path if path is not None and path.resolve().parent == own else None
+        directory = (self.settings.out / CHECKPOINTS).resolve()
+        return path if path is not None and path.resolve().parent == directory else None
 
     @property
     def metrics_length(self) -> int:
@@ -70,12 +120,12 @@ class RunFiles:
 
         It is called before data and models are read, which may take long.
         """
-        resumed = self.ranks.decided(partial(self._claimed, contexts))
+        resumed = self.ranks.broadcast_decision(partial(self._claimed, contexts))
         if resumed is not None and self.ranks.rank > 0:
-            self.resuming = self.ranks.together(partial(read_checkpoint, Path(resumed), rank=self.ranks.rank))
+            self.resuming = self.ranks.run_on_all(partial(read_checkpoint, Path(resumed), rank=self.ranks.rank))
         elif resumed is not None:
-            self.ranks.together(lambda: None)
-        known = kept_settings(self.settings)
+            self.ranks.run_on_all(lambda: None)
+        known = fixed_settings(self.settings)
         del known["strategy"]  # a run of one process has none
         self.check(known)
 
@@ -87,12 +137,12 @@ class RunFiles:
         needed = exported_bytes(student)
         if settings.save_every or settings.eval_every:
             needed += checkpoint_bytes(expected_tensors(student, masters=settings.weights == "bfloat16"))
-        self.ranks.together(partial(check_room, directory, needed) if self.ranks.rank == 0 else lambda: None)
+        self.ranks.run_on_all(partial(check_room, directory, needed) if self.ranks.rank == 0 else lambda: None)
 
     def _claimed(self, contexts: ExitStack) -> str | None:
         """Claim the output directory; return the path of the checkpoint that is resumed."""
         settings = self.settings
-        kept = ignored(settings.out, settings.resume, rewinding=settings.rewind)
+        kept = files_to_keep(settings.out, settings.resume, rewinding=settings.rewind)
         later = has_later(settings.out / CHECKPOINTS, settings.resume) and not settings.rewind
         also = " and --rewind, which sets checkpoints aside," if later else ""
         if self.directory is None:
@@ -103,16 +153,16 @@ class RunFiles:
             return None
         with suppress(CheckpointError):  # of a path that is refused below
             if saved_steps(settings.out / CHECKPOINTS, RUN_ID):
-                kept.append(CHECKPOINTS)  # `opened` says how to go on from them
+                kept.append(CHECKPOINTS)  # `open_checkpoint` says how to go on from them
         claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=0, kept=kept, also=also)
         directory = contexts.enter_context(claimed)
-        self.resuming = opened(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
+        self.resuming = open_checkpoint(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
         return None if self.resuming is None else str(self.resuming.path)
 
     def check(self, known: Mapping[str, Any]) -> None:
         """Refuse a resume under other conditions, of those that are known before a teacher is trained, on all ranks."""
         if self.resuming is not None:
-            self.ranks.together(partial(check_conditions, self.resuming.manifest, known))
+            self.ranks.run_on_all(partial(check_conditions, self.resuming.manifest, known))
 
     def callbacks(self, contexts: ExitStack) -> tuple[Callback, ...]:
         """Return the callbacks that write files, which are those of rank 0."""
@@ -142,7 +192,7 @@ class RunFiles:
         """Restore the run that is resumed and return its state, equal on all ranks; None if none is resumed."""
         if self.resuming is None:
             return None
-        resumed = self.ranks.together(partial(checkpoints.load, self.resuming, schedule))
+        resumed = self.ranks.run_on_all(partial(checkpoints.load, self.resuming, schedule))
         self.ranks.check_equal({"manifest_sha256": self.resuming.manifest.sha256})
         self.lines.write(f"resumed from {self.resuming.path}")
         return resumed
@@ -152,7 +202,7 @@ class RunFiles:
         if not self.settings.rewind:
             return
         start = None if self.resuming is None else self.resuming.manifest.step
-        aside = self.ranks.decided(partial(_set_aside, checkpoints, start))
+        aside = self.ranks.broadcast_decision(partial(_set_aside, checkpoints, start))
         if aside is not None:
             self.lines.write(f"set later checkpoints aside in {aside}")
 

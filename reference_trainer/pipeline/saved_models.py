@@ -1,30 +1,184 @@
-"""The command `evaluate`: saved models and checkpoints on one text, each against the same teacher."""
+"""The command `evaluate`: saved models and checkpoints on the rows of a run, each against the same teacher."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-from reference_trainer.callbacks.lines import SilentLines
+from reference_trainer.callbacks.progress import SilentLines
 from reference_trainer.config.settings import Settings
-from reference_trainer.distillation.metrics import derived
+from reference_trainer.distillation.metrics import accepted_name, derived
+from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.errors import TrainerError
-from reference_trainer.models.placement import device_name
-from reference_trainer.pipeline.bench import Bench, measured
-from reference_trainer.pipeline.eval_config import EvalConfig, eval_config
-from reference_trainer.pipeline.own import create
-from reference_trainer.pipeline.parts import Parts
-from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_TYPE, versions
+from reference_trainer.distillation.vocabulary import share_vocabulary
+from reference_trainer.errors import DataError, ModelFileError, SettingError, TrainerError, first_line
+from reference_trainer.models.decoder import Decoder
+from reference_trainer.models.placement import computing_in, device_name, usable_device
+from reference_trainer.pipeline.checkpoint_list import checkpoint_student
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
+from reference_trainer.pipeline.custom_class import checkpoint_module, create_run
+from reference_trainer.pipeline.evaluations import EvalConfig, check_sums, eval_config, evaluation_mode
+from reference_trainer.pipeline.parts import Run
+from reference_trainer.plan.schedule import Schedule
+from reference_trainer.ranks.parallel import ONE_PROCESS
+from reference_trainer.storage.checkpoints import rank_file
+from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_TYPE, WEIGHTS, versions
 from reference_trainer.storage.files import path_in_json
 from reference_trainer.storage.produce_once import produce_once
+from reference_trainer.storage.whole_weights import read_weights
+from reference_trainer.training.evaluation import evaluate
 
-__all__ = ["Evaluated", "Evaluation", "SavedModel", "Source", "as_run", "evaluate_saved", "report", "table"]
+AT_ONE = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
+OF_A_MODEL = ("hard_loss", "token_accuracy")
+AGAINST_A_TEACHER = ("hard_loss", "token_accuracy", "kl_at_1", "agreement", "teacher_loss")
+
+
+def metric_names(settings: Settings, *, taught: bool) -> tuple[str, ...]:
+    """Return the names of the sums of a built-in evaluation, in order; a depth that no draft reaches has none."""
+    if not taught:
+        return OF_A_MODEL
+    return (*AGAINST_A_TEACHER, *(accepted_name(depth) for depth in range(1, settings.accept_depth + 1)))
+
+
+class ScoredModel:
+    """A model that gives its logits for the rows, once for each batch, also if it is teacher and student.
+
+    path: of a saved one; None for a teacher that own parts make. digest: its SHA-256, by `saved_digest` or
+    `teacher_digest`. Raise `DataError` if the data of the run has a token that the model lacks.
+    """
+
+    def __init__(self, path: Path | None, module: nn.Module, digest: str, run: Run) -> None:
+        self.path, self.digest, self.vocab_size = path, digest, _tokens_of(module, run)
+        largest = run.recipe.data.largest_token
+        if largest >= self.vocab_size:
+            what = f"the {'text' if run.unit == 'byte' else 'data'} has {run.unit} {largest}"
+            raise DataError(f"{what}, and {path} has {self.vocab_size} tokens; expected more")
+        self.module = module.to(run.device)
+        self._model = ModuleTeacher(computing_in(run.settings.dtype, self.module), self.vocab_size)
+        self._last: tuple[Batch, Tensor] | None = None
+
+    def logits(self, batch: Batch) -> Tensor:
+        if self._last is None or self._last[0] is not batch:
+            self._last = batch, self._model.logits(batch)
+        return self._last[1]
+
+
+class Evaluator:
+    """The rows of one run's data and one teacher, on which models are measured one after the other.
+
+    run: parts as the settings name them, entered; it computes on `device`. Errors: those of the parts.
+    """
+
+    def __init__(self, run: Run, settings: Settings, *, whole: bool) -> None:
+        self.run, self.device = run, usable_device(settings.device)
+        run.device, run.parallel = self.device, ONE_PROCESS
+        run.schedule = Schedule(epochs=1, steps_per_epoch=1)  # whose last step has the last temperature and weights
+        run.make_held_back(whole=whole)
+        if not hasattr(run, "held_back") and not self.is_own:
+            name = f"{type(run).__name__} has batches of its own"
+            raise SettingError(f"{name}: override evaluate too, or set held_back")
+        self.teacher = self._made_teacher()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the parts have an evaluation of their own."""
+        return "evaluate" in self.run.replaced
+
+    def student(self, path: Path) -> ScoredModel:
+        """Return a saved model. Errors: those of `load_saved` and `ScoredModel`."""
+        module = load_saved(path, self.run)
+        return ScoredModel(path, module, self.run.saved_digest(path, module), self.run)
+
+    def sums(self, student: ScoredModel) -> dict[str, MetricSum]:
+        """Return the sums of a model: at temperature 1, or those of an own evaluation. Errors name the model."""
+        try:
+            return self._own_sums(student) if self.is_own else self._sums(student)
+        except TrainerError as error:
+            error.add_note(f"in the evaluation of {student.path}")
+            raise
+
+    def _sums(self, student: ScoredModel) -> dict[str, MetricSum]:
+        settings, rows, teacher = self.run.settings, self.run.held_back, self.teacher
+        frozen: Any = teacher or student
+        learner: Any = student
+        if teacher is not None and settings.share_vocabulary is not None:
+            frozen, learner = share_vocabulary(frozen, learner, settings.share_vocabulary)
+        sums = evaluate(frozen, learner, rows, AT_ONE, accept_depth=settings.accept_depth)
+        return {name: sums[name] for name in metric_names(settings, taught=teacher is not None) if name in sums}
+
+    def _own_sums(self, student: ScoredModel) -> dict[str, MetricSum]:
+        run, teacher = self.run, self.teacher or student
+        wrap = partial(computing_in, run.settings.dtype)
+        run.student, run.teacher = student.module, teacher.module
+        run.learner = ModuleStudent(wrap(student.module), student.vocab_size)
+        run.frozen = ModuleTeacher(wrap(teacher.module), teacher.vocab_size)
+        with evaluation_mode([run.student, run.teacher], self.device):
+            sums = run.evaluate()
+        check_sums(sums, type(run).__name__)
+        return sums
+
+    def _made_teacher(self) -> ScoredModel | None:
+        """Return the teacher of own parts, or the saved one that the settings name; None without either."""
+        run, settings = self.run, self.run.settings
+        if settings.parts is not None and "make_teacher" in run.replaced:
+            run.teacher = run.make_teacher()
+            return ScoredModel(None, run.teacher, run.teacher_digest(), run)
+        return None if settings.teacher is None else self.student(settings.teacher)
+
+
+def _tokens_of(module: nn.Module, run: Run) -> int:
+    if isinstance(module, Decoder):
+        return module.config.vocab_size
+    return int(getattr(module, "vocab_size", run.vocab_size))
+
+
+def load_saved(path: Path, run: Run) -> nn.Module:
+    """Return the model in a directory, or the student of a checkpoint, on the CPU in the dtype it was saved in.
+
+    Every file is compared with its digest, if it has one. Raise `ModelFileError` or `CheckpointError` if it is missing,
+    damaged, or not of these parts, and `SettingError` for own parts that cannot load one.
+    """
+    is_own = run.settings.parts is not None or run.settings.student is not None
+    if os.path.isfile(path / rank_file(0)):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
+        saved = read_weights(path)
+        return checkpoint_module(saved, run) if is_own else checkpoint_student(saved)
+    if is_own:
+        return _own(path, run)
+    if os.path.isfile(path / WEIGHTS):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
+        return run.saved_model(path)
+    if not os.path.isfile(path / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
+        raise ModelFileError(f"{path} has no {MANIFEST}; expected a model or a checkpoint{_hint(path)}")
+    return checkpoint_student(read_weights(path))
+
+
+def _own(path: Path, run: Run) -> nn.Module:
+    try:
+        return run.saved_model(path)
+    except TrainerError as error:
+        if hint := _hint(path):
+            error.add_note(hint.removeprefix("; "))
+        raise
+    except Exception as error:  # of own code, or of a library
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise ModelFileError(f"{type(run).__name__} cannot load {path}: {reason}{_hint(path)}") from error
+
+
+def _hint(path: Path) -> str:
+    """Return a hint at the latest checkpoint, if the path is that of a run or of its checkpoints; else no text."""
+    latest = (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest")
+    present = filter(os.path.isdir, latest)  # Path.is_dir raises for long names
+    return next((f"; did you mean {checkpoint}?" for checkpoint in present), "")
+
 
 OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")
 """Settings by which a run has evaluated its student."""
@@ -84,17 +238,17 @@ class Evaluation:
     config: EvalConfig
 
 
-def as_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings:
+def settings_of_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings:
     """Return the `given` settings; others are those of the run of the first model with any.
 
     Of a run these are length, documents, separator, dtype and vocabulary, and of Hugging Face models also data and
     student; of own parts all that do not name files of the run. So all models are measured alike. Raise `SettingError`
     for invalid ones.
     """
-    found = next(filter(None, map(_of_run, paths)), {})
+    recorded = next(filter(None, map(_of_run, paths)), {})
     replaced = {"parts", "student"} if {"parts", "student"} & given.keys() else set()
     replaced |= {"eval_data"} if "data" in given else set()
-    return Settings(**{**{name: value for name, value in found.items() if name not in replaced}, **given})
+    return Settings(**{**{name: value for name, value in recorded.items() if name not in replaced}, **given})
 
 
 def _of_run(path: Path) -> dict[str, Any]:
@@ -107,11 +261,11 @@ def _of_run(path: Path) -> dict[str, Any]:
         if kept.get("student") is not None and whole:
             # The model has its tokenizer beside it, wherever it is now, with the chat template of the run.
             kept |= {"student": str(path), "chat_template": None}
-        found = {name: kept[name] for name in _names(kept) if kept.get(name) is not None}
-        Settings(**found)
+        chosen = {name: kept[name] for name in _names(kept) if kept.get(name) is not None}
+        Settings(**chosen)
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):  # it is reported when the model is loaded
-        found = {}
-    return found or _of_transformers(path)
+        chosen = {}
+    return chosen or _of_transformers(path)
 
 
 def _names(kept: Mapping[str, Any]) -> Sequence[str]:
@@ -149,8 +303,8 @@ def evaluate_saved(
     the data and of the parts, `DataError` for a token that a model lacks, `VocabularyError` for a teacher with other
     tokens, `LogitsError` for logits that are not finite; each names the model.
     """
-    with create(settings, Parts, lines=SilentLines()) as run:
-        bench, models = Bench(run, settings, whole=whole), list[Evaluated]()
+    with create_run(settings, Run, lines=SilentLines()) as run:
+        bench, models = Evaluator(run, settings, whole=whole), list[Evaluated]()
         teacher = bench.teacher
         evaluation = Evaluation(
             paths=paths,
@@ -174,14 +328,14 @@ def evaluate_saved(
     return evaluation
 
 
-def _source(run: Parts) -> Source:
+def _source(run: Run) -> Source:
     data = run.settings.data
     packaged = "the packaged text" if run.unit == "byte" else f"the data of {run.settings.parts}"
     name = packaged if data is None else str(data)
     return Source(name=name, digest=run.digests.get("data_sha256"), unit=run.unit)
 
 
-def _evaluated(path: Path, bench: Bench, config: EvalConfig, cache: Path | None) -> Evaluated:
+def _evaluated(path: Path, bench: Evaluator, config: EvalConfig, cache: Path | None) -> Evaluated:
     student = bench.student(path)
     if cache is None or config.own is not None:
         return Evaluated(path=path, digest=student.digest, sums=bench.sums(student))
@@ -192,11 +346,11 @@ def _evaluated(path: Path, bench: Bench, config: EvalConfig, cache: Path | None)
 
 
 def _write(path: Path, sums: Mapping[str, MetricSum]) -> None:
-    path.write_text(json.dumps({name: asdict(each) for name, each in sums.items()}) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({name: asdict(total) for name, total in sums.items()}) + "\n", encoding="utf-8")
 
 
 def _read(path: Path) -> dict[str, MetricSum]:
-    return {name: MetricSum(**each) for name, each in json.loads(path.read_text(encoding="utf-8")).items()}
+    return {name: MetricSum(**total) for name, total in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
 def table(evaluation: Evaluation) -> list[str]:
@@ -205,7 +359,7 @@ def table(evaluation: Evaluation) -> list[str]:
     A metric that a model lacks is "-". The last line does not depend on the models before, so lines can be printed one
     by one.
     """
-    rows = [{"model": str(each.path)} | _texts(each) for each in evaluation.models]
+    rows = [{"model": str(model.path)} | _texts(model) for model in evaluation.models]
     widths = {name: max(len(name), NUMBER) for name in ("model", *_columns(evaluation))}
     widths["model"] = max(len(str(path)) for path in (*evaluation.paths, "model"))
     head = {name: name for name in widths}
@@ -217,7 +371,7 @@ def _columns(evaluation: Evaluation) -> Iterable[str]:
     """Return the metrics of every line: those that the evaluation can have, or of the first model for an own one."""
     if evaluation.config.own is not None:
         return evaluation.models[0].metrics
-    names = measured(evaluation.settings, taught=evaluation.teacher is not None)
+    names = metric_names(evaluation.settings, taught=evaluation.teacher is not None)
     return derived({name: MetricSum(0.0, 1) for name in names})
 
 
@@ -255,7 +409,7 @@ def report(evaluation: Evaluation) -> dict[str, Any]:
         "teacher": of_teacher,
         "device": device_name(evaluation.device),
         "versions": versions(),
-        "models": [_entry(each) for each in evaluation.models],
+        "models": [_entry(model) for model in evaluation.models],
     }
 
 
@@ -263,7 +417,7 @@ def _entry(evaluated: Evaluated) -> dict[str, Any]:
     return {
         "path": _json_path(evaluated.path),
         "sha256": evaluated.digest,
-        "sums": {name: {"sum": each.sum, "count": each.count} for name, each in evaluated.sums.items()},
+        "sums": {name: {"sum": total.sum, "count": total.count} for name, total in evaluated.sums.items()},
         "metrics": evaluated.metrics,
     }
 

@@ -12,32 +12,19 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from reference_trainer.callbacks.formats import (
+from reference_trainer.callbacks.progress import (
     SMOKE_END_LINE,
     SMOKE_PLANNED_LINE,
     SMOKE_PROJECTION_LINE,
     SMOKE_SUMMARY_LINE,
+    Lines,
 )
-from reference_trainer.callbacks.lines import Lines
 from reference_trainer.distillation.gradcheck import AGREE, relative_difference
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.distillation.top_k import teacher_logits
+from reference_trainer.distillation.protocols import Batch, Student, Teacher, teacher_logits
 from reference_trainer.errors import LogitsError, SmokeError
 from reference_trainer.training.evaluation import evaluate
-from reference_trainer.training.result import TrainResult
-
-__all__ = [
-    "Check",
-    "checks",
-    "first_batch_loss",
-    "gradient_difference",
-    "peak_memory_bytes",
-    "reported",
-    "reporting_divergence",
-    "summary",
-    "verdict",
-]
+from reference_trainer.training.state import TrainResult
 
 
 def summary(result: TrainResult, project_to_steps: int, planned_steps: int) -> tuple[str, str, str]:
@@ -124,11 +111,11 @@ def gradient_difference(student: Student, teacher: Teacher, batch: Batch, weight
 
     Autograd differentiates that term anyway.
     """
-    given = asdict(weights)
-    del given["feature_weight"]
+    arguments = asdict(weights)
+    del arguments["feature_weight"]
     student_BTV = student.forward(batch).logits
     teacher_BTV = teacher_logits(teacher, batch, student_BTV, weights.temperature)
-    return relative_difference(student_BTV[:, :-1], teacher_BTV[:, :-1], batch.labels[:, 1:], **given)
+    return relative_difference(student_BTV[:, :-1], teacher_BTV[:, :-1], batch.labels[:, 1:], **arguments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""The teacher of a run: packaged, loaded from a directory, or trained on the same text and cached."""
+"""The teacher of a run: packaged, loaded, trained on the same text and cached, or its outputs on the disk.
+
+Shape letters: B batch, T position, V vocabulary, K kept tokens.
+"""
 
 from __future__ import annotations
 
@@ -12,34 +15,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from reference_trainer.callbacks.base import Callback
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.epochs import ShuffledBatches
-from reference_trainer.data.text import VOCABULARY, Rows
+from reference_trainer.data.text import VOCABULARY, Rows, ShuffledBatches
+from reference_trainer.distillation.objective import IGNORE_INDEX
+from reference_trainer.distillation.protocols import Batch, Teacher, TopK, TopKTeacher
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
-from reference_trainer.errors import ModelFileError, OutputError
+from reference_trainer.distillation.step import labels_of_logits
+from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import stored_in
-from reference_trainer.pipeline.notes import teacher_note
+from reference_trainer.pipeline.report import teacher_note
 from reference_trainer.plan.rates import learning_rate
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.storage.export import MANIFEST, load_decoder, save_decoder, verify_manifest
+from reference_trainer.storage.retention import differences
+from reference_trainer.storage.teacher_outputs import SavedOutputs
 from reference_trainer.training.loop import Objective, train
 from reference_trainer.training.update import new_optimizer, undecayed
-
-__all__ = [
-    "LOGGED_EVERY",
-    "PACKAGED",
-    "cache_directory",
-    "cached_or_trained",
-    "default_cache",
-    "heads_for",
-    "load_teacher",
-    "teacher_key",
-    "train_teacher",
-    "untrained_teacher",
-]
 
 _LABELS_ONLY = Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0)
 PACKAGED = Path(str(files("reference_trainer.data") / "teacher"))
@@ -100,7 +95,7 @@ def teacher_key(settings: Settings, digest: str, device: torch.device, *, versio
     return hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def cached_or_trained(
+def load_or_train(
     settings: Settings,
     sequences: Rows,
     digest: str,
@@ -180,3 +175,83 @@ def _write_to_cache(teacher: Decoder, settings: Settings, key: str, say: Callabl
         say(f"teacher: kept in {directory}")
     except (OutputError, OSError) as error:
         say(f"teacher: not kept for the next run: {error}")
+
+
+SHAPING = ("length", "documents", "separator", "share_vocabulary", "data_share")
+"""Settings that change the rows of the data, or the tokens that have a logit."""
+
+
+def outputs_identity(settings: Settings, digests: Mapping[str, str], rows: int) -> dict[str, Any]:
+    """Return what outputs and the run that reads them have in common, by name. digests: of data and tokenizer."""
+    return {**{name: getattr(settings, name) for name in SHAPING}, **digests, "rows": rows}
+
+
+def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, Any], teacher: str | None) -> None:
+    """Raise `SettingError` unless the outputs are those of this data and, if a digest is given, of this `teacher`.
+
+    Those of the most probable tokens have one temperature and no hidden states.
+    """
+    manifest = saved.manifest
+    changed = differences(manifest.of, wanted)
+    if teacher is not None:
+        changed += differences({"teacher_sha256": manifest.teacher_sha256}, {"teacher_sha256": teacher})
+    if manifest.top_k is not None:
+        present = {"temperature": settings.temperature, "temperature_end": settings.temperature_end}
+        changed += differences({"temperature": manifest.temperature, "temperature_end": None}, present)
+    if changed:
+        raise SettingError(f"the outputs in {saved.path} belong to another run: {'; '.join(changed)}")
+    if settings.feature_weight or settings.feature_weight_end:
+        raise SettingError(f"the outputs in {saved.path} have no hidden states to match; use a feature_weight of 0")
+
+
+def stored_teacher(saved: SavedOutputs) -> Teacher | TopKTeacher:
+    """Return the teacher with these outputs. Its batches need the numbers of their `examples`."""
+    return _Dense(saved) if saved.manifest.top_k is None else _TopK(saved)
+
+
+class _Dense:
+    """A teacher with every logit."""
+
+    def __init__(self, saved: SavedOutputs) -> None:
+        self._saved, self.vocab_size = saved, saved.manifest.vocab_size
+
+    def logits(self, batch: Batch) -> Tensor:
+        return _gathered(self._saved, batch)["logits"]
+
+
+class _TopK:
+    """A teacher with the logits of the most probable tokens."""
+
+    def __init__(self, saved: SavedOutputs) -> None:
+        self._saved, self.vocab_size = saved, saved.manifest.vocab_size
+
+    def top_k(self, batch: Batch) -> TopK:
+        outputs, temperature = _gathered(self._saved, batch), self._saved.manifest.temperature
+        assert temperature is not None
+        return TopK(outputs["logits"], outputs["tokens"], outputs["rest"], temperature)
+
+
+def _gathered(saved: SavedOutputs, batch: Batch) -> dict[str, Tensor]:
+    """Return the outputs of a batch by name, [B, T, ...] on the CPU, 0 at unscored positions."""
+    labels_BT = labels_of_logits(batch.labels.cpu())
+    scored_BT = labels_BT != IGNORE_INDEX
+    rows = [
+        _row(saved, batch, labels_BT[b][scored_BT[b]], b) for b in range(len(labels_BT)) if bool(scored_BT[b].any())
+    ]
+    gathered = {}
+    for name, (dtype, shape) in saved.shapes.items():
+        gathered[name] = torch.zeros(*labels_BT.shape, *shape, dtype=dtype, device="cpu")
+        if rows:
+            gathered[name][scored_BT] = torch.cat([row[name] for row in rows])
+    return gathered
+
+
+def _row(saved: SavedOutputs, batch: Batch, labels_N: Tensor, b: int) -> dict[str, Tensor]:
+    """Return the outputs of row b of a batch. Raise `DataError` if it has no number, or other labels than they."""
+    if batch.examples is None:
+        raise DataError("the batches have no example numbers, so outputs on disk cannot be found: set Batch.examples")
+    number = int(batch.examples[b])
+    row = saved.row(number)
+    if not torch.equal(row["labels"].long(), labels_N):
+        raise DataError(f"example {number} has other tokens to predict than the outputs of the teacher in {saved.path}")
+    return row

@@ -20,8 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-__all__ = ["END", "RATES", "learning_rate"]
-
 END = 0.1
 """The rate of the last step, as a fraction of the peak, by default."""
 RATES: Mapping[str, Callable[[float], float]] = {

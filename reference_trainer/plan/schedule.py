@@ -10,22 +10,6 @@ from enum import Enum, IntEnum
 
 from reference_trainer.errors import SettingError
 
-__all__ = [
-    "START",
-    "Action",
-    "Event",
-    "Position",
-    "Schedule",
-    "following",
-    "is_logged",
-    "is_read",
-    "is_saved",
-    "logged_together",
-    "micro_batches",
-    "windows",
-]
-
-
 UNREAD_STEPS = 256  # at most, so that their sums take little memory on the device
 
 
@@ -123,7 +107,7 @@ class Position:
 START = Position(event=Event.TRAIN_BEGIN)
 
 
-def following(schedule: Schedule, position: Position, action: Action) -> Position | None:
+def next_position(schedule: Schedule, position: Position, action: Action) -> Position | None:
     """Return the position after `position` if the callbacks answered `action`; None after TRAIN_END.
 
     A returned OPTIMIZER_STEP means: take one optimizer step, whose hooks up to on_pre_optimizer_step are called within,
@@ -158,9 +142,9 @@ def following(schedule: Schedule, position: Position, action: Action) -> Positio
 def _rest_of_step(schedule: Schedule, position: Position) -> Event:
     """Return the next event of a step whose update is taken: of those that are due the first, then STEP_END."""
     event, step = position.event, position.step
-    if event is Event.OPTIMIZER_STEP and is_logged(step, schedule.log_every):
+    if event is Event.OPTIMIZER_STEP and is_due(step, schedule.log_every):
         return Event.LOG
-    evaluated = is_logged(step, schedule.eval_every)
+    evaluated = is_due(step, schedule.eval_every)
     if evaluated and event in (Event.OPTIMIZER_STEP, Event.LOG):
         return Event.EVALUATE
     if event is not Event.SAVE and (evaluated or is_saved(schedule, step)):
@@ -189,15 +173,15 @@ def is_read(position: Position) -> bool:
 
 def is_saved(schedule: Schedule, step: int) -> bool:
     """Return whether a checkpoint of `step` is due. The best of the evaluated steps is saved besides."""
-    return schedule.save_every > 0 and (step == schedule.total_steps or is_logged(step, schedule.save_every))
+    return schedule.save_every > 0 and (step == schedule.total_steps or is_due(step, schedule.save_every))
 
 
-def is_logged(step: int, every: int) -> bool:
+def is_due(step: int, every: int) -> bool:
     """Return whether `step` is a multiple of `every`; always False if `every` is 0."""
     return every > 0 and step % every == 0
 
 
-def logged_together(schedule: Schedule, step: int) -> tuple[int, int]:
+def logging_interval(schedule: Schedule, step: int) -> tuple[int, int]:
     """Return the first and the last of the steps whose metrics are logged in one line with those of `step`.
 
     A step whose metrics are never logged, such as one after the last line, is alone.

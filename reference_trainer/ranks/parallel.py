@@ -1,15 +1,19 @@
 """Processes that train one model together: what the loop asks of them, for one process and for data-parallel ranks.
 
-Every rank has its own batches, and the whole model (DDP) or a shard of it (FSDP2). One integer reduction per window of
-micro-batches gives the number of scored tokens of all ranks, by which each rank divides; gradients are reduced once, in
-the last micro-batch.
+Every rank has its own batches, and the whole model (DDP) or a shard of it (FSDP2).
+
+1. One integer reduction per window of micro-batches gives the scored tokens of all ranks, by which each rank divides.
+2. With these counts travel the flags of `Agreement`: the actions of callbacks, and requests to stop. On every rank the
+   largest action of all ranks counts.
+3. Gradients are reduced once, in the last micro-batch.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -17,9 +21,103 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.errors import SettingError
+from reference_trainer.plan.schedule import Action
 
-__all__ = ["ONE_PROCESS", "DataParallel", "OneProcess", "Parallel", "ShardedParallel", "shard", "warm_up", "whole"]
+REQUESTED, SKIPPED, STOPPED = range(3)
+"""Places of the flags."""
+
+
+class Agreement:
+    """The answers of this rank that are not carried out yet, and the flags of all ranks. One process only has its own.
+
+    An answer that is given in a step travels with the counts of the next one, which is then left out: before its first
+    forward on the CPU. On a GPU the flags of the step before are read, which are there already, so one more step is
+    taken. Every rank calls the same methods in the same order.
+    """
+
+    def __init__(self, parallel: Parallel, stop_requested: Callable[[], bool]) -> None:
+        self._parallel, self._stop_requested = parallel, stop_requested
+        self._alone = parallel.world_size == 1
+        self._own = Action.CONTINUE
+        self._sent: _Copied | None = None  # the last flags, summed over ranks
+        self._known: Sequence[int] = (0, 0, 0)
+
+    def noted(self, answer: Action) -> Action:
+        """Note an answer of this rank; return what is carried out at once, which is nothing on several ranks."""
+        if self._alone:
+            return answer
+        self._own = max(self._own, answer)
+        return Action.CONTINUE
+
+    def flags(self) -> tuple[bool, bool, bool]:
+        """Return the flags of this rank: asked to stop, answered SKIP, answered STOP."""
+        if self._alone:
+            return False, False, False
+        return self._stop_requested(), self._own is Action.SKIP, self._own is Action.STOP
+
+    def leaves_out(self, flags: Tensor) -> bool:
+        """Return whether the step with these flags, summed over ranks, is left out because of an answer."""
+        if self._alone:  # nothing is read from the device
+            return False
+        before, self._sent = self._sent, _Copied(flags)
+        known = self._sent if flags.device.type == "cpu" else before
+        self._known = (0, 0, 0) if known is None else known.numbers()
+        return self.answer is not Action.CONTINUE
+
+    @property
+    def answer(self) -> Action:
+        """Return the strongest answer of all ranks, as far as the steps have brought it."""
+        return _strongest(self._known)
+
+    def agreed(self, answer: Action, *, between_epochs: bool = False) -> Action:
+        """Return the strongest answer of all ranks so far, with a reduction of its own; of one process, `answer`.
+
+        between_epochs: a SKIP is forgotten then, because it ends an open epoch only.
+        """
+        if self._alone:
+            return answer
+        summed = self._parallel.sum_counts(torch.tensor(self.flags(), dtype=torch.int64))
+        if between_epochs:
+            self._own = self._own if self._own is Action.STOP else Action.CONTINUE
+            self._sent = None
+        return _strongest(_Copied(summed).numbers())
+
+    def is_leaving(self) -> bool:
+        """Return whether the run was asked to stop, on any rank, before the step that has just been taken."""
+        return self._stop_requested() if self._alone else bool(self._known[REQUESTED])
+
+    def is_asked_alone(self) -> bool:
+        """Return whether a run of one process was asked to stop. Several ranks cannot agree on it after an error."""
+        return self._alone and self._stop_requested()
+
+
+def _strongest(numbers: Sequence[int]) -> Action:
+    """Return the strongest answer of ranks, of which so many set each flag."""
+    if numbers[STOPPED]:
+        return Action.STOP
+    return Action.SKIP if numbers[SKIPPED] else Action.CONTINUE
+
+
+class _Copied:
+    """A copy of numbers on the host, without a wait for what follows them on the device."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._event = None
+        if not numbers.is_cuda:
+            self._copy = numbers.to("cpu", non_blocking=True)
+        else:
+            # Pinned memory: a copy to pageable memory returns once it is done, so it waits for all that precedes it.
+            self._copy = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
+            self._copy.copy_(numbers, non_blocking=True)
+            self._event = torch.cuda.current_stream(numbers.device).record_event()
+
+    def numbers(self) -> list[int]:
+        if self._event is not None:
+            self._event.synchronize()
+        counts: list[int] = self._copy.tolist()
+        return counts
 
 
 class Parallel(Protocol):
@@ -124,7 +222,7 @@ class ShardedParallel(DataParallel):
     """
 
     def __init__(self, module: nn.Module, *others: nn.Module) -> None:
-        self._parts = [part for each in (module, *others) for part in _sharded_parts(each)]
+        self._parts = [part for wrapped in (module, *others) for part in _sharded_parts(wrapped)]
         self._group = dist.group.WORLD
         self._device = next(module.parameters()).device
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
@@ -150,8 +248,8 @@ def shard(module: nn.Module, device: torch.device) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    lists = [each for each in module.modules() if isinstance(each, nn.ModuleList)]
-    for part in (part for each in lists for part in each if any(True for _ in part.parameters())):
+    lists = [child for child in module.modules() if isinstance(child, nn.ModuleList)]
+    for part in (part for blocks in lists for part in blocks if any(True for _ in part.parameters())):
         fully_shard(part, mesh=mesh)
     module.register_forward_hook(_as_tuple)  # before that of FSDP2, which calls them in the order of registration
     # By default the outermost stays gathered after a forward until a backward, so that after an evaluation its
@@ -192,7 +290,7 @@ def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tenso
         logits = output if isinstance(output, Tensor) else output.logits
         logits.sum().backward()
     parameters = module.module.named_parameters()
-    unused = [name for name, each in parameters if each.requires_grad and each.grad is None]
+    unused = [name for name, parameter in parameters if parameter.requires_grad and parameter.grad is None]
     module.zero_grad(set_to_none=True)
     with torch.no_grad():
         for buffer, before in buffers:
@@ -213,4 +311,56 @@ def whole(tensor: Tensor) -> Tensor:
 def _sharded_parts(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]:
     from torch.distributed.fsdp import FSDPModule
 
-    return [each for each in module.modules() if isinstance(each, FSDPModule)]
+    return [child for child in module.modules() if isinstance(child, FSDPModule)]
+
+
+ONE_PROCESS_STRATEGY = "one process"
+
+
+def strategy_of(strategy: str, world_size: int) -> str:
+    """Return the strategy as checkpoints name it."""
+    return strategy if world_size > 1 else ONE_PROCESS_STRATEGY
+
+
+def wrap_student(
+    student: nn.Module, strategy: str, device: torch.device, wrap: Callable[[nn.Module], nn.Module]
+) -> nn.Module:
+    """Return the module that the ranks train: one with the weights of rank 0. The parameters stay those of `student`.
+
+    wrap: makes the module whose forward is called, such as one under autocast.
+    """
+    if strategy == "fsdp2":
+        with torch.no_grad():  # each rank would keep its own part of another student
+            for tensor in (*student.parameters(), *student.buffers()):
+                dist.broadcast(tensor, src=0)
+        return wrap(shard(student, device))
+    module = DistributedDataParallel(wrap(student))
+    warm_up(module, torch.tensor([[0]], device=device))
+    return module
+
+
+def wrap_projections(module: nn.Module, features: FeatureMatching) -> tuple[FeatureMatching, Parallel]:
+    """Return the matching with projections whose gradients are reduced over the ranks, and what the loop asks of them.
+
+    module: what `wrap_student` returned; projections with parameters are spread in the same way.
+    """
+    if not isinstance(module, DistributedDataParallel):
+        device = next(module.parameters()).device
+        return features, ShardedParallel(module, *(shard(projection, device) for projection in features.projections))
+    # One between equal widths has no parameters.
+    projections = [
+        DistributedDataParallel(projection) if list(projection.parameters()) else projection
+        for projection in features.projections
+    ]
+    others = [wrapped for wrapped in projections if isinstance(wrapped, DistributedDataParallel)]
+    for wrapped in others:
+        warm_up(wrapped, next(wrapped.parameters()))  # its own weights [W, S] are as good as states
+    return replace(features, projections=projections), DataParallel(module, *others)
+
+
+def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
+    """Return a sharded student as one process has it. All ranks call this; like: makes a module of its kind."""
+    full = {name: whole(tensor) for name, tensor in student.state_dict().items()}
+    alone = like()
+    alone.load_state_dict(full)
+    return alone

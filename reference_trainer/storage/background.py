@@ -9,8 +9,6 @@ from typing import Self
 
 from reference_trainer.errors import StopRequestedError
 
-__all__ = ["Background"]
-
 
 class Background:
     """Do work in another thread while the caller goes on. Leaving the `with` block waits for the last piece.

@@ -1,7 +1,9 @@
 """Checkpoints of a run: directories `{run_id}-step{N}` with the tensors of each rank and a manifest.
 
-A checkpoint appears whole, by one rename. Its manifest has the size and the SHA-256 of every other file, so nothing is
-read that was damaged, added or left out since. Files of tensors are safetensors: nothing is unpickled.
+A checkpoint appears whole, by one rename. Its manifest has the size and the SHA-256 of every other file, and every file
+is checked against it before a tensor is made. Files of tensors are safetensors: nothing is unpickled. With several
+ranks each writes a file of its shards, then rank 0 the manifest. Links to the latest and the best checkpoint are for
+people: nothing in this package reads them. A rewind moves later checkpoints aside; nothing is deleted.
 """
 
 from __future__ import annotations
@@ -13,27 +15,315 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from reference_trainer.errors import CheckpointError, OutputError
-from reference_trainer.storage.checkpoint_files import check_files, read_manifest, saved_steps
-from reference_trainer.storage.checkpoint_manifest import (
-    MANIFEST,
-    FileEntry,
-    Manifest,
-    parsed_manifest,
-    rank_file,
-    sealed,
-)
 from reference_trainer.storage.files import sync
-from reference_trainer.storage.links import link_checkpoints
-from reference_trainer.storage.retention import check_follows, checkpoint_name, dropped
+from reference_trainer.storage.retention import (
+    Best,
+    check_follows,
+    checkpoint_name,
+    dropped,
+    parsed_name,
+    resumed,
+    steps_of,
+    superseded,
+)
 
-__all__ = ["DISK", "LEFT", "Disk", "checkpoint_bytes", "save_checkpoint", "sweep", "write_tensors"]
+FORMAT, MANIFEST = "reference-trainer/checkpoint/1", "manifest.json"
+
+
+def rank_file(rank: int) -> str:
+    """Return the name of the file with the tensors of a rank."""
+    return f"rank-{rank:05d}.safetensors"
+
+
+class FileEntry(BaseModel):
+    """A file of a checkpoint, as it was written."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    size: int = Field(ge=0)
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """What a checkpoint is of.
+
+    strategy: how the model is divided among the ranks. best: of the run up to this step. conditions: what a run that
+    resumes must have in common with the one that saved. state: everything else that is restored and is not a tensor.
+    files: by name; filled in when the checkpoint is saved. sha256: of all other fields; filled in by `sealed`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    format: str = FORMAT
+    run_id: str
+    step: int = Field(ge=0)
+    world_size: int = Field(default=1, ge=1)
+    strategy: str = "one process"
+    best: Best | None = None
+    conditions: dict[str, Any]
+    state: dict[str, Any]
+    files: dict[str, FileEntry] = {}
+    sha256: str = ""
+
+
+def sealed(manifest: Manifest) -> Manifest:
+    """Return the manifest with its digest, by which a changed number in it is noticed."""
+    return manifest.model_copy(update={"sha256": _digest(manifest)})
+
+
+def parsed_manifest(path: Path) -> Manifest:
+    """Return the manifest in the directory `path`. Raise `CheckpointError` if it is not one of this version."""
+    try:
+        content = (path / MANIFEST).read_bytes()
+        raw = json.loads(content, parse_constant=_refuse_constant)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path / MANIFEST}: {error.strerror}; expected a checkpoint") from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path / MANIFEST} is not JSON: {error}") from error
+    version = raw.get("format") if isinstance(raw, dict) else None
+    if version != FORMAT:
+        raise CheckpointError(f"{path / MANIFEST} has format {version!r}; expected a checkpoint, with {FORMAT!r}")
+    try:
+        manifest = Manifest.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise CheckpointError(f"{path / MANIFEST}: invalid {where}: {first['msg']}") from error
+    if _canonical(manifest.model_dump()) != _canonical(raw):  # pydantic fills in defaults
+        raise CheckpointError(f"{path / MANIFEST} has a missing or unknown field")
+    if _digest(manifest) != manifest.sha256:
+        raise CheckpointError(f"{path / MANIFEST} was changed: its SHA-256 is {_digest(manifest)}")
+    return manifest
+
+
+def _digest(manifest: Manifest) -> str:
+    return hashlib.sha256(_canonical(manifest.model_dump(exclude={"sha256"})).encode()).hexdigest()
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def link_checkpoints(directory: Path, run_id: str, *, latest: int | None, best: int | None) -> None:
+    """Let the relative links `{run_id}-latest` and `{run_id}-best` refer to these steps.
+
+    A link whose step is None, or has no checkpoint in `directory`, is removed.
+
+    Failure is ignored, as on a file system without links: the manifests say the same.
+    """
+    for name, step in (("latest", latest), ("best", best)):
+        target = None if step is None else checkpoint_name(run_id, step)
+        there = target is not None and (directory / target).is_dir()
+        _link(directory / f"{run_id}-{name}", target if there else None)
+
+
+def _link(link: Path, target: str | None) -> None:
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.partial")
+    with suppress(OSError):
+        temporary.unlink(missing_ok=True)
+        if target is not None:
+            temporary.symlink_to(target)
+            temporary.replace(link)
+        elif link.is_symlink():
+            link.unlink()
+    with suppress(OSError):
+        temporary.unlink()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint as read: its path, its manifest, and the tensors of one rank by name, on the CPU."""
+
+    path: Path
+    manifest: Manifest
+    tensors: dict[str, Tensor]
+
+
+def saved_steps(directory: Path, run_id: str) -> list[int]:
+    """Return the steps of the checkpoints of a run, in order. A directory without a manifest is none."""
+    try:
+        names = [entry.name for entry in directory.iterdir() if (entry / MANIFEST).is_file()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
+    return steps_of(run_id, names)
+
+
+def check_complete(directory: Path, run_id: str) -> None:
+    """Raise `CheckpointError` for a directory that has the name of a checkpoint, but no manifest.
+
+    It is none, and in its place no checkpoint can be written: a run would end at this step.
+    """
+    try:
+        names = [entry.name for entry in directory.iterdir() if entry.is_dir() and not (entry / MANIFEST).is_file()]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
+    for step in steps_of(run_id, names):
+        path = directory / checkpoint_name(run_id, step)
+        raise CheckpointError(f"{path} has no {MANIFEST}: step {step} cannot be saved there; rename or remove it")
+
+
+def find_checkpoint(directory: Path, run_id: str, wanted: str) -> Path:
+    """Return the path of the "latest" or "best" checkpoint of a run. Raise `CheckpointError` if there is none.
+
+    The best is that of the latest one's manifest; links are not read.
+    """
+    steps = saved_steps(directory, run_id)
+    best = read_manifest(directory / checkpoint_name(run_id, steps[-1])).best if steps else None
+    try:
+        step = resumed(wanted, steps, None if best is None else best.step)
+    except CheckpointError as error:
+        raise CheckpointError(f"{directory}: {error}") from None
+    return directory / checkpoint_name(run_id, step)
+
+
+def read_checkpoint(path: Path, *, rank: int = 0) -> Checkpoint:
+    """Return the checkpoint at `path`, with the tensors of `rank`.
+
+    Raise `CheckpointError` if a file is missing, was added, or differs from what was written, and for a manifest that
+    is of another version, has unknown or missing fields, or is of another directory.
+    """
+    manifest = read_manifest(path)
+    check_files(path, manifest)
+    name = rank_file(rank if len(manifest.files) > 1 else 0)
+    if name not in manifest.files:
+        raise CheckpointError(f"{path} was saved by {manifest.world_size} ranks; it has no file of rank {rank}")
+    return Checkpoint(path=path, manifest=manifest, tensors=_tensors(path / name, manifest.files[name]))
+
+
+def read_every_file(path: Path) -> list[Checkpoint]:
+    """Return the checkpoint at `path` as each rank that wrote a file of it has it, in order.
+
+    Errors: those of `read_checkpoint`.
+    """
+    first = read_checkpoint(path)
+    others = sorted(first.manifest.files.items())[1:]
+    return [first, *(replace(first, tensors=_tensors(path / name, entry)) for name, entry in others)]
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Return the manifest of the checkpoint at `path`; the other files are not read. Errors: `CheckpointError`."""
+    manifest = parsed_manifest(path)
+    name = checkpoint_name(manifest.run_id, manifest.step)
+    if path.resolve().name != name:
+        raise CheckpointError(f"{path / MANIFEST} belongs to {name}; give the directory its old name again")
+    return manifest
+
+
+def check_files(path: Path, manifest: Manifest) -> None:
+    """Raise `CheckpointError` unless `path` has exactly the files of the manifest, as they were written."""
+    files = [rank_file(rank) for rank in range(len(manifest.files))]
+    if len(files) not in (1, manifest.world_size) or files != sorted(manifest.files):
+        raise CheckpointError(f"{path / MANIFEST} has the files {sorted(manifest.files)}; expected one for each rank")
+    try:
+        present = {entry.name for entry in path.iterdir()} - {MANIFEST}
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    if odd := present.symmetric_difference(files):
+        name = min(odd)
+        raise CheckpointError(f"{path / name} is {'missing' if name in files else 'not of this checkpoint'}")
+    for name in files:
+        _content(path / name, manifest.files[name])
+
+
+def _tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
+    content = _content(path, entry)
+    try:
+        return load(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
+
+
+def _content(path: Path, entry: FileEntry) -> bytes:
+    """Return the bytes of a file. Raise `CheckpointError` unless they are those that were written."""
+    try:
+        if not path.is_file():
+            raise CheckpointError(f"{path} is not a file")
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    if len(content) != entry.size:
+        raise CheckpointError(f"{path} has {len(content)} bytes; {entry.size} were written")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != entry.sha256:
+        raise CheckpointError(f"{path} has the SHA-256 {digest}; {entry.sha256} was written")
+    return content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A directory with the name of a checkpoint.
+
+    saved_at: seconds since 1970, of the manifest; None without one. size: bytes of all its files. fault: why it cannot
+    be resumed; None if it is whole. best: of the run up to its step, as its manifest says.
+    """
+
+    path: Path
+    run_id: str
+    step: int
+    saved_at: float | None
+    size: int
+    fault: str | None
+    best: Best | None
+
+
+def verify_checkpoints(directory: Path) -> list[Listed]:
+    """Return the checkpoints of every run in `directory`, by run and step; every file is read and compared.
+
+    Directories without a manifest are listed too, with that fault. Links are left out. Raise `CheckpointError` if the
+    directory cannot be read.
+    """
+    try:
+        there = [entry for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink()]
+    except OSError as error:
+        raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
+    named = [(name, entry) for entry in there if (name := parsed_name(entry.name)) is not None]
+    return [_entry(path, *name) for name, path in sorted(named)]
+
+
+def _entry(path: Path, run_id: str, step: int) -> Listed:
+    manifest, fault = _checked(path)
+    files = [entry.stat() for entry in path.iterdir() if entry.is_file()]
+    times = [(path / MANIFEST).stat().st_mtime] if (path / MANIFEST).is_file() else []
+    return Listed(
+        path=path,
+        run_id=run_id,
+        step=step,
+        saved_at=next(iter(times), None),
+        size=sum(file.st_size for file in files),
+        fault=fault,
+        best=None if manifest is None else manifest.best,
+    )
+
+
+def _checked(path: Path) -> tuple[Manifest | None, str | None]:
+    """Return the manifest, if it can be read, and the fault of a checkpoint, if it has one."""
+    manifest = None
+    try:
+        manifest = read_manifest(path)
+        check_files(path, manifest)
+    except CheckpointError as error:
+        return manifest, str(error)
+    return manifest, None
+
 
 LEFT = re.compile(r"\..+\.\d+\.partial")
 """Names of what a killed writer leaves."""
@@ -120,7 +410,7 @@ def _newest(paths: Sequence[Path]) -> str:
 
 def checkpoint_bytes(tensors: Iterable[Tensor]) -> int:
     """Return an upper estimate of the bytes of a checkpoint with these tensors."""
-    return OTHER_BYTES + sum(each.numel() * each.element_size() + 2**10 for each in tensors)
+    return OTHER_BYTES + sum(tensor.numel() * tensor.element_size() + 2**10 for tensor in tensors)
 
 
 def _check_space(directory: Path, tensors: Mapping[str, Tensor], disk: Disk) -> None:
@@ -144,7 +434,7 @@ def _partial(path: Path) -> Iterator[Path]:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> FileEntry:
     """Write a file of tensors, and return its entry in the manifest. Errors: `OSError`, `SafetensorError`."""
-    content = save({name: each.to("cpu", copy=True).contiguous() for name, each in tensors.items()})
+    content = save({name: tensor.to("cpu", copy=True).contiguous() for name, tensor in tensors.items()})
     disk.write(path, content)
     disk.sync(path)
     return FileEntry(size=len(content), sha256=hashlib.sha256(content).hexdigest())
@@ -175,10 +465,79 @@ def _rotate(directory: Path, run_id: str, best: int | None, keep: int) -> None:
 def sweep(directory: Path) -> None:
     """Remove what killed writers left in `directory`. Call it under a lock: no other run may be writing there."""
     with suppress(FileNotFoundError):
-        for each in directory.iterdir():
-            if LEFT.fullmatch(each.name) is None:
+        for entry in directory.iterdir():
+            if LEFT.fullmatch(entry.name) is None:
                 continue
-            if each.is_dir() and not each.is_symlink():
-                shutil.rmtree(each, ignore_errors=True)
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
             else:
-                each.unlink(missing_ok=True)
+                entry.unlink(missing_ok=True)
+
+
+Result = TypeVar("Result")
+
+
+class Agreeing(Protocol):
+    """The ranks that save together; `pipeline.ranks.Ranks` documents the methods."""
+
+    rank: int
+
+    def run_on_all(self, work: Callable[[], Result]) -> Result: ...
+
+    def all_gather_json(self, value: Any) -> list[Any]: ...
+
+
+def save_shards(
+    ranks: Agreeing, directory: Path, manifest: Manifest, tensors: Mapping[str, Tensor], *, keep: int
+) -> Path | None:
+    """Save a checkpoint with a file of each rank, otherwise as `save_checkpoint`; return its path on rank 0.
+
+    All ranks call this with their own shards. A rank that fails leaves no checkpoint: its error is raised there, and a
+    `RankError` with its message on the others, by rank 0's at the latest when they next wait for it.
+    """
+
+    def others(partial: Path) -> Mapping[str, FileEntry]:
+        ranks.all_gather_json(str(partial))
+        ranks.run_on_all(lambda: None)
+        entries = ranks.all_gather_json(None)
+        return {rank_file(rank): FileEntry.model_validate(entry) for rank, entry in enumerate(entries) if rank}
+
+    if ranks.rank == 0:
+        return save_checkpoint(directory, manifest, tensors, keep=keep, others=others)
+    partial = Path(ranks.all_gather_json(None)[0])
+    path = partial / rank_file(ranks.rank)
+    ranks.all_gather_json(ranks.run_on_all(lambda: write_tensors(path, tensors, DISK)).model_dump())
+    return None
+
+
+def rewind(directory: Path, run_id: str, start: int | None, *, disk: Disk = DISK) -> Path | None:
+    """Move the checkpoints later than `start`, or all for None, into a new directory `{run_id}-rewound-K`; return it.
+
+    Return None if there are none. They keep their names, so each can still be resumed by its path. Checkpoints are
+    moved one by one, the newest first: a killed rewind leaves every one whole, and is completed by the next.
+    Raise `OutputError` if a checkpoint cannot be moved.
+    """
+    moved = superseded(saved_steps(directory, run_id), start)
+    if not moved:
+        return None
+    aside = next(path for k in count(1) if not (path := directory / f"{run_id}-rewound-{k}").exists())
+    try:
+        aside.mkdir()
+        for step in moved:
+            name = checkpoint_name(run_id, step)
+            disk.rename(directory / name, aside / name)
+        disk.sync(aside)
+        disk.sync(directory)
+    except OSError as error:
+        raise OutputError(f"cannot move checkpoints from {directory} to {aside}: {error.strerror}") from error
+    latest = max(saved_steps(directory, run_id), default=None)
+    link_checkpoints(directory, run_id, latest=latest, best=_best(directory, run_id))
+    return aside
+
+
+def _best(directory: Path, run_id: str) -> int | None:
+    """Return the step of the best checkpoint that is left; None if there is none, or the latest cannot be read."""
+    try:
+        return read_manifest(find_checkpoint(directory, run_id, "best")).step
+    except CheckpointError:
+        return None

@@ -25,26 +25,6 @@ from reference_trainer.interrupts import WRITTEN
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.storage.files import atomic_write, file_digest
 
-__all__ = [
-    "ADAPTER",
-    "CONFIG",
-    "INDEX",
-    "MANIFEST",
-    "MODEL_FILES",
-    "MODEL_TYPE",
-    "WEIGHTS",
-    "exported_bytes",
-    "files_digest",
-    "has_weights",
-    "load_decoder",
-    "note_interrupts",
-    "save_decoder",
-    "verify_manifest",
-    "versions",
-    "weight_files",
-    "weights_digest",
-]
-
 WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
 INDEX = f"{WEIGHTS}.index.json"  # of weights in several files
 ADAPTER = "adapter_model.safetensors"
@@ -82,7 +62,7 @@ def save_decoder(
         name = CONFIG
         write_file(directory / CONFIG, lambda path: _write_json(path, config))
         name = MANIFEST
-        digests = {each: file_digest(directory / each) for each in (WEIGHTS, CONFIG)}
+        digests = {file_name: file_digest(directory / file_name) for file_name in (WEIGHTS, CONFIG)}
         write_file(directory / MANIFEST, lambda path: _write_json(path, {**manifest, "sha256": digests}))
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -129,12 +109,12 @@ def weight_files(directory: Path) -> list[Path]:
         shards = set(json.loads((directory / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelFileError(f"{directory} has neither {WEIGHTS} nor a readable {INDEX}: {error}") from error
-    return [directory / each for each in sorted(shards)]
+    return [directory / name for name in sorted(shards)]
 
 
 def has_weights(directory: Path) -> bool:
     """Return whether a directory has weights of a model."""
-    return any(each.suffix in (".safetensors", ".bin") for each in directory.iterdir())
+    return any(entry.suffix in (".safetensors", ".bin") for entry in directory.iterdir())
 
 
 def files_digest(paths: Sequence[Path]) -> str:
@@ -143,7 +123,7 @@ def files_digest(paths: Sequence[Path]) -> str:
     They are read in pieces, so their size does not matter. Raise `ModelFileError` for one that cannot be read.
     """
     try:
-        digests = [file_digest(each) for each in paths]
+        digests = [file_digest(file) for file in paths]
     except OSError as error:
         raise ModelFileError(f"cannot read {error.filename}: {error.strerror}") from error
     if len(digests) == 1:
@@ -166,7 +146,7 @@ def _contiguous(decoder: nn.Module) -> dict[str, Tensor]:
 
 
 def _inodes(directory: Path) -> dict[Path, int | None]:
-    paths = [directory / each for each in (WEIGHTS, CONFIG)]
+    paths = [directory / name for name in (WEIGHTS, CONFIG)]
     return {path: path.stat().st_ino if path.exists() else None for path in paths}
 
 
@@ -202,12 +182,12 @@ def verify_manifest(directory: Path) -> None:
         written = content.get("sha256") if isinstance(content, dict) else None
         names = written if isinstance(written, dict) else {}
         described = next((files for files in MODEL_FILES if files[0] in names), MODEL_FILES[-1])
-        found = {each: file_digest(directory / each) for each in described}
+        present = {name: file_digest(directory / name) for name in described}
     except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"cannot verify {directory / MANIFEST}: {error}; {HINT}") from error
     if written is None:
         raise ModelFileError(f"cannot verify {directory / MANIFEST}: missing key 'sha256'; {HINT}")
-    if written != found:
+    if written != present:
         raise ModelFileError(f"{directory / MANIFEST} does not match the files beside it")
 
 

@@ -1,14 +1,18 @@
-"""Atomic writes, digests of files, and paths in JSON files."""
+"""Atomic writes, digests of files, paths in JSON files, and directories that one run has to itself."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
-from collections.abc import Callable
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["atomic_write", "file_digest", "path_in_json", "sync"]
+from reference_trainer.errors import OutputError
 
 
 def atomic_write(path: Path, write: Callable[[Path], object], *, fsync: Callable[[int], None] = os.fsync) -> None:
@@ -49,3 +53,123 @@ def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal digits. Errors: `OSError`."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also: str = "") -> None:
+    """Raise `OutputError` if `path` is not a directory, or is not empty and not `force`.
+
+    What an unfinished run leaves is ignored: partial files, and files whose names are in `kept`. also: what is needed
+    besides --force, for the message.
+    """
+    try:
+        if not path.exists():
+            return
+        if not path.is_dir():
+            raise OutputError(f"{path} is not a directory; choose another --out")
+        if not force and not all(_is_partial(entry) or entry.name in kept for entry in path.iterdir()):
+            raise OutputError(f"{path} is not empty; choose another --out, or use --force{also} to write into it")
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot read {path}: {error.strerror}; choose another --out") from error
+
+
+@contextmanager
+def exclusive_directory(
+    path: Path, *, force: bool, bytes_needed: int, kept: Collection[str] = (), also: str = ""
+) -> Iterator[Path]:
+    """Create and lock the directory `path`, so that no other run writes into it.
+
+    The lock ends with the process, however it ends. A directory that was created here and is still empty is removed
+    on exit; failure to remove it is ignored.
+    kept, also: as for `refuse_existing`.
+    Errors: `OutputError` if the directory is not empty (unless `force`), is locked by another run or is not writable,
+    or if fewer than `bytes_needed` bytes are free.
+    """
+    refuse_existing(path, force=force, kept=kept, also=also)
+    with ExitStack() as stack:
+        try:
+            made = _make(path)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise OutputError(f"cannot create {path}: {error.strerror}; choose another --out") from error
+        stack.callback(os.close, descriptor)
+        _lock(descriptor, path, made)
+        stack.callback(_remove_if_empty, made)  # only under the lock: an empty directory may be another run's
+        _remove_partial_files(path)
+        # Another run may have finished between the first check and the lock.
+        refuse_existing(path, force=force, kept=kept, also=also)
+        _check_writable(path, bytes_needed)
+        yield path
+
+
+def _make(path: Path) -> list[Path]:
+    """Create the directory and its parents, all or none; return those that were created, innermost first."""
+    made: list[Path] = []
+    missing = [parent for parent in (path, *path.parents) if not parent.exists()]
+    try:
+        for parent in reversed(missing):
+            with suppress(FileExistsError):  # created by another run meanwhile
+                parent.mkdir()
+                made.insert(0, parent)
+    except OSError:
+        _remove_if_empty(made)
+        raise
+    return made
+
+
+def _remove_partial_files(path: Path) -> None:
+    """Remove partial files of a killed run; under the lock, no other run is writing."""
+    for entry in path.iterdir():
+        if _is_partial(entry):
+            with suppress(OSError):  # a directory that is not writable is reported by `_check_writable`
+                entry.unlink()
+
+
+def _is_partial(path: Path) -> bool:
+    return re.fullmatch(r"\..+\.\d+\.partial", path.name) is not None
+
+
+def _lock(descriptor: int, path: Path, made: list[Path]) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise OutputError(f"another run is writing into {path}; choose another --out") from error
+    except OSError as error:
+        _remove_if_empty(made)  # where this run cannot lock, no other run can
+        raise OutputError(f"cannot lock {path}: {error.strerror}; choose another --out") from error
+    _refuse_removed(descriptor, path)
+
+
+def _refuse_removed(descriptor: int, path: Path) -> None:
+    """Raise `OutputError` if the locked directory is no longer at `path`: the run that had it removed it on exit."""
+    with suppress(OSError):
+        if os.fstat(descriptor).st_ino == path.stat().st_ino:
+            return
+    raise OutputError(f"another run has just removed {path}; start again, or choose another --out")
+
+
+def _check_writable(path: Path, bytes_needed: int) -> None:
+    """Raise `OutputError`, before the training rather than after it, if results cannot be written."""
+    probe = path / f".probe.{os.getpid()}.partial"
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OutputError(f"cannot write into {path}: {error.strerror}; choose another --out") from error
+    check_room(path, bytes_needed)
+
+
+def check_room(path: Path, bytes_needed: int) -> None:
+    """Raise `OutputError` if the disk of the directory `path` has fewer bytes free."""
+    free = shutil.disk_usage(path).free
+    if free < bytes_needed:
+        raise OutputError(
+            f"{path} has {free:,} bytes free, the results need {bytes_needed:,}; free space or choose another --out"
+        )
+
+
+def _remove_if_empty(directories: list[Path]) -> None:
+    for path in directories:
+        with suppress(OSError):  # a directory that is left does no harm, and must not hide how the run ended
+            path.rmdir()

@@ -2,6 +2,10 @@
 
 An entry is complete: it appears by one rename, with a manifest of what it is of and the SHA-256 of every file. It holds
 no path, so a cache can be moved and shared.
+
+`keep_within` removes the entries that were used least recently beyond a limit of bytes. An entry in use has a shared
+lock on its manifest, which ends with the process; the last use is the time at which the manifest was last changed.
+Nothing is removed where the file system has no locks.
 """
 
 from __future__ import annotations
@@ -9,17 +13,17 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from reference_trainer.errors import OutputError, TrainerError
 from reference_trainer.storage.files import file_digest, sync
-
-__all__ = ["identity_digest", "produce_once"]
 
 MANIFEST = "manifest.json"
 
@@ -98,3 +102,114 @@ def _produce(entry: Path, identity: Mapping[str, Any], produce: Callable[[Path],
 def _manifest(entry: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
     digests = {path.name: file_digest(path) for path in entry.iterdir() if path.name != MANIFEST}
     return {"identity": json.loads(json.dumps(identity)), "sha256": digests}
+
+
+@contextmanager
+def used_entry(
+    cache: Path, kind: str, identity: Mapping[str, Any], produce: Callable[[Path], object]
+) -> Iterator[Path]:
+    """Yield the entry of `produce_once`, which no process removes by `keep_within` until the end. Errors: its own."""
+    while True:
+        entry = produce_once(cache, kind, identity, produce)
+        descriptor = _shared(entry / MANIFEST)
+        if descriptor is not None:
+            break
+    try:
+        with suppress(OSError):  # of another user
+            os.utime(descriptor)
+        yield entry
+    finally:
+        os.close(descriptor)
+
+
+def _shared(path: Path) -> int | None:
+    """Return a descriptor with a shared lock on a file, or None if the file has just been removed."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    with suppress(OSError):  # without locks, nothing is removed
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+    os.close(descriptor)
+    return None
+
+
+def keep_within(cache: Path, kind: str, limit: int) -> list[str]:
+    """Remove entries of a kind until they have at most `limit` bytes, and what killed processes left of others.
+
+    Entries in use stay, and count. Return a line about what was removed and one for each that cannot be removed.
+    """
+    lines: list[str] = []
+    try:
+        with _alone(cache / f".{kind}.lock", wait=True):
+            for path in _directories(cache, rf"\.{kind}-[0-9a-f]{{64}}\.partial-.+"):
+                with suppress(BlockingIOError), _alone(cache / f"{path.name.split('.partial-')[0]}.lock"):
+                    _clear(path, lines)
+            paths = _directories(cache, rf"{kind}-[0-9a-f]{{64}}(\.damaged-.+)?")
+            entries = sorted((_last_use(path), path, _bytes(path)) for path in paths)
+            total, removed = sum(size for _, _, size in entries), 0
+            for _, path, size in entries:
+                if total - removed > limit and _remove(path, lines):
+                    removed += size
+    except OSError as error:
+        return [f"cannot limit the cache {cache}: {error.strerror or error}"]
+    return [f"removed {removed:,} bytes of the least recently used {kind} from {cache}", *lines] if removed else lines
+
+
+@contextmanager
+def _alone(path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of a file. Errors: `BlockingIOError` if another process has it and `wait` is False; `OSError`."""
+    with path.open("r+b" if path.name == MANIFEST else "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+
+
+def _remove(path: Path, lines: list[str]) -> bool:
+    """Remove an entry that no process uses; return whether it is gone. A killed removal leaves a partial entry."""
+    name = path.name.split(".")[0]
+    try:
+        with _alone(path.parent / f".{name}.lock"):  # else a process produces or verifies it
+            with _alone(path / MANIFEST) if (path / MANIFEST).exists() else nullcontext():
+                aside = path.rename(tempfile.mkdtemp(dir=path.parent, prefix=f".{name}.partial-"))
+            return _clear(aside, lines)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        lines.append(f"cannot remove {path}: {error.strerror or error}")
+        return False
+
+
+def _clear(path: Path, lines: list[str]) -> bool:
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        lines.append(f"cannot remove {path}: {error.strerror or error}")
+        return False
+    return True
+
+
+def _directories(cache: Path, pattern: str) -> list[Path]:
+    """Return the directories in the cache whose names match; links are of others."""
+    return [
+        path for path in cache.iterdir() if re.fullmatch(pattern, path.name) and path.is_dir() and not path.is_symlink()
+    ]
+
+
+def _last_use(path: Path) -> int:
+    for candidate in (path / MANIFEST, path):
+        with suppress(OSError):
+            return candidate.stat().st_mtime_ns
+    return 0
+
+
+def _bytes(path: Path) -> int:
+    total = 0
+    with suppress(OSError):
+        for file in path.rglob("*"):
+            total += file.lstat().st_size
+    return total

@@ -14,21 +14,6 @@ from typing import Any
 
 from reference_trainer.errors import CheckpointError
 
-__all__ = [
-    "MODES",
-    "Best",
-    "check_follows",
-    "checked_run_id",
-    "checkpoint_name",
-    "drifts",
-    "dropped",
-    "improved",
-    "parsed_name",
-    "resumed",
-    "steps_of",
-    "superseded",
-]
-
 MODES = ("min", "max")
 
 
@@ -54,14 +39,14 @@ def checkpoint_name(run_id: str, step: int) -> str:
 
 def parsed_name(name: str) -> tuple[str, int] | None:
     """Return run id and step of the checkpoint of that name; None for another name."""
-    found = re.fullmatch(r"([^./\0][^/\0]*)-step(0|[1-9][0-9]{0,17})", name, re.DOTALL)
-    return None if found is None else (found[1], int(found[2]))
+    match = re.fullmatch(r"([^./\0][^/\0]*)-step(0|[1-9][0-9]{0,17})", name, re.DOTALL)
+    return None if match is None else (match[1], int(match[2]))
 
 
 def steps_of(run_id: str, names: Iterable[str]) -> list[int]:
     """Return the steps of a run whose checkpoints have one of `names`, in order. Other names are ignored."""
-    own = checked_run_id(run_id)
-    return sorted(found[1] for found in map(parsed_name, names) if found is not None and found[0] == own)
+    wanted = checked_run_id(run_id)
+    return sorted(parsed[1] for parsed in map(parsed_name, names) if parsed is not None and parsed[0] == wanted)
 
 
 def check_follows(steps: Collection[int], step: int) -> None:
@@ -85,7 +70,7 @@ def dropped(steps: Collection[int], *, keep: int, best: int | None) -> list[int]
     return [step for step in sorted(steps)[: -max(keep, 1)] if step != best]
 
 
-def improved(best: Best | None, *, step: int, score: float, mode: str, min_delta: float) -> Best | None:
+def update_best(best: Best | None, *, step: int, score: float, mode: str, min_delta: float) -> Best | None:
     """Return the best of a run after a step with a score, which must be better by more than `min_delta`.
 
     The first finite score is the best so far. A score that is not finite never is. mode: "min" or "max".
@@ -110,10 +95,10 @@ def resumed(wanted: str, steps: Collection[int], best: int | None) -> int:
     return best
 
 
-def drifts(saved: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
+def differences(saved: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
     """Return a line for each condition of a run that is not as it was saved, with both values as JSON, by name."""
     before, now = (
-        {name: json.dumps(each, sort_keys=True) for name, each in values.items()} for values in (saved, present)
+        {name: json.dumps(value, sort_keys=True) for name, value in values.items()} for values in (saved, present)
     )
     changed = sorted(name for name in {**before, **now} if before.get(name) != now.get(name))
     return [f"{name} was {before.get(name, 'absent')} and is {now.get(name, 'absent')}" for name in changed]

@@ -15,9 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.errors import CheckpointError
-from reference_trainer.storage.retention import drifts
-
-__all__ = ["Snapshot", "expected_tensors", "restore", "snapshot"]
+from reference_trainer.storage.retention import differences
 
 COUNTER = "step"
 """Name of the state that is a number; other state has shape and dtype of its parameter, or float32 for fewer bits."""
@@ -49,7 +47,7 @@ def snapshot(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer 
         for what, value in state.items():
             _check_state(f"{name}.{what}", value, parameter)
             tensors[f"optimizer.{name}.{what}"] = value
-    copies = {name: _local(each).to("cpu", copy=True) for name, each in tensors.items()}
+    copies = {name: _local(tensor).to("cpu", copy=True) for name, tensor in tensors.items()}
     return Snapshot(tensors=copies, optimizer=_described(modules, optimizer))
 
 
@@ -61,14 +59,14 @@ def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.
     """
     _check_optimizer(saved.optimizer, _described(modules, optimizer))
     weights = _weights(modules)
-    given = {name: each for name, each in saved.tensors.items() if not name.startswith("optimizer.")}
-    _check_names("weights", given, weights)
+    saved_weights = {name: tensor for name, tensor in saved.tensors.items() if not name.startswith("optimizer.")}
+    _check_names("weights", saved_weights, weights)
     for name, weight in weights.items():
-        _check_like(name, given[name], _local(weight))
+        _check_like(name, saved_weights[name], _local(weight))
     states: dict[Tensor, Any] = dict(_states(saved, _parameter_names(modules, optimizer), optimizer))
     with torch.no_grad():
         for name, weight in weights.items():
-            _local(weight).copy_(given[name])
+            _local(weight).copy_(saved_weights[name])
     if optimizer is not None:
         optimizer.state.clear()
         optimizer.state.update(states)
@@ -80,19 +78,21 @@ def expected_tensors(module: nn.Module, *, masters: bool = False) -> list[Tensor
     masters: parameters of fewer bits have float32 copies and moments.
     """
     tensors = [*module.state_dict().values()]
-    for each in (parameter for parameter in module.parameters() if parameter.requires_grad):
-        is_copied = masters and torch.finfo(each.dtype).bits < 32
-        like = torch.empty_like(each, dtype=torch.float32, device="meta") if is_copied else each
+    for candidate in (parameter for parameter in module.parameters() if parameter.requires_grad):
+        is_copied = masters and torch.finfo(candidate.dtype).bits < 32
+        like = torch.empty_like(candidate, dtype=torch.float32, device="meta") if is_copied else candidate
         tensors += [*[like] * (3 if is_copied else 2), torch.zeros(())]
     return tensors
 
 
 def _weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-    weights = {f"{module}.{name}": each for module in modules for name, each in modules[module].state_dict().items()}
-    for name, each in weights.items():
-        if not isinstance(each, Tensor) or name.startswith("optimizer."):
+    weights = {
+        f"{module}.{name}": tensor for module in modules for name, tensor in modules[module].state_dict().items()
+    }
+    for name, tensor in weights.items():
+        if not isinstance(tensor, Tensor) or name.startswith("optimizer."):
             raise CheckpointError(
-                f"{name} is {type(each).__name__}; expected a tensor of a module not called optimizer"
+                f"{name} is {type(tensor).__name__}; expected a tensor of a module not called optimizer"
             )
     return weights
 
@@ -101,14 +101,20 @@ def _parameter_names(
     modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None
 ) -> dict[str, nn.Parameter]:
     """Return the parameters of the optimizer by name, in its order."""
-    every = {each: f"{module}.{name}" for module in modules for name, each in modules[module].named_parameters()}
-    held = [each for group in optimizer.param_groups for each in group["params"]] if optimizer is not None else []
-    for each in held:
-        if each not in every:
+    every = {
+        parameter: f"{module}.{name}" for module in modules for name, parameter in modules[module].named_parameters()
+    }
+    held = (
+        [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if optimizer is not None
+        else []
+    )
+    for parameter in held:
+        if parameter not in every:
             raise CheckpointError(
-                f"unknown parameter {_kind(each)} of the optimizer: expected one of the modules {sorted(modules)}"
+                f"unknown parameter {_kind(parameter)} of the optimizer: expected one of the modules {sorted(modules)}"
             )
-    return {every[each]: each for each in held}
+    return {every[parameter]: parameter for parameter in held}
 
 
 def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
@@ -116,9 +122,9 @@ def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimize
     if optimizer is None:
         return {"kind": None}
     described: dict[str, Any] = {"kind": type(optimizer).__name__}
-    names = {each: name for name, each in _parameter_names(modules, optimizer).items()}
+    names = {parameter: name for name, parameter in _parameter_names(modules, optimizer).items()}
     for number, group in enumerate(optimizer.param_groups):
-        described[f"{number}.parameters"] = [names[each] for each in group["params"]]
+        described[f"{number}.parameters"] = [names[parameter] for parameter in group["params"]]
         described |= {f"{number}.{name}": value for name, value in group.items() if name not in VOLATILE}
     try:
         in_json: dict[str, Any] = json.loads(json.dumps(described, allow_nan=False))
@@ -128,7 +134,7 @@ def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimize
 
 
 def _check_optimizer(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
-    changed = drifts(saved, present)
+    changed = differences(saved, present)
     if changed:
         raise CheckpointError(f"the optimizer differs: {'; '.join(changed)}")
 
@@ -137,17 +143,17 @@ def _states(
     saved: Snapshot, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer | None
 ) -> Iterator[tuple[nn.Parameter, dict[str, Tensor]]]:
     """Yield the state of each parameter that has one. Within a group, all that have state have the same."""
-    given: dict[str, dict[str, Tensor]] = {}
-    for key in (each for each in saved.tensors if each.startswith("optimizer.")):
+    states: dict[str, dict[str, Tensor]] = {}
+    for key in (name for name in saved.tensors if name.startswith("optimizer.")):
         name, _, what = key.removeprefix("optimizer.").rpartition(".")
-        given.setdefault(name, {})[what] = saved.tensors[key]
-    _check_names("optimizer state", [name for name in given if name not in parameters], ())
-    names = {each: name for name, each in parameters.items()}
+        states.setdefault(name, {})[what] = saved.tensors[key]
+    _check_names("optimizer state", [name for name in states if name not in parameters], ())
+    names = {held: name for name, held in parameters.items()}
     for group in [] if optimizer is None else optimizer.param_groups:
-        there = {names[each]: each for each in group["params"] if names[each] in given}
+        there = {names[held]: held for held in group["params"] if names[held] in states}
         for name, parameter in there.items():
-            _check_names(f"optimizer state of {name}", given[name], given[next(iter(there))])
-            state = {what: _placed(f"{name}.{what}", each, parameter, group) for what, each in given[name].items()}
+            _check_names(f"optimizer state of {name}", states[name], states[next(iter(there))])
+            state = {what: _placed(f"{name}.{what}", tensor, parameter, group) for what, tensor in states[name].items()}
             yield parameter, state
 
 
@@ -186,8 +192,8 @@ def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
-def _check_names(what: str, given: Iterable[str], expected: Iterable[str]) -> None:
-    names, wanted = {*given}, {*expected}
+def _check_names(what: str, actual: Iterable[str], expected: Iterable[str]) -> None:
+    names, wanted = {*actual}, {*expected}
     missing, unknown = sorted(wanted - names), sorted(names - wanted)
     if missing or unknown:
         raise CheckpointError(f"{what}: missing {missing[:3]}, unknown {unknown[:3]}")

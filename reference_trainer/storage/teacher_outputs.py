@@ -25,8 +25,6 @@ from torch import Tensor
 from reference_trainer.errors import ModelFileError
 from reference_trainer.storage.files import atomic_write, file_digest, sync
 
-__all__ = ["FORMAT", "MANIFEST", "Manifest", "SavedOutputs", "Shard", "publish", "shard_name", "write_shard"]
-
 FORMAT, MANIFEST = "reference-trainer/teacher-outputs/1", "manifest.json"
 HINT = "expected a directory that `reference-trainer precompute` has written"
 
@@ -43,7 +41,7 @@ class Shard(BaseModel):
 class Manifest(BaseModel):
     """What the outputs are of.
 
-    of: what a run that reads them must have in common with them. teacher_sha256: as `Parts.teacher_digest`. top_k: the
+    of: what a run that reads them must have in common with them. teacher_sha256: as `Run.teacher_digest`. top_k: the
     kept tokens of each position, None for all. temperature: of the mass of the rest. rows: all examples of the data.
     made_with: what else their bits depend on.
     """
@@ -77,8 +75,8 @@ def shard_name(index: int) -> str:
 
 def write_shard(path: Path, rows: Sequence[Mapping[str, Tensor]]) -> None:
     """Write the outputs of consecutive rows atomically: `labels` and what the shard has besides, without `ends`."""
-    counts_R = torch.tensor([len(each["labels"]) for each in rows], dtype=torch.int64, device="cpu")
-    tensors = {name: torch.cat([each[name].cpu() for each in rows]) for name in rows[0]}
+    counts_R = torch.tensor([len(row["labels"]) for row in rows], dtype=torch.int64, device="cpu")
+    tensors = {name: torch.cat([row[name].cpu() for row in rows]) for name in rows[0]}
     content = save({**tensors, "ends": counts_R.cumsum(0)})
     atomic_write(path, lambda place: place.write_bytes(content))
 
@@ -89,7 +87,7 @@ def publish(staging: Path, directory: Path, manifest: Manifest) -> None:
     Errors: `OSError`, also if a shard is missing or `directory` is not empty.
     """
     paths = [staging / shard_name(index) for index in range(manifest.shard_count)]
-    shards = tuple(Shard(size=each.stat().st_size, sha256=file_digest(each)) for each in paths)
+    shards = tuple(Shard(size=file.stat().st_size, sha256=file_digest(file)) for file in paths)
     text = manifest.model_copy(update={"shards": shards}).text()
     atomic_write(staging / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
     staging.rename(directory)
@@ -114,7 +112,7 @@ class SavedOutputs:
             raise ModelFileError(f"{path / MANIFEST} is invalid: {error.errors()[0]['msg']}; {HINT}") from error
         if self.manifest.format != FORMAT:
             raise ModelFileError(f"{path / MANIFEST} has format {self.manifest.format!r}; expected {FORMAT!r}")
-        if sizes != [each.size for each in self.manifest.shards]:
+        if sizes != [shard.size for shard in self.manifest.shards]:
             raise ModelFileError(f"{path}: the sizes of the files are not those in {MANIFEST}; compute them again")
         self.sha256 = hashlib.sha256(content).hexdigest()
         self._shards: dict[int, _MappedShard] = {}
@@ -134,7 +132,7 @@ class SavedOutputs:
     @cached_property
     def shapes(self) -> dict[str, tuple[torch.dtype, list[int]]]:
         """Return dtype and shape of each tensor of a row, without its first axis."""
-        return {name: (each.dtype, list(each.shape[1:])) for name, each in self.row(0).items()}
+        return {name: (tensor.dtype, list(tensor.shape[1:])) for name, tensor in self.row(0).items()}
 
 
 class _MappedShard:
@@ -142,9 +140,9 @@ class _MappedShard:
 
     def __init__(self, path: Path, sha256: str) -> None:
         try:
-            found = file_digest(path)
-            if found != sha256:
-                raise ModelFileError(f"{path} has the SHA-256 {found}; {sha256} was written")
+            digest = file_digest(path)
+            if digest != sha256:
+                raise ModelFileError(f"{path} has the SHA-256 {digest}; {sha256} was written")
             file: Any = safe_open(path, framework="pt")
         except (OSError, SafetensorError) as error:
             raise ModelFileError(f"cannot read {path}: {error}") from error
@@ -153,4 +151,4 @@ class _MappedShard:
 
     def row(self, place: int) -> dict[str, Tensor]:
         begin, end = self._ends[place], self._ends[place + 1]
-        return {name: each[begin:end] for name, each in self._slices.items()}
+        return {name: tensors[begin:end] for name, tensors in self._slices.items()}

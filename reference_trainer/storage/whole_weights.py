@@ -13,12 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.errors import CheckpointError, ModelFileError
-from reference_trainer.storage.checkpoint_files import read_every_file
-from reference_trainer.storage.checkpoint_manifest import Manifest
+from reference_trainer.storage.checkpoints import Manifest, read_every_file
 from reference_trainer.storage.export import MANIFEST, load_decoder, verify_manifest
 from reference_trainer.storage.snapshot import Snapshot, restore
-
-__all__ = ["SavedWeights", "decoder_weights", "read_model", "read_weights", "tensors_digest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,18 +45,18 @@ class SavedWeights:
         Raise `CheckpointError`, before anything is changed, for a tensor that is missing, unknown or of another shape
         or dtype.
         """
-        whole = {f"{name}.{each}": tensor for each, tensor in self.of(name, module.state_dict()).items()}
+        whole = {f"{name}.{full_name}": tensor for full_name, tensor in self.of(name, module.state_dict()).items()}
         try:
             restore(Snapshot(tensors=whole, optimizer={"kind": None}), {name: module}, None)
         except CheckpointError as error:
             raise CheckpointError(f"{self.path} does not fit the {name} of this run: {error}") from error
 
     def _whole(self, name: str, like: Tensor | None) -> Tensor:
-        parts = [each[name] for each in self.files]
-        if like is None or all(each.shape == like.shape for each in parts) or len(parts) == 1:
+        parts = [file[name] for file in self.files]
+        if like is None or all(part.shape == like.shape for part in parts) or len(parts) == 1:
             return parts[0]
-        if len({(each.dtype, each.dim(), each.shape[1:]) for each in parts}) > 1 or not parts[0].dim():
-            shapes = ", ".join(str(list(each.shape)) for each in parts)
+        if len({(part.dtype, part.dim(), part.shape[1:]) for part in parts}) > 1 or not parts[0].dim():
+            shapes = ", ".join(str(list(part.shape)) for part in parts)
             raise CheckpointError(
                 f"{self.path}: the ranks have {name} with shapes {shapes}; expected shards of one tensor"
             )
@@ -73,10 +70,10 @@ def read_weights(path: Path) -> SavedWeights:
     """
     checkpoints = read_every_file(path)
     files = [
-        {name: each for name, each in checkpoint.tensors.items() if not name.startswith("optimizer.")}
+        {name: tensor for name, tensor in checkpoint.tensors.items() if not name.startswith("optimizer.")}
         for checkpoint in checkpoints
     ]
-    if any(each.keys() != files[0].keys() for each in files):
+    if any(file.keys() != files[0].keys() for file in files):
         raise CheckpointError(f"{path}: its files have tensors of different names; expected shards of one model")
     return SavedWeights(path=path, manifest=checkpoints[0].manifest, files=files)
 
@@ -103,7 +100,7 @@ def read_model(path: Path, load: Callable[[Path], Mapping[str, Tensor]] = decode
     else:
         step, digest = _step(path, content), hashlib.sha256(content).hexdigest()
     manifest = Manifest(run_id="student", step=step, conditions={}, state={}, sha256=digest)
-    tensors = {f"student.{name}": each for name, each in weights.items()}
+    tensors = {f"student.{name}": tensor for name, tensor in weights.items()}
     return SavedWeights(path=path, manifest=manifest, files=[tensors])
 
 
@@ -113,9 +110,9 @@ def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
     One tensor at a time is copied to the CPU.
     """
     digest = hashlib.sha256()
-    for name, each in sorted(tensors.items()):
-        digest.update(f"{name} {each.dtype} {list(each.shape)}\n".encode())
-        content: Any = each.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        content: Any = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         digest.update(content)
     return digest.hexdigest()
 

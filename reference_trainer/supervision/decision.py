@@ -11,8 +11,6 @@ from enum import Enum, IntEnum
 
 from reference_trainer.errors import SettingError
 
-__all__ = ["Attempt", "Ending", "Verdict", "idle", "verdict"]
-
 
 class Ending(Enum):
     """How an attempt ended."""

@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["EVERY_S", "Beat", "Heart", "beats", "is_alive", "kill_silent", "kill_stale", "silent", "watched"]
-
 EVERY_S = 0.5
 STOPPED_S = 2.0
 """Age of the beat of a process that SIGSTOP has stopped, before it is killed; SIGCONT may come."""
@@ -109,9 +107,9 @@ def watched(directory: Path, after: float, report: Callable[[Beat], object]) -> 
         thread.join()
 
 
-def _killed(found: Iterable[Beat]) -> list[Beat]:
+def _killed(beats: Iterable[Beat]) -> list[Beat]:
     killed = []
-    for beat in found:
+    for beat in beats:
         if is_alive(beat):
             with suppress(OSError):
                 os.kill(beat.pid, signal.SIGKILL)

@@ -8,14 +8,11 @@ from pathlib import Path
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError, ModelFileError, OutputError
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
-from reference_trainer.pipeline.conditions import kept_settings
-from reference_trainer.pipeline.own import with_default_rate
-from reference_trainer.storage.checkpoint_files import check_files, read_manifest
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID, fixed_settings
+from reference_trainer.pipeline.custom_class import with_default_rate
+from reference_trainer.storage.checkpoints import check_files, read_manifest
 from reference_trainer.storage.export import MANIFEST, verify_manifest
-from reference_trainer.storage.retention import checkpoint_name, drifts, steps_of
-
-__all__ = ["check_model", "is_done", "model_step", "whole_step"]
+from reference_trainer.storage.retention import checkpoint_name, differences, steps_of
 
 
 def whole_step(out: Path, report: Callable[[str], object]) -> int:
@@ -42,7 +39,7 @@ def whole_step(out: Path, report: Callable[[str], object]) -> int:
 def _steps(directory: Path) -> list[int]:
     """Return the steps of all directories with the name of a checkpoint, also of those that have no manifest."""
     try:
-        names = [each.name for each in directory.iterdir()]
+        names = [entry.name for entry in directory.iterdir()]
     except FileNotFoundError:
         names = []
     except OSError as error:
@@ -84,6 +81,6 @@ def is_done(out: Path, step: int | None) -> bool:
 def check_model(out: Path, settings: Settings) -> None:
     """Raise `DriftError`, with both values, if the run whose model is in `out` had other settings."""
     saved = json.loads((out / MANIFEST).read_bytes()).get("settings", {})
-    present = {name: value for name, value in kept_settings(with_default_rate(settings)).items() if name in saved}
-    if changed := drifts({name: saved[name] for name in present}, present):
+    present = {name: value for name, value in fixed_settings(with_default_rate(settings)).items() if name in saved}
+    if changed := differences({name: saved[name] for name in present}, present):
         raise DriftError(f"{out} has the model of another run: {'; '.join(changed)}; choose another --out")

@@ -1,21 +1,147 @@
-"""A supervised run: attempts that resume from the newest whole checkpoint, until the run has reached a step."""
+"""A supervised run: attempts that resume from the newest whole checkpoint, until the run has reached a step.
+
+1. `problems` says what keeps the run from being supervised, before torch is imported.
+2. An attempt starts the ranks by torch's elastic agent, with an agent and a store of its own and without restarts: the
+   agent's restarts fail under gloo (pytorch/pytorch#135712).
+3. After an attempt, `decision.py` says whether the run is done, tried again or given up.
+
+`launch` starts several processes on this machine once, without retries.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from reference_trainer import interrupts
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import OutputError
 from reference_trainer.supervision.decision import Attempt, Ending, Verdict, verdict
 from reference_trainer.supervision.heartbeat import Beat, kill_stale, watched
 from reference_trainer.supervision.progress import check_model, is_done, model_step, whole_step
-from reference_trainer.supervision.request import Limits
 
-__all__ = ["Limits", "supervised", "until"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """step: what is to be reached, None for the planned end. silent_s: age of the heartbeat of a rank to be killed."""
+
+    step: int | None
+    max_retries: int
+    max_idle: int
+    silent_s: float
+
+
+def problems(settings: Settings | None, step: int | None) -> list[str]:
+    """Return everything that keeps a run with `settings` from being supervised up to `step`, or to its planned end."""
+    if settings is None:
+        return ["missing the run after --, such as `-- distill --save-every 100`"]
+    messages = list[str]()
+    for name, hint in (("smoke", "saves nothing"), ("max_steps", "is --step here"), ("resume", "is chosen here")):
+        if getattr(settings, name) is not None:
+            messages.append(f"--{name.replace('_', '-')} {hint}; leave it out")
+    if not settings.save_every:
+        messages.append("--save-every is 0; expected a number of steps")
+    elif step is not None and settings.save_every > step:
+        messages.append(
+            f"--save-every is {settings.save_every}, so no step before {step} is saved; expected at most {step}"
+        )
+    return messages
+
+
+EXIT_CODES = {Ending.FINISHED: 0, Ending.FAILED: 1, Ending.REFUSED: 2}
+SAVED = "saved"
+"""File beside the heartbeats: a rank has saved a checkpoint and left on request."""
+
+
+def launch(arguments: Sequence[str], *, ranks: int, report: Callable[[str], object]) -> int:
+    """Run the command `arguments` in `ranks` processes, and return the exit code; what went wrong goes to `report`.
+
+    The processes end with this one, however it ends. After a signal, which they got too, it is that of a run which has
+    saved a checkpoint; raise `KeyboardInterrupt` if it has not.
+    """
+
+    with TemporaryDirectory(prefix="reference-trainer-") as beats:
+        try:
+            ending, why = attempted(arguments, Path(beats), ranks=ranks, name=f"launch-{os.getpid()}")
+        except KeyboardInterrupt:
+            if (Path(beats) / SAVED).exists():
+                return interrupts.SAVED
+            raise
+    if ending is not Ending.FINISHED:
+        report(why)
+    return EXIT_CODES[ending]
+
+
+GRACE_S = 60
+"""Seconds in which ranks have to save and leave after a signal, before they are killed."""
+_REFUSED = 2
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+def attempted(arguments: Sequence[str], beats: Path, *, ranks: int, name: str) -> tuple[Ending, str]:
+    """Run the command `arguments` in `ranks` processes, and return how it ended and in words why.
+
+    beats: the directory of their heartbeats. name: of this attempt, used once. Raise `KeyboardInterrupt` after a signal
+    to this process, which the ranks got too.
+    """
+    script = ["-m", "reference_trainer.cli.rank", str(os.getpid()), str(beats), *arguments]
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it logs is returned
+    if ranks > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: every rank would use all cores
+    with _handlers_restored():
+        try:
+            elastic_launch(_config(ranks, name), sys.executable)(*script)
+        except SignalException as error:
+            raise KeyboardInterrupt from error
+        except ChildFailedError as error:
+            rank, failure = error.get_first_failure()
+            code = failure.exitcode
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            return Ending.REFUSED if code == _REFUSED else Ending.FAILED, f"rank {rank} ended with {how}"
+    return Ending.FINISHED, "the run came to its end"
+
+
+def _config(ranks: int, name: str) -> LaunchConfig:
+    known = LaunchConfig.__dataclass_fields__  # torch 2.8 has no `shutdown_timeout`
+    patience: dict[str, Any] = {"shutdown_timeout": GRACE_S} if "shutdown_timeout" in known else {}
+    return LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=ranks,
+        run_id=name,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="127.0.0.1",
+        max_restarts=0,
+        logs_specs=DefaultLogsSpecs(),
+        **patience,
+    )
+
+
+@contextmanager
+def _handlers_restored() -> Iterator[None]:
+    """Restore the handlers of signals, which the agent replaces."""
+    before = {number: signal.getsignal(number) for number in _HANDLED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
 
 Launch = Callable[[Sequence[str], Path, str], tuple[Ending, str]]
 """Carry out an attempt, from its arguments, the directory of heartbeats and a name."""
@@ -44,7 +170,6 @@ def supervised(
     settings: Settings, arguments: Sequence[str], limits: Limits, *, ranks: int, report: Callable[[str], object]
 ) -> Verdict:
     """Carry out `until` with `ranks` processes."""
-    from reference_trainer.supervision.attempts import attempted  # takes a while
 
     def launch(command: Sequence[str], beats: Path, name: str) -> tuple[Ending, str]:
         return attempted(command, beats, ranks=ranks, name=name)

@@ -9,16 +9,11 @@ import torch
 from torch import Tensor
 
 from reference_trainer.data.text import Rows
-from reference_trainer.distillation.acceptance import accepted, accepted_name
-from reference_trainer.distillation.domain import IGNORE_INDEX
-from reference_trainer.distillation.metrics import add
-from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch, Teacher
+from reference_trainer.distillation.metrics import accepted, accepted_name, add
+from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
+from reference_trainer.distillation.protocols import Batch, Teacher, TopKTeacher
 from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, measured_rows, sums_of
-from reference_trainer.distillation.top_k import TopKTeacher
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
-
-__all__ = ["EVALUATED_SUMS", "SHARES", "evaluate", "evaluated_names"]
 
 EVALUATED_SUMS = (
     *("hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy"),
@@ -80,8 +75,8 @@ def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[
     """Return the totals of all ranks, which have the same names."""
     if not totals:
         return totals
-    sums_K = torch.tensor([each.sum for each in totals.values()], dtype=torch.float64, device="cpu")
-    counts_K = torch.tensor([each.count for each in totals.values()], dtype=torch.int64, device="cpu")
+    sums_K = torch.tensor([total.sum for total in totals.values()], dtype=torch.float64, device="cpu")
+    counts_K = torch.tensor([total.count for total in totals.values()], dtype=torch.int64, device="cpu")
     sums, counts = parallel.sum_metrics(sums_K).tolist(), parallel.sum_counts(counts_K).tolist()
     return {name: MetricSum(sums[place], counts[place]) for place, name in enumerate(totals)}
 
@@ -100,7 +95,7 @@ def _batch_metrics(
     agreed_BT = rows.agreement_P.view(labels_BT.shape) > 0
     hits, trials = accepted(agreed_BT, labels_BT != IGNORE_INDEX, segments_BT, accept_depth if whole else 0)
     counts = [*[rows.count] * len(sums), *trials]
-    sums |= {accepted_name(depth): each for depth, each in enumerate(hits, 1)}
+    sums |= {accepted_name(depth): hit for depth, hit in enumerate(hits, 1)}
     numbers = torch.stack([*sums.values(), *counts]).tolist()  # one transfer; float64 holds every count
     pairs = zip(numbers[: len(sums)], numbers[len(sums) :], strict=True)
     return {name: MetricSum(total, int(count)) for name, (total, count) in zip(sums, pairs, strict=True)}

@@ -13,8 +13,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from reference_trainer.distillation.providers import evaluating
 from reference_trainer.errors import first_line
 
-__all__ = ["counted_flops", "row_flops", "step_flops"]
-
 LONG = 512
 
 
@@ -80,7 +78,7 @@ def _row(teacher: nn.Module | None, student: nn.Module, tokens_1T: Tensor) -> in
         with torch.enable_grad(), evaluating(student):
             output = student(row_1T.to(_device(student)))
             logits_1TV = output if isinstance(output, Tensor) else output.logits
-            trained = [each for each in student.parameters() if each.requires_grad]
+            trained = [parameter for parameter in student.parameters() if parameter.requires_grad]
             torch.autograd.grad(logits_1TV, trained, torch.ones_like(logits_1TV), allow_unused=True)
     return int(counter.get_total_flops())
 
@@ -91,7 +89,7 @@ def estimated_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Te
     Source: Kaplan et al. 2020, arXiv:2001.08361, section 2.1, without the operations of attention.
     """
     modules = (teacher or nn.Module(), student)
-    N_teacher, N_student = (sum(each.numel() for each in module.parameters()) for module in modules)
+    N_teacher, N_student = (sum(parameter.numel() for parameter in module.parameters()) for module in modules)
     return (2 * N_teacher + 6 * N_student) * tokens_BT.numel()
 
 

@@ -1,4 +1,4 @@
-"""The training loop: executes the schedule of a run, and is the only place that steps an optimizer.
+"""The training loop: executes the schedule of a run. `update.py` steps the optimizer, the loop decides when.
 
 A step has four phases: the micro-batches of the window are fetched; their scored tokens are counted over all ranks;
 each has its forward and backward, with that one divisor; the optimizer is stepped. Nothing is read from the device
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from reference_trainer.callbacks.base import Callback
 from reference_trainer.callbacks.dispatch import Callbacks
-from reference_trainer.distillation.matching import FeatureMatching
+from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.errors import StopRequestedError, first_line
 from reference_trainer.plan.objective import Objective
@@ -26,17 +26,22 @@ from reference_trainer.plan.schedule import (
     Event,
     Position,
     Schedule,
-    following,
-    is_logged,
+    is_due,
     is_read,
     is_saved,
+    next_position,
 )
-from reference_trainer.ranks.agreement import Agreement
-from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
-from reference_trainer.training.arguments import ResumePoint, RunIdentity, RunServices, UpdateOptions
+from reference_trainer.ranks.parallel import ONE_PROCESS, Agreement, Parallel
 from reference_trainer.training.record import Record
-from reference_trainer.training.result import Saved, TrainResult
-from reference_trainer.training.state import NOTHING
+from reference_trainer.training.state import (
+    NOTHING,
+    ResumePoint,
+    RunIdentity,
+    RunServices,
+    Saved,
+    TrainResult,
+    UpdateOptions,
+)
 from reference_trainer.training.update import Update, new_optimizer
 
 __all__ = ["BETWEEN_UPDATES", "Objective", "Saved", "TrainResult", "new_optimizer", "train"]
@@ -85,13 +90,13 @@ def train(
         agreement=Agreement(parallel, services.stop_requested),
     )
     record = Record(update, learning_rate, services, resume_from, identity)
-    own = callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks)
+    registered = callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks)
     try:
         with update.random_state():
-            return _Run(record, own, services).carry_out()
+            return _Run(record, registered, services).carry_out()
     finally:
-        if own is not callbacks:
-            own.close()
+        if registered is not callbacks:
+            registered.close()
 
 
 class _Run:
@@ -178,7 +183,7 @@ class _Run:
         return after
 
     def _following(self, action: Action) -> Position:
-        after = following(self.schedule, self.state.position, action)
+        after = next_position(self.schedule, self.state.position, action)
         assert after is not None, "only TRAIN_END is followed by nothing"
         return after
 
@@ -197,7 +202,7 @@ class _Run:
             case Event.EVALUATE if self.evaluate is not None:
                 record.note_evaluation(self.evaluate())
             case Event.SAVE if self.save is not None:
-                evaluated = self.evaluate is not None and is_logged(step, self.schedule.eval_every)
+                evaluated = self.evaluate is not None and is_due(step, self.schedule.eval_every)
                 due = is_saved(self.schedule, step)
                 return self._save(self.save, Saved(state=self.state, due=due, evaluated=evaluated))
             case Event.EVALUATE | Event.SAVE | Event.TRAIN_END:

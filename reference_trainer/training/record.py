@@ -1,27 +1,85 @@
-"""The record of a run: its state, the sums that are not read yet, and the contexts, metrics and result made of them."""
+"""The record of a run: its state, the sums that are not read yet, and the contexts, metrics and result made of them.
+
+Sums of steps stay on the device, and are read together: in one transfer and one reduction over ranks.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from reference_trainer.callbacks.context import Context
+from reference_trainer.callbacks.base import Context
+from reference_trainer.distillation.losses import raise_fault
 from reference_trainer.distillation.metrics import covering, derived, rates
+from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import LabelError, LogitsError
 from reference_trainer.plan.schedule import Event
-from reference_trainer.training.arguments import ResumePoint, RunIdentity, RunServices
-from reference_trainer.training.memory import memory_bytes
-from reference_trainer.training.pending import Pending
-from reference_trainer.training.result import TrainResult
-from reference_trainer.training.state import fresh
+from reference_trainer.ranks.parallel import Parallel
+from reference_trainer.training.state import ResumePoint, RunIdentity, RunServices, TrainResult, initial_state
 from reference_trainer.training.update import Update
+from reference_trainer.training.window import WindowSums
 
-__all__ = ["Record"]
+
+class Pending:
+    """The windows of the steps since the last `read`. Every rank adds the same steps and reads at the same ones."""
+
+    def __init__(self, parallel: Parallel) -> None:
+        self._parallel = parallel
+        self._steps: list[tuple[WindowSums, Tensor | None]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    def add(self, window: WindowSums, gradient_norm: Tensor | None) -> None:
+        """Keep the sums of a step and, where it was measured, the norm of its gradient."""
+        self._steps.append((window, gradient_norm))
+
+    def read(self) -> Iterator[tuple[dict[str, MetricSum], int]]:
+        """Yield the sums of each step over all ranks, by name, and its sequences, in order; forget them.
+
+        Raise the deferred error of the first step that has one when its turn comes.
+        """
+        steps, self._steps = self._steps, []
+        if not steps:
+            return
+        sums_K = torch.stack([summed for window, _ in steps for summed in window.sums.values()])
+        counts_K = torch.stack([count for window, _ in steps for count in (window.total, window.sequences)])
+        norms = [norm for _, norm in steps if norm is not None]
+        faults = [fault for window, _ in steps for fault, _ in window.faults]
+        parts = [self._parallel.sum_metrics(sums_K), counts_K, *norms, *faults]
+        numbers = iter(torch.cat([part.to(sums_K).flatten() for part in parts]).tolist())
+        sums = [{name: next(numbers) for name in window.sums} for window, _ in steps]
+        counts = [(int(next(numbers)), int(next(numbers))) for _ in steps]
+        measured = [None if norm is None else next(numbers) for _, norm in steps]
+        for (window, _), step, (total, sequences), norm in zip(steps, sums, counts, measured, strict=True):
+            for _, labels_BT in window.faults:
+                raise_fault(int(next(numbers)), labels_BT, window.vocabulary)
+            noted = {name: MetricSum(nats, total) for name, nats in step.items()}
+            if norm is not None:
+                noted["gradient_norm"] = MetricSum(norm, 1)
+            yield noted, sequences
+
+
+_STATM = Path("/proc/self/statm")
+
+
+def memory_bytes(device: torch.device) -> int | None:
+    """Return the bytes that PyTorch has allocated on a GPU, or that the process has resident; None if unknown."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    try:
+        pages = int(_STATM.read_text(encoding="ascii").split()[1])
+    except OSError:
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
 
 _BEFORE_UPDATE = (Event.STEP_BEGIN, Event.BEFORE_FORWARD, Event.AFTER_BACKWARD, Event.PRE_OPTIMIZER_STEP)
 _STEP = (*_BEFORE_UPDATE, Event.OPTIMIZER_STEP, Event.LOG, Event.EVALUATE, Event.SAVE, Event.STEP_END)
@@ -48,7 +106,7 @@ class Record:
     ) -> None:
         self.update, self.schedule, self.learning_rate = update, update.schedule, learning_rate
         self.clock, self.step_flops = services.clock, services.step_flops
-        self.state = fresh() if resume_from is None else copy.deepcopy(resume_from.state)
+        self.state = initial_state() if resume_from is None else copy.deepcopy(resume_from.state)
         self.pending = Pending(update.parallel)
         self.rate = learning_rate(self.state.position.step) if self.state.position.step else None
         self.flops: int | None = None

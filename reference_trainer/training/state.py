@@ -1,19 +1,19 @@
-"""State of a run between two optimizer steps: its position, what was counted, and its losses."""
+"""The state of a run between two optimizer steps, its result, and groups of arguments of `loop.train`."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, with_config
 
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.plan.schedule import START, Position
-
-__all__ = ["NOTHING", "TrainState", "fresh", "restored", "saved"]
 
 NOTHING = MetricSum(0.0, 0)
 _JSON = ConfigDict(ser_json_inf_nan="strings", extra="forbid")
@@ -52,8 +52,8 @@ class TrainState:
 
     def note(self, sums: Mapping[str, MetricSum], sequences: int) -> None:
         """Count one step: its "loss" and other sums over all ranks."""
-        for name, each in sums.items():
-            self.interval[name] = self.interval.get(name, NOTHING) + each
+        for name, total in sums.items():
+            self.interval[name] = self.interval.get(name, NOTHING) + total
         loss = sums["loss"]
         self.steps += 1
         self.sequences += sequences
@@ -72,7 +72,7 @@ class TrainState:
             self.finite = False
 
 
-def fresh() -> TrainState:
+def initial_state() -> TrainState:
     """Return the state of a run before its first event."""
     return TrainState(
         position=START,
@@ -95,18 +95,18 @@ def fresh() -> TrainState:
     )
 
 
-def saved(state: TrainState) -> str:
+def state_to_json(state: TrainState) -> str:
     """Return the state as JSON; losses that are not finite are strings, because JSON has no NaN."""
     return _adapter().dump_json(state).decode()
 
 
-def restored(text: str) -> TrainState:
-    """Return the state that `saved` wrote, equal in every bit; NaN stays NaN.
+def state_from_json(text: str) -> TrainState:
+    """Return the state that `state_to_json` wrote, equal in every bit; NaN stays NaN.
 
     Raise `ValueError` for unknown or missing fields and for values of another type, at any depth.
     """
     state = _adapter().validate_json(text)
-    if _canonical(saved(state)) != _canonical(text):  # pydantic converts "3" to 3, and fills in defaults
+    if _canonical(state_to_json(state)) != _canonical(text):  # pydantic converts "3" to 3, and fills in defaults
         raise ValueError("invalid state of a run: a field is missing or has another type")
     return state
 
@@ -119,3 +119,103 @@ def _canonical(text: str) -> str:
 def _adapter() -> TypeAdapter[TrainState]:
     """Return the adapter, which takes longer to build than its module to import: built by the first save."""
     return TypeAdapter(TrainState)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """Result of a run. Losses are in nats per scored token, each of one step, before the update of that step.
+
+    initial_loss, final_loss: of the first and last step that scored a token; best_loss: the smallest finite one; each
+    None if there is none. finite: whether every loss was. tokens: scored tokens. stopped: whether a callback
+    ended the run. metrics: of the last logged step. validation: of the last evaluation.
+    """
+
+    initial_loss: float | None
+    final_loss: float | None
+    best_loss: float | None
+    finite: bool
+    steps_completed: int
+    tokens: int
+    elapsed_s: float
+    stopped: bool
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    validation: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def steps_per_s(self) -> float:
+        """Return optimizer steps per second; a run of zero seconds counts as one nanosecond."""
+        return self.steps_completed / max(self.elapsed_s, 1e-9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A run whose state may be saved: at each step that is evaluated or whose checkpoint is due.
+
+    evaluated: whether `state.validation` was measured at this step. due: whether a checkpoint is.
+    """
+
+    state: TrainState
+    due: bool
+    evaluated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateOptions:
+    """Numerical settings of the optimizer steps.
+
+    clip: largest norm of a step's gradient, which is multiplied by min(1, clip / (norm + 1e-6)); None does not clip.
+    seed: seed of the random numbers of every micro-batch; the default generators are restored after the run. None
+    leaves the generators alone.
+    deferred: whether a step with invalid values is left out and raises when it is read, instead of raising at once; by
+    default where reading waits for a device. It needs an optimizer that takes `found_inf`, as the fused ones of PyTorch
+    do; with another one, the step raises at once.
+    """
+
+    clip: float | None = None
+    seed: int | None = None
+    deferred: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunServices:
+    """Functions of the caller that a run calls.
+
+    evaluate: Return the metrics of an evaluation; called in the steps that the schedule evaluates.
+    save: Write a checkpoint; return its path, or None if none was written. Called in each step that is evaluated or
+    whose checkpoint is due, and before `on_train_end` if callbacks have ended the run after another step.
+    stop_requested: Polled once a step, before its `on_step_end`, or before the step on several ranks; if any rank
+    returns True, save the step and raise `StopRequestedError`. One process polls it after an error too, and does the
+    same if no update has begun since the last whole step.
+    step_flops: Return the floating-point operations of a whole step, for the metric flops_per_s, or None to leave the
+    metric out; called once, at the first logged step.
+    clock: Return a time in seconds, which never decreases.
+    """
+
+    evaluate: Callable[[], Mapping[str, float]] | None = None
+    save: Callable[[Saved], Path | None] | None = None
+    stop_requested: Callable[[], bool] = lambda: False
+    step_flops: Callable[[], int | None] | None = None
+    clock: Callable[[], float] = time.monotonic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePoint:
+    """State to continue from; the caller has restored student and optimizer.
+
+    The run calls `on_train_begin`, `on_save` if `checkpoint` is not None, and the `on_step_end` of the saved step,
+    unless the saved run had ended.
+
+    state: state that `RunServices.save` received.
+    checkpoint: path of the checkpoint that holds it; None if it belongs to another run.
+    """
+
+    state: TrainState
+    checkpoint: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunIdentity:
+    """Name and attempt of a run, as in `Context`."""
+
+    run: str = ""
+    attempt: int = 1

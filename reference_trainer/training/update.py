@@ -1,27 +1,116 @@
-"""One optimizer step of a run, in phases: fetch the window, accumulate its gradient, clip, update."""
+"""The optimizer, and one step of it in phases: fetch the window, accumulate its gradient, clip, update.
+
+`MasterAdamW` updates float32 copies of weights that are stored in fewer bits than the sum of their updates needs. Every
+micro-batch has a seed of its own, so that a resumed run needs no saved generator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
-from contextlib import AbstractContextManager, nullcontext
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
-from reference_trainer.distillation.matching import FeatureMatching
+from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.plan.objective import Objective
-from reference_trainer.plan.schedule import Position, Schedule, is_logged, logged_together, micro_batches
-from reference_trainer.ranks.agreement import Agreement
-from reference_trainer.ranks.parallel import Parallel, whole
-from reference_trainer.training.arguments import UpdateOptions
-from reference_trainer.training.masters import MasterAdamW, needs_master
-from reference_trainer.training.randomness import micro_batch_seed, own_generators, seed_generators
+from reference_trainer.plan.schedule import Position, Schedule, is_due, logging_interval, micro_batches
+from reference_trainer.ranks.parallel import Agreement, Parallel, whole
+from reference_trainer.training.state import UpdateOptions
 from reference_trainer.training.window import WindowSums, kd_window
 
-__all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "StepHooks", "Update", "new_optimizer", "undecayed"]
+MASTER = "master"
+"""Name of the state that is the parameter in float32."""
+
+
+def needs_master(parameter: Tensor) -> bool:
+    """Return whether a parameter has fewer bits than float32."""
+    return torch.finfo(parameter.dtype).bits < 32
+
+
+class MasterAdamW(torch.optim.AdamW):
+    """`AdamW` in float32, also of parameters of fewer bits: it updates their masters, and rounds these to them.
+
+    Source: Micikevicius et al. 2018, arXiv:1710.03740, section 3.1.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Take a step. A closure is not called."""
+        for group in self.param_groups:
+            held = [parameter for parameter in group["params"] if parameter.grad is not None]
+            states = [self._begun(parameter, group) for parameter in held]
+            masters = [state.get(MASTER, parameter) for parameter, state in zip(held, states, strict=True)]
+            adamw(
+                masters,
+                [parameter.grad.to(master.dtype) for parameter, master in zip(held, masters, strict=True)],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [],
+                [state["step"] for state in states],
+                fused=group["fused"],
+                found_inf=getattr(self, "found_inf", None),
+                amsgrad=False,
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                lr=group["lr"],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                maximize=False,
+            )
+            for parameter, master in zip(held, masters, strict=True):
+                if master is not parameter:
+                    parameter.copy_(master)
+
+    def _begun(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        """Return the state of a parameter, which is made before its first step."""
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            place = parameter.device if group["fused"] else "cpu"
+            master = parameter.detach().float() if needs_master(parameter) else parameter
+            state["step"] = torch.zeros((), dtype=torch.float32, device=place)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(master), torch.zeros_like(master)
+            if master is not parameter:
+                state[MASTER] = master
+        return state
+
+
+def micro_batch_seed(seed: int, *, epoch: int, step: int, micro_batch: int, rank: int) -> int:
+    """Return the seed of a micro-batch, below 2^63: a hash, so that neighbouring arguments give unrelated numbers."""
+    key = f"{seed}/{epoch}/{step}/{micro_batch}/{rank}".encode()
+    return int.from_bytes(hashlib.sha256(key).digest()[:8]) >> 1
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed the default generators of the CPU and of `device`; those of other devices stay as they are."""
+    for generator in _generators(device):
+        generator.manual_seed(seed)
+
+
+@contextmanager
+def own_generators(device: torch.device) -> Iterator[None]:
+    """Restore the default generators of the CPU and of `device` afterwards, also after an exception."""
+    before = [(generator, generator.get_state()) for generator in _generators(device)]
+    try:
+        yield
+    finally:
+        for generator, state in before:
+            generator.set_state(state)
+
+
+def _generators(device: torch.device) -> list[torch.Generator]:
+    # `cuda` without an index is the current GPU, but is unequal to the device of that GPU's generator, `cuda:0`.
+    # `current_device` initialises CUDA; before that PyTorch lists no generators of GPUs.
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    every = (torch.default_generator, *torch.cuda.default_generators)
+    return [generator for generator in every if generator.device in (torch.device("cpu"), device)]
+
 
 WEIGHT_DECAY, BETAS, EPSILON = 0.01, (0.9, 0.999), 1e-8
 UNDECAYED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm)
@@ -41,14 +130,14 @@ def new_optimizer(
     in float32. It is fused on CUDA: one kernel, which can skip an update without waiting for the host.
     """
     kinds: dict[tuple[bool, bool], list[nn.Parameter]] = {}
-    for each in parameters:
-        if each.requires_grad:
-            kinds.setdefault((each not in undecayed, masters and needs_master(each)), []).append(each)
+    for parameter in parameters:
+        if parameter.requires_grad:
+            kinds.setdefault((parameter not in undecayed, masters and needs_master(parameter)), []).append(parameter)
     groups = [
         {"params": held, "weight_decay": WEIGHT_DECAY if decays else 0.0}
         for (decays, _), held in sorted(kinds.items(), reverse=True)
     ]
-    fused = any(each.is_cuda for held in kinds.values() for each in held)
+    fused = any(parameter.is_cuda for held in kinds.values() for parameter in held)
     kind = MasterAdamW if masters else torch.optim.AdamW
     return kind(groups, lr=rate, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPSILON, fused=fused)
 
@@ -60,9 +149,11 @@ def undecayed(*modules: nn.Module) -> set[nn.Parameter]:
     `nn.Embedding`. A rare token has no gradient in most steps, and a norm scales what follows it: decay would move both
     away from what the text says.
     """
-    every = [each for module in modules for each in module.modules()]
-    kept = {own for each in every if isinstance(each, UNDECAYED) for own in each.parameters(recurse=False)}
-    return kept | {own for each in every for own in each.parameters(recurse=False) if own.dim() < 2}
+    every = [child for module in modules for child in module.modules()]
+    kept = {
+        parameter for child in every if isinstance(child, UNDECAYED) for parameter in child.parameters(recurse=False)
+    }
+    return kept | {parameter for child in every for parameter in child.parameters(recurse=False) if parameter.dim() < 2}
 
 
 class StepHooks(Protocol):
@@ -102,7 +193,7 @@ class Update:
         """
         planned = self.schedule.planned_steps
         batches = [self._fetched(position, k) for k in micro_batches(self.schedule, position.epoch_step)]
-        logged = is_logged(position.step, self.schedule.log_every)
+        logged = is_due(position.step, self.schedule.log_every)
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
         deferred = self.device.type != "cpu" if self.options.deferred is None else self.options.deferred
@@ -121,7 +212,7 @@ class Update:
             self.objective.weights(position.step, planned),
             parallel=self.parallel,
             metrics=self.schedule.log_every > 0,  # in every step: a logged line has one window
-            taught=self.objective.is_taught(*logged_together(self.schedule, position.step), planned),
+            taught=self.objective.is_taught(*logging_interval(self.schedule, position.step), planned),
             deferred=deferred,
             features=self.features,
             before=begin,
@@ -135,7 +226,8 @@ class Update:
         if deferred:
             # A fused optimizer reads this attribute in its step, as `GradScaler` sets it.
             optimizer.found_inf = torch.stack([fault for fault, _ in window.faults]).amax().clamp(max=1).float()
-        norm = self._clipped(rate, measured=logged)
+        self._set_rate(rate)
+        norm = self._clip(measured=logged)
         hooks.before_update(norm)
         if self.optimizer is not None:
             self.optimizer.step()
@@ -143,20 +235,23 @@ class Update:
             del optimizer.found_inf  # otherwise later steps of the caller would be left out too
         return window, norm if logged else None
 
-    def _clipped(self, rate: float, *, measured: bool) -> Tensor | None:
-        """Clip the gradient, set the rate, and return the norm before clipping if that was needed or is `measured`."""
-        if self.optimizer is None:
-            return None
-        norm = None
-        for group in self.optimizer.param_groups:
+    def _set_rate(self, rate: float) -> None:
+        for group in [] if self.optimizer is None else self.optimizer.param_groups:
             group["lr"] = rate
+
+    def _clip(self, *, measured: bool) -> Tensor | None:
+        """Clip the gradient; return its norm before clipping if clipping needs the norm or it is `measured`."""
+        if self.optimizer is None or not (measured or self.options.clip is not None):
+            return None
         parameters = [
-            each for group in self.optimizer.param_groups for each in group["params"] if each.grad is not None
+            parameter
+            for group in self.optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
         ]
-        if measured or self.options.clip is not None:
-            norm = whole(nn.utils.get_total_norm([each.grad for each in parameters]))
-            if self.options.clip is not None:
-                nn.utils.clip_grads_with_norm_(parameters, self.options.clip, norm)
+        norm = whole(nn.utils.get_total_norm([parameter.grad for parameter in parameters]))
+        if self.options.clip is not None:
+            nn.utils.clip_grads_with_norm_(parameters, self.options.clip, norm)
         return norm
 
     def _fetched(self, position: Position, number: int) -> Batch:
@@ -178,4 +273,4 @@ class Update:
     def device(self) -> torch.device:
         """Return the device of the first parameter that is optimized, else the CPU."""
         groups = [] if self.optimizer is None else self.optimizer.param_groups
-        return next((each.device for group in groups for each in group["params"]), torch.device("cpu"))
+        return next((parameter.device for group in groups for parameter in group["params"]), torch.device("cpu"))

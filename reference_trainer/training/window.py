@@ -14,14 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reference_trainer.distillation.domain import IGNORE_INDEX
-from reference_trainer.distillation.matching import FeatureMatching
-from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.features import FeatureMatching
+from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.distillation.step import check_vocabularies, labels_of_logits, pass_gradient
+from reference_trainer.distillation.step import check_vocabularies, forward_backward, labels_of_logits
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
-
-__all__ = ["WindowSums", "kd_window"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +57,28 @@ def kd_window(
 ) -> WindowSums | None:
     """Accumulate the gradient of the mean loss over all scored tokens of the window; return the sums.
 
-    batches: at least one; every rank has equally many, and one without work has no scored label. metrics,
-    deferred: as in `rows.walk`. taught: whether the teacher is run; without it no weight but ce_weight is above 0, and
-    no metric of a teacher is formed. features: as in `pass_gradient`. before: called with the number of each
-    micro-batch, from 0, before its forward; after: with it, the sums of its rows and their count, after its backward.
-    flags: of this rank; they travel with the counts, so that all ranks know of them in the same step. leaves_out:
-    called with them, summed over ranks, before the first forward; where it returns True nothing is computed, and None
-    is returned. A micro-batch is as in `kd_step`, errors too; after an error in a later one the student holds part of a
-    gradient.
+    1. Count the scored tokens of all micro-batches and ranks: one divisor for all gradients.
+    2. For each micro-batch: forward of both models, loss, backward of the student.
+
+    Args:
+        teacher: The frozen model.
+        student: The model that accumulates the gradient.
+        batches: At least one; every rank has equally many, and one without work has no scored label.
+        weights: The arguments of the loss.
+        parallel: The ranks that share the window.
+        metrics: Whether metrics are formed, as in `loss_by_blocks`.
+        taught: Whether the teacher is run. Without it no weight but ce_weight is above 0, and no metric of a teacher is
+            formed.
+        deferred: Whether errors are raised when they are read, as in `loss_by_blocks`.
+        features: Hidden states that are matched, as in `forward_backward`.
+        before: Called with the number of a micro-batch, from 0, before its forward.
+        after: Called with the number, the sums of the rows and their count, after the backward of a micro-batch.
+        flags: Of this rank; they travel with the counts, so that all ranks know of them in the same step.
+        leaves_out: Called with the flags, summed over ranks, before the first forward. Where it returns True, nothing
+            is computed, and None is returned.
+
+    Raises:
+        TrainerError: As of `kd_step`. After an error in a later micro-batch the student has a part of the gradient.
     """
     check_vocabularies(teacher, student)
     labels = [labels_of_logits(batch.labels) for batch in batches]
@@ -84,12 +95,12 @@ def kd_window(
     for number, batch in enumerate(batches):
         before(number)
         with parallel.micro_batch(last=number == len(batches) - 1):
-            passed = pass_gradient(running, student, batch, labels[number], weights, **options)
+            passed = forward_backward(running, student, batch, labels[number], weights, **options)
         faults.append((passed.rows.fault, labels[number]))
         if after is not None:
             after(number, passed.sums, passed.rows.count)
-        for name, each in passed.sums.items():
-            sums[name] = sums[name] + each if name in sums else each
+        for name, summed in passed.sums.items():
+            sums[name] = sums[name] + summed if name in sums else summed
     return WindowSums(sums, count, total, sequences, student.vocab_size, faults if deferred else ())
 
 

@@ -9,8 +9,7 @@ import torch
 
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import load_teacher
-from reference_trainer.storage.checkpoint_manifest import Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.checkpoints import Manifest, save_checkpoint
 from reference_trainer.storage.export import save_decoder
 from reference_trainer.storage.retention import Best
 from tests.reference_trainer.commands import command

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from falsifiers.support.run_lines import ATTACHED, STEP, start
-from reference_trainer.storage.checkpoint_files import read_checkpoint
+from reference_trainer.storage.checkpoints import read_checkpoint
 from tests.reference_trainer.forked import Process, is_complete
 
 STEP_10, STEP_20 = (start(STEP, step=step) for step in (10, 20))

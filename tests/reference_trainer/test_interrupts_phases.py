@@ -141,7 +141,7 @@ def noted(number: int, waits: tuple[float, ...], *, asked: bool = True) -> str:
     interrupts.exit_at_once()
     interrupts.raise_once()
     before, clock, told = signal.getsignal(number), 1000.0, False
-    with interrupts.noted() as requested:
+    with interrupts.record_interrupts() as requested:
         assert not requested()
         for wait in waits:
             clock += wait
@@ -167,7 +167,7 @@ def test_warning_of_a_scheduler_does_not_make_the_next_interrupt_a_second_one() 
         begin(signal.SIGTERM, DEFAULT)
         interrupts.exit_at_once()
         interrupts.raise_once()
-        with interrupts.noted() as requested:
+        with interrupts.record_interrupts() as requested:
             for clock, number in enumerate([signal.SIGUSR1, *[signal.SIGTERM] * terms]):
                 with mock.patch.object(interrupts.time, "monotonic", lambda now=60.0 * clock: now):
                     os.kill(os.getpid(), number)
@@ -185,7 +185,10 @@ def test_noted_interrupt_and_one_after_the_block_count_as_one_within_a_second(wa
         begin(signal.SIGINT, DEFAULT)
         interrupts.exit_at_once()
         interrupts.raise_once()
-        with mock.patch.object(interrupts.time, "monotonic", lambda: 1000.0), interrupts.noted() as requested:
+        with (
+            mock.patch.object(interrupts.time, "monotonic", lambda: 1000.0),
+            interrupts.record_interrupts() as requested,
+        ):
             os.kill(os.getpid(), number)
             assert requested()
         with mock.patch.object(interrupts.time, "monotonic", lambda: 1000.0 + wait):
@@ -200,7 +203,7 @@ def test_handler_of_children_is_not_called_after_an_interrupt_until_the_block_en
         interrupts.exit_at_once()
         interrupts.raise_once()
         deaths: list[str] = []
-        with interrupts.noted() as requested:
+        with interrupts.record_interrupts() as requested:
             signal.signal(signal.SIGCHLD, lambda number, frame: deaths.append(str(requested())))
             subprocess.run(["true"], check=True)
             os.kill(os.getpid(), signal.SIGTERM)

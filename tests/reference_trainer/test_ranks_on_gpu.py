@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from falsifiers.support.fake_cuda import install
 from reference_trainer.plan.schedule import Action
-from reference_trainer.ranks.agreement import Agreement
+from reference_trainer.ranks.parallel import Agreement
 
 
 class Copies(TorchFunctionMode):

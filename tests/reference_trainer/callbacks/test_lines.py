@@ -14,8 +14,7 @@ import pytest
 
 from falsifiers.support.run_lines import EPOCH, STEP, matcher
 from reference_trainer.callbacks.base import Context
-from reference_trainer.callbacks.lines import Lines
-from reference_trainer.callbacks.progress import ProgressCallback
+from reference_trainer.callbacks.progress import Lines, ProgressCallback
 
 # Variables that the bar reads: the same terminal on every machine.
 XTERM = {"TERM": "xterm", "NO_COLOR": "", "FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1"}

@@ -16,8 +16,8 @@ from reference_trainer.callbacks.watchdog import WatchdogCallback
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
 from reference_trainer.plan.schedule import Schedule
-from reference_trainer.training.arguments import RunServices
 from reference_trainer.training.loop import Objective, train
+from reference_trainer.training.state import RunServices
 from tests.support.processes import python
 
 PROGRAM = """
@@ -87,7 +87,7 @@ import sys, threading
 import torch
 from falsifiers.observers.events import context, observer
 from reference_trainer import Callbacks
-from reference_trainer.callbacks.observers import leave
+from reference_trainer.callbacks.dispatch import leave
 begun = threading.Event()
 def compute(hook, at):
     begun.set()

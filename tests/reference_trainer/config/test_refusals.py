@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from reference_trainer.config.kinds import kind_of
-from reference_trainer.config.settings import Settings
+from reference_trainer.config.settings import Settings, find_unused
 from reference_trainer.config.sources import gather
-from reference_trainer.config.unused import unused
 from reference_trainer.errors import SettingError
 from tests.reference_trainer.commands import command
 
@@ -102,19 +101,19 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("given", "needed"), CASES, ids=lambda each: ",".join(each))
 def test_setting_without_effect_is_named(given: dict[str, Any], needed: dict[str, Any]) -> None:
     (name,) = given
-    (line,) = unused(Settings(**given))
+    (line,) = find_unused(Settings(**given))
     assert line.startswith(f"settings: {name} has no effect without ")
-    assert unused(Settings(**given, **needed)) == unused(Settings(**needed)) == []
+    assert find_unused(Settings(**given, **needed)) == find_unused(Settings(**needed)) == []
 
 
 @pytest.mark.parametrize("name", ["teacher_steps", "teacher_layers", "teacher_width"])
 def test_settings_of_a_trained_teacher_have_no_effect_on_one_that_is_given(name: str) -> None:
-    assert unused(Settings(teacher=Path("t"), **{name: 64})) == [f"settings: {name} has no effect with teacher"]
-    assert unused(Settings(data=Path("d"), **{name: 64})) == []
+    assert find_unused(Settings(teacher=Path("t"), **{name: 64})) == [f"settings: {name} has no effect with teacher"]
+    assert find_unused(Settings(data=Path("d"), **{name: 64})) == []
 
 
 def test_end_of_a_constant_rate_has_no_effect_and_defaults_are_not_named() -> None:
-    (line,) = unused(Settings(schedule="constant", lr_end=0.5))
+    (line,) = find_unused(Settings(schedule="constant", lr_end=0.5))
     assert line == "settings: lr_end has no effect with schedule constant"
-    assert unused(Settings(schedule="linear", lr_end=0.5)) == []
-    assert unused(Settings(beta=0.5, separator=None, teacher=Path("t"))) == []
+    assert find_unused(Settings(schedule="linear", lr_end=0.5)) == []
+    assert find_unused(Settings(beta=0.5, separator=None, teacher=Path("t"))) == []

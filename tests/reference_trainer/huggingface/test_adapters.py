@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from reference_trainer import SettingError, distill
 from reference_trainer.errors import CheckpointError, ModelFileError, OutputError
-from reference_trainer.huggingface.adapters import adapted
+from reference_trainer.huggingface.adapters import add_adapter
 from reference_trainer.huggingface.models import Causal, load_model, load_tokenizer, save_model
 from reference_trainer.storage.export import verify_manifest
 from tests.reference_trainer.commands import command
@@ -70,7 +70,7 @@ def test_export_with_other_logits_than_the_trained_model_is_refused(place: Path,
         adapted_model: Any = model.model
         return Causal(adapted_model.unload())
 
-    model = adapted(load_model(place / "student", dtype=torch.float32), place, rank=2, options={}, seed=0)
+    model = add_adapter(load_model(place / "student", dtype=torch.float32), place, rank=2, options={}, seed=0)
     for name, each in model.named_parameters():
         torch.nn.init.constant_(each, 0.1) if "lora_" in name else None
     with pytest.raises(OutputError, match="has other logits than the trained one"):

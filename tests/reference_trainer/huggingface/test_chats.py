@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from reference_trainer import DataError, Lines, ModelFileError, OutputError, SettingError, distill
-from reference_trainer.huggingface.chats import Chats, ChatWriter, read_chats, write_chats
+from reference_trainer.huggingface.chats import Chats, ChatWriter, digest_of, read_chats, write_chats
 from reference_trainer.huggingface.models import load_tokenizer
-from reference_trainer.huggingface.sources import digest_of
 from tests.reference_trainer.huggingface.small_models import settings
 
 pytest.importorskip("transformers")

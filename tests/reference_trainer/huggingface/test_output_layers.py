@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from reference_trainer.distillation import heads, output_layers
+from reference_trainer.distillation import heads
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
@@ -64,7 +64,7 @@ def gradients(student: Causal, teacher: Causal, dtype: str, lines: list[str]) ->
 
 
 def in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output_layers, "LEAST_VOCABULARY", 1)
+    monkeypatch.setattr(heads, "LEAST_VOCABULARY", 1)
     monkeypatch.setattr(heads, "CPU_CHUNK_BYTES", 5 * V * 4)
 
 

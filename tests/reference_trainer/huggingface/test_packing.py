@@ -12,8 +12,7 @@ from falsifiers.support.fake_cuda import FakeCuda, install
 from reference_trainer import SettingError
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleTeacher
-from reference_trainer.huggingface.attention import check_isolation, isolate
-from reference_trainer.huggingface.models import Causal, load_model
+from reference_trainer.huggingface.models import Causal, check_isolation, isolate_documents, load_model
 
 transformers = pytest.importorskip("transformers")
 
@@ -21,7 +20,7 @@ transformers = pytest.importorskip("transformers")
 def test_long_packed_rows_form_no_mask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logits and gradients are those of a mask, in float64; a model that takes no such attention has a line."""
     models, lines = [load_model(place / "student", dtype=torch.float64) for _ in range(2)], list[str]()
-    isolate("the student", models[0], lines.append)
+    isolate_documents("the student", models[0], lines.append)
     assert lines == []
     tokens = torch.arange(40).view(2, 20) % 100
     segments = torch.tensor([[1] * 7 + [2] * 1 + [3] * 9 + [0] * 3, [1] * 20])
@@ -36,7 +35,7 @@ def test_long_packed_rows_form_no_mask(place: Path, monkeypatch: pytest.MonkeyPa
     assert all(torch.allclose(a.grad, b.grad, rtol=1e-9, atol=1e-12) for a, b in pairs)
     eager = load_model(place / "student", dtype=torch.float64)
     eager.model.set_attn_implementation("eager")
-    isolate("the student", eager, lines.append)
+    isolate_documents("the student", eager, lines.append)
     assert lines == ["the student: attention in packed rows forms a mask of length x length"]
 
 
@@ -45,7 +44,7 @@ def test_window_of_a_model_keeps_its_mask() -> None:
     config = transformers.MistralConfig(vocab_size=64, num_hidden_layers=1, sliding_window=3, **shape)
     models = [Causal(transformers.MistralForCausalLM(config).double()) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
-    isolate("the student", models[0], print)
+    isolate_documents("the student", models[0], print)
     tokens, segments = torch.arange(12)[None], torch.tensor([[1] * 7 + [2] * 5])
     assert torch.allclose(models[0](tokens, segments).logits, models[1](tokens, segments).logits, rtol=0, atol=1e-12)
 
@@ -86,7 +85,7 @@ def test_layers_do_not_read_where_documents_begin_from_the_gpu(place: str, expec
     """A batch of the CPU needs no read, one that is made on the GPU a single one, of all rows and for all layers."""
     shape = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 3}
     model = Causal(transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=100, **shape)).double())
-    isolate("the student", model, print)
+    isolate_documents("the student", model, print)
     tokens, segments = torch.arange(40).view(2, 20), torch.tensor([[1] * 7 + [2] * 13, [1] * 19 + [2]])
     logits = model(tokens, segments).logits
     with install():

@@ -16,7 +16,7 @@ from reference_trainer.callbacks.progress import Lines
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.interrupts import WRITTEN
 from reference_trainer.pipeline.distill import distill
-from reference_trainer.storage.checkpoint_files import saved_steps
+from reference_trainer.storage.checkpoints import saved_steps
 from tests.reference_trainer.forked import is_complete
 
 

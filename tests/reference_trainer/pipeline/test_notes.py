@@ -10,10 +10,9 @@ from torch import nn
 
 from reference_trainer import MetricSum, TrainResult
 from reference_trainer.config.settings import Settings
-from reference_trainer.pipeline.manifest import manifest
-from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
+from reference_trainer.pipeline.report import find_unreachable, manifest, resume_note, student_notes
 from reference_trainer.plan.schedule import Event, Position, Schedule
-from reference_trainer.training.state import fresh
+from reference_trainer.training.state import initial_state
 
 SCHEDULE = Schedule(epochs=3, steps_per_epoch=114, micro_batches=114)
 
@@ -31,7 +30,7 @@ SCHEDULE = Schedule(epochs=3, steps_per_epoch=114, micro_batches=114)
     ],
 )
 def test_settings_beyond_the_run_have_one_line_each(given: dict[str, Any], says: list[str]) -> None:
-    lines = short_of(Settings(**given), SCHEDULE)
+    lines = find_unreachable(Settings(**given), SCHEDULE)
     assert len(lines) == len(says)
     assert all(words in line for words, line in zip(says, lines, strict=True))
 
@@ -57,7 +56,7 @@ def test_weights_that_a_step_cannot_move_have_a_line(dtype: torch.dtype, rate: f
     ],
 )
 def test_resumed_run_that_takes_no_step_says_why(position: Position, says: str | None) -> None:
-    state = fresh()
+    state = initial_state()
     state.position = position
     note = resume_note(state, SCHEDULE)
     assert note is None if says is None else note is not None and says in note

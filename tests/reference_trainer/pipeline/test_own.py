@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from reference_trainer import Distillation, ModelFileError, SettingError, Settings, distill
-from reference_trainer.callbacks.lines import SilentLines
-from reference_trainer.pipeline.own import create
+from reference_trainer.callbacks.progress import SilentLines
+from reference_trainer.pipeline.custom_class import create_run
 from tests.reference_trainer import forked
 from tests.reference_trainer.commands import command
 
@@ -146,7 +146,7 @@ def test_own_evaluation_finds_the_numbers_of_its_run_again(folder: Path) -> None
 )
 def test_invalid_parts_are_refused(folder: Path, given: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        create(Settings(**given), Distillation)
+        create_run(Settings(**given), Distillation)
 
 
 def test_own_model_without_a_load_is_no_source(folder: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from reference_trainer.storage import cache_limit
-from reference_trainer.storage.cache_limit import keep_within, used_entry
+from reference_trainer.storage import produce_once
+from reference_trainer.storage.produce_once import keep_within, used_entry
 from tests.reference_trainer.forked import fork
 from tests.support.processes import wait_for
 
@@ -105,7 +105,7 @@ def test_killed_removal_is_finished_by_the_next_one(tmp_path: Path, monkeypatch:
         time.sleep(60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache_limit.shutil, "rmtree", half)
+        patch.setattr(produce_once.shutil, "rmtree", half)
         pid = fork(lambda: keep_within(tmp_path, "chats", 0))
         wait_for((tmp_path / "ready").exists, "the process", 30)
         os.kill(pid, signal.SIGKILL)
@@ -127,7 +127,7 @@ def test_directory_that_cannot_be_removed_has_a_line(tmp_path: Path, monkeypatch
             raise PermissionError(13, "Permission denied", str(place))
         remove(place)
 
-    monkeypatch.setattr(cache_limit.shutil, "rmtree", refusing)
+    monkeypatch.setattr(produce_once.shutil, "rmtree", refusing)
     lines = keep_within(tmp_path, "chats", 0)
     assert not second.exists() and [line for line in lines if line.endswith(": Permission denied")]
     assert keep_within(tmp_path / "missing", "chats", 0)[0].endswith("No such file or directory")
@@ -155,7 +155,7 @@ def test_processes_that_use_and_remove_at_once_lose_no_entry_in_use(tmp_path: Pa
 def test_two_removals_at_once_remove_no_more_than_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [entry(tmp_path, number) for number in range(1, 5)]
     remove = shutil.rmtree
-    monkeypatch.setattr(cache_limit.shutil, "rmtree", lambda place: (time.sleep(0.3), remove(place)))
+    monkeypatch.setattr(produce_once.shutil, "rmtree", lambda place: (time.sleep(0.3), remove(place)))
     pids = [fork(lambda: keep_within(tmp_path, "chats", whole(2))) for _ in range(2)]
     for pid in pids:
         os.waitpid(pid, 0)

@@ -106,7 +106,7 @@ def test_exit_code_tells_lack_of_progress_retries_refusal_and_an_early_end_apart
     def attempted(command: object, beats: object, *, ranks: int, name: str) -> tuple[Ending, str]:
         return ending, f"{ranks} ranks ended"
 
-    monkeypatch.setattr("reference_trainer.supervision.attempts.attempted", attempted)
+    monkeypatch.setattr("reference_trainer.supervision.until.attempted", attempted)
     found, said, _ = ended(started(trainer, "--step", "20", *options))
     assert (found, said.count(f"{5 if '5' in options else 1} ranks ended")) == (code, attempts)
 

@@ -1,25 +1,25 @@
-"""The class whose parts a distillation has: an own one, that of Hugging Face models, or the built-in one."""
+"""The class of a run: that of `--parts`, that of Hugging Face models, or the packaged one."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
 import torch
 from torch import nn
 
-from reference_trainer.config.imported import imported
+from reference_trainer.config.kinds import import_object
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, SettingError
-from reference_trainer.pipeline.parts import Parts
-from reference_trainer.storage.directories import exclusive_directory
+from reference_trainer.pipeline.parts import Run, RunOptions
 from reference_trainer.storage.export import exported_bytes, has_weights
+from reference_trainer.storage.files import exclusive_directory
 from reference_trainer.storage.whole_weights import SavedWeights
 
-__all__ = ["OWN", "checkpoint_module", "create", "exported", "own_settings", "parts_named", "with_default_rate"]
+AnyRun = TypeVar("AnyRun", bound=Run)
 
 OWN = ("parts", "arguments", "student", "chat_template")
 """The settings that name the student's class or model, and the template that its tokenizer is saved with."""
@@ -28,17 +28,17 @@ PRETRAINED_RATE = 2e-5
 """Default learning rate of a pretrained student, which that of a new one ruins within a few steps."""
 
 
-def parts_named(settings: Settings) -> tuple[Any, dict[str, Any]] | None:
+def parts_named(settings: Settings) -> tuple[Callable[..., Any], dict[str, Any]] | None:
     """Return the class that the settings name, and its arguments; None if they name none.
 
     Nothing is made. Raise `SettingError` for a class that cannot be imported, is none of a distillation, beside a
     student of Hugging Face none of `HuggingFace`, or takes other arguments.
     """
-    hugging_face = None if settings.student is None else imported("student", HUGGING_FACE)
+    hugging_face = None if settings.student is None else import_object("student", HUGGING_FACE)
     if settings.parts is None:
         return None if hugging_face is None else (hugging_face, {})
-    kind = imported("parts", settings.parts)
-    if not (isinstance(kind, type) and issubclass(kind, Parts)):
+    kind = import_object("parts", settings.parts)
+    if not (isinstance(kind, type) and issubclass(kind, Run)):
         raise SettingError(f"parts: {settings.parts} is not a subclass of reference_trainer's Distillation")
     if hugging_face is not None and not issubclass(kind, hugging_face):
         raise SettingError(
@@ -53,14 +53,21 @@ def parts_named(settings: Settings) -> tuple[Any, dict[str, Any]] | None:
     return kind, arguments
 
 
-def create(settings: Settings, default: Any, **given: Any) -> Any:
-    """Return a new instance of the class that the settings name, or of `default`, with the other arguments `given`.
+def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunOptions]) -> AnyRun:
+    """Return a new instance of the class that the settings name, or of `default`.
 
-    Raise `SettingError` as `parts_named` does, also for arguments that a base class refuses.
+    Args:
+        settings: The settings of the run.
+        default: The class of a run whose settings name none.
+        options: The other arguments of `Run`.
+
+    Raises:
+        SettingError: As of `parts_named`, also for arguments that a base class refuses.
     """
     kind, arguments = parts_named(settings) or (default, {})
     try:
-        return kind(settings, **arguments, **given)
+        run: AnyRun = kind(settings, **arguments, **options)
+        return run
     except TypeError as error:
         if settings.parts is None:
             raise
@@ -75,17 +82,18 @@ def with_default_rate(settings: Settings) -> Settings:
     return settings.model_copy(update={"lr": PRETRAINED_RATE})
 
 
-def own_settings(settings: Settings) -> dict[str, str]:
+def custom_settings(settings: Settings) -> dict[str, str]:
     """Return those of `OWN` that are set, if they name a student; existing paths are absolute, for exports."""
     if settings.parts is None and settings.student is None:
         return {}
-    given = {name: value for name in OWN if (value := getattr(settings, name)) is not None}
+    chosen = {name: value for name in OWN if (value := getattr(settings, name)) is not None}
     return {
-        name: str(each.absolute() if isinstance(each, Path) and each.exists() else each) for name, each in given.items()
+        name: str(setting.absolute() if isinstance(setting, Path) and setting.exists() else setting)
+        for name, setting in chosen.items()
     }
 
 
-def checkpoint_module(saved: SavedWeights, run: Parts) -> nn.Module:
+def checkpoint_module(saved: SavedWeights, run: Run) -> nn.Module:
     """Return the student of own parts with the weights of a checkpoint, on the CPU.
 
     Raise `CheckpointError` if it does not fit, or `make_student` read other inputs than it did then. Errors: those of
@@ -99,7 +107,7 @@ def checkpoint_module(saved: SavedWeights, run: Parts) -> nn.Module:
     return student
 
 
-def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
+def export_student(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
     """Write the student of a checkpoint of own parts as their `save` does. Errors: those of the parts.
 
     Only `make_student` and `save` are called, so `save` may use nothing else that a run makes.
@@ -108,7 +116,7 @@ def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
     names = Settings.model_fields.keys() - {"strategy"}  # the weights are whole, whatever it was
     known = {name: value for name, value in manifest.conditions.items() if name in names}
     settings = Settings(**known | manifest.state["own"])
-    with create(settings, Parts) as run:
+    with create_run(settings, Run) as run:
         run.device = torch.device("cpu")
         run.student = checkpoint_module(saved, run)
         with exclusive_directory(out, force=False, bytes_needed=exported_bytes(run.student)) as claimed:
