@@ -201,7 +201,7 @@ def _exportable(**state: Any) -> Iterator[tuple[Path, dict[int, Decoder]]]:
             optimizer = torch.optim.AdamW([p for module in modules.values() for p in module.parameters()])
             torch.stack([p.square().sum() for p in student.parameters()]).sum().backward()
             optimizer.step()
-            described = {"best": Best(step=1, score=0.5), "conditions": {"seed": 7}}
+            described: dict[str, Any] = {"best": Best(step=1, score=0.5), "conditions": {"seed": 7}}
             content = Manifest(run_id=STUDENT, step=step, state={STUDENT: asdict(CONFIG), **state}, **described)
             save_checkpoint(directory, content, snapshot(modules, optimizer).tensors)
         yield directory, students

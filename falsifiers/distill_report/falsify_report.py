@@ -198,7 +198,7 @@ def falsify_diverged_run_is_a_no_go(subject: Any, device: str) -> None:
 def falsify_verdict_is_the_exit_code_of_a_smoke_run(subject: Any, passed: list[bool], smoke: bool) -> None:
     nothing: Any = None
     checks = tuple(Check(value, "a check") for value in passed)
-    result = {"train": TrainResult(**USUAL), "output": Path("out"), "held_back": {}, "checks": checks}
+    result: dict[str, Any] = {"train": TrainResult(**USUAL), "output": Path("out"), "held_back": {}, "checks": checks}
     done = DistillResult(**result, student=nothing, teacher=nothing)
     with place() as where:
         ended = invoked(subject, where, *(["--smoke", "3"] if smoke else []), run=lambda settings, *, lines: done)

@@ -72,7 +72,12 @@ def distil(
     The text is the first `text_bytes` of the frozen one; a few thousand are enough for the comparisons.
     """
     del trace  # claimed in other contracts
-    usual = {"device": device, "data": _text(directory, text_bytes), "teacher_steps": teacher_steps, "seed": seed}
+    usual: dict[str, Any] = {
+        "device": device,
+        "data": _text(directory, text_bytes),
+        "teacher_steps": teacher_steps,
+        "seed": seed,
+    }
     settings = _settings(directory, "out", max_steps=steps, **usual)
     before = _process_state(device)
     with _observing() as observed:

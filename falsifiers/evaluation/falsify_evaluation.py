@@ -110,7 +110,7 @@ def falsify_ranks_share_an_evaluation(
     def work(rank: int) -> tuple[Any, int]:
         student = Student(tables[0])
         module = DistributedDataParallel(student)
-        options = {"parallel": DataParallel(module)}
+        options: dict[str, Any] = {"parallel": DataParallel(module)}
         return evaluated(subject, Teacher(tables[1]), module, text, length, size, **options), student.calls
 
     results = run_ranks(ranks, work)

@@ -98,7 +98,7 @@ def falsify_report_has_every_number(subject: Any, losses: list[float], compared:
         report = json.loads(json.dumps(subject.report(seen), allow_nan=False))
     teacher = {"path": str(directory / "model-3"), "sha256": weights_digest(decoder(3))} if compared else None
     text = {"name": str(directory / "text"), "sha256": seen.text.digest, "part": "whole" if whole else "held back"}
-    expected = {"schema": "reference-trainer/evaluation/1", "text": text, "teacher": teacher}
+    expected: dict[str, Any] = {"schema": "reference-trainer/evaluation/1", "text": text, "teacher": teacher}
     expected |= {"length": 3, "device": "cpu"}
     assert_equal("the report", {name: report[name] for name in expected}, expected)
     assert_equal("the version", report["versions"]["torch"], torch.__version__)

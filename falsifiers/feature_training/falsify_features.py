@@ -46,8 +46,8 @@ class ByKeywords(nn.Module):
 def falsify_any_split_gives_the_gradient_with_features(
     subject: Any, device: str, window: FeatureWindow, by_keywords: bool
 ) -> None:
-    module, matching = window.student(device), window.matching(device)
-    module = ByKeywords(module) if by_keywords else module
+    layered, matching = window.student(device), window.matching(device)
+    module = ByKeywords(layered) if by_keywords else layered
     sums = _result(subject, window, module, window.teacher(device), matching, device).sums
     assert "feature" in sums, f"sums are {sorted(sums)}; expected feature too"
     feature, nats = window.feature_sum(), window.case.nats()["loss"]
