@@ -26,7 +26,7 @@ class _Readable:
     """
 
     __slots__ = ("_late", "_read")
-    _late: Mapping[str, Callable[[], Any]]
+    _late: Mapping[str, Callable[[], object]]
     _read: Callable[[], None]
 
     def __getattr__(self, name: str) -> Any:
@@ -114,7 +114,10 @@ class Context(_Readable):
 
     @classmethod
     def incomplete(
-        cls, known: Mapping[str, Any], late: Mapping[str, Callable[[], Any]], read: Callable[[], None] | None = None
+        cls,
+        known: Mapping[str, object],
+        late: Mapping[str, Callable[[], object]],
+        read: Callable[[], None] | None = None,
     ) -> Context:
         """Return a context with the `known` values. `late` computes others; `read` will `complete` the rest."""
         context = object.__new__(cls)
@@ -133,7 +136,7 @@ class Context(_Readable):
         value = getattr(self, name)
         return copy.deepcopy(value) if isinstance(value, Mapping) else value
 
-    def complete(self, values: Mapping[str, Any]) -> None:
+    def complete(self, values: Mapping[str, object]) -> None:
         """Set the values that were read from the device."""
         for name, value in values.items():
             object.__setattr__(self, name, value)

@@ -138,9 +138,10 @@ def forward_backward(
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
     metrics, whole = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
     taught, teacher_states = _taught(teacher, batch, chunked=chunked, matched=matched)
-    settings: Any = {"scale": scale, "metrics": metrics, "deferred": deferred}
-    learn: Any = _learned_in_chunks if chunked else _learned
-    forward_pass, rows, gradient_BTV = learn(student, batch, taught, labels_BT, weights, matched=matched, **settings)
+    learn = _learned_in_chunks if chunked else _learned
+    forward_pass, rows, gradient_BTV = learn(
+        student, batch, taught, labels_BT, weights, matched=matched, scale=scale, metrics=metrics, deferred=deferred
+    )
     del taught  # the memory of the teacher's logits is free for the backward
     if not matched:
         forward_pass.backward(gradient_BTV)
@@ -209,31 +210,43 @@ def _known_logits(taught: Any, student_BTV: Tensor, weights: Weights) -> Tensor:
 
 
 def _learned(
-    student: Any, batch: Batch, taught: Any, labels_BT: Tensor, weights: Weights, *, matched: bool, **settings: Any
-) -> tuple[Any, Rows, Tensor]:
-    """Return a pass of the student, its rows, and the gradient of its logits."""
-    forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
-    student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
-    tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
-    rows = loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, **settings)
-    return forward_pass, rows, rows.gradient_BTV
-
-
-def _learned_in_chunks(
-    student: HeadStudent,
+    student: Any,
     batch: Batch,
     taught: Taught,
     labels_BT: Tensor,
     weights: Weights,
     *,
     matched: bool,
-    **settings: Any,
+    scale: float | Tensor,
+    metrics: bool,
+    deferred: bool,
+) -> tuple[Any, Rows, Tensor]:
+    """Return a pass of the student, its rows, and the gradient of its logits."""
+    forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
+    student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
+    tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
+    rows = loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
+    return forward_pass, rows, rows.gradient_BTV
+
+
+def _learned_in_chunks(
+    student: Any,
+    batch: Batch,
+    taught: Taught,
+    labels_BT: Tensor,
+    weights: Weights,
+    *,
+    matched: bool,
+    scale: float | Tensor,
+    metrics: bool,
+    deferred: bool,
 ) -> tuple[Any, Rows, Tensor]:
     """Return a pass that applies gradients formed in its output layer, its rows, and a gradient for its backward."""
     seen: list[Rows] = []
 
     def consume(head: Head) -> Gradients:
-        rows, gradients = chunked_loss(head, taught, labels_BT.to(head.hidden_PW.device), weights, **settings)
+        labels = labels_BT.to(head.hidden_PW.device)
+        rows, gradients = chunked_loss(head, taught, labels, weights, scale=scale, metrics=metrics, deferred=deferred)
         seen.append(rows)
         return gradients
 

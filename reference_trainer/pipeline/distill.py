@@ -308,7 +308,7 @@ class Distillation(Run):
             losses = (self._loss_before, self._first_batch_loss())
             projected = (self.settings.project_to_steps, last)
             checks = smoke.reported(result, projected, losses, difference, self.device, self.lines)
-            return self._concluded(train=result, output=None, held_back={}, checks=checks)
+            return self._concluded(result, output=None, held_back={}, checks=checks)
         with self._resumable():
             held_back = self._evaluated()
         self.outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
@@ -320,7 +320,7 @@ class Distillation(Run):
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
             self.ranks.run_on_all(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
-        return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
+        return self._concluded(result, output=self.directory, held_back=held_back, checks=())
 
     def _first_batch_loss(self) -> float:
         """Return the loss of the first batch with the weights of the last step, without dropout."""
@@ -343,8 +343,23 @@ class Distillation(Run):
                 error.add_note(GO_ON)
             raise
 
-    def _concluded(self, **results: Any) -> DistillResult:
-        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=self.unit)
+    def _concluded(
+        self,
+        train: TrainResult,
+        *,
+        output: Path | None,
+        held_back: dict[str, MetricSum],
+        checks: tuple[smoke.Check, ...],
+    ) -> DistillResult:
+        return DistillResult(
+            train=train,
+            output=output,
+            held_back=held_back,
+            checks=checks,
+            student=self.student,
+            teacher=self.teacher,
+            unit=self.unit,
+        )
 
     @property
     def _strategy(self) -> str:

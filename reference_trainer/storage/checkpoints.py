@@ -115,7 +115,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _canonical(value: Any) -> str:
+def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
 
@@ -484,7 +484,7 @@ class Agreeing(Protocol):
 
     def run_on_all(self, work: Callable[[], Result]) -> Result: ...
 
-    def all_gather_json(self, value: Any) -> list[Any]: ...
+    def all_gather_json(self, value: object) -> list[Any]: ...
 
 
 def save_shards(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -223,10 +223,10 @@ class _Run:
         self.record.checkpoint = save(handed)
         return Action.CONTINUE if self.record.checkpoint is None else self._call(Event.SAVE)
 
-    def _call(self, event: Event, *batch: Any) -> Action:
+    def _call(self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None) -> Action:
         if not self.callbacks.has_callbacks(event):
             return Action.CONTINUE
-        return self.callbacks.fire(event, self.record.context(event, *batch))
+        return self.callbacks.fire(event, self.record.context(event, micro_batch, batch))
 
     def _take_step(self, position: Position) -> None:
         """Take a step, unless it is left out because of an answer of another rank."""
@@ -280,5 +280,7 @@ class _Run:
         self._call_within(Event.PRE_OPTIMIZER_STEP)
         self.whole = None
 
-    def _call_within(self, event: Event, *batch: Any) -> None:
-        self.answer = max(self.answer, self._call(event, *batch))
+    def _call_within(
+        self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None
+    ) -> None:
+        self.answer = max(self.answer, self._call(event, micro_batch, batch))
