@@ -128,11 +128,25 @@ def forward_backward(
 ) -> StepRows:
     """Run both forwards, pass `scale` times the gradient of the summed loss to the student, and return the rows.
 
-    teacher: None if no weight but ce_weight is above 0; then no metric of a teacher is formed. labels_BT: the labels of
-    the logits, as `labels_of_logits` returns them. metrics, deferred: as in `loss_by_blocks`.
-    features: what is matched if the weights have a feature_weight; by default the last layers. Without such a weight
-    the models are not asked for hidden states. Errors: those of `checked_logits`, `losses` and `features.feature_loss`,
-    before the student gets a gradient.
+    1. Run the teacher: its logits, its output layer if logits can be formed in chunks, or its most probable tokens.
+    2. Run the student, and form loss and gradient of the logits, whole or in chunks.
+    3. Add the distance of hidden states, if it has a weight.
+    4. Give the gradients to the student's backward.
+
+    Args:
+        teacher: None if no weight but ce_weight is above 0; then no metric of a teacher is formed.
+        student: The model that accumulates the gradient.
+        batch: Tokens [B, T], with what else the models take.
+        labels_BT: The labels of the logits, as `labels_of_logits` returns them.
+        weights: The arguments of the loss.
+        scale: The factor of the gradient.
+        metrics: Whether metrics of the rows are formed.
+        deferred: Whether an invalid row is recorded in `Rows.fault` instead of raised.
+        features: What is matched if the weights have a feature_weight; by default the last layers. Without such a
+            weight the models are not asked for hidden states.
+
+    Raises:
+        TrainerError: As of `checked_logits`, `losses` and `features.feature_loss`, before the student has a gradient.
     """
     matched = weights.feature_weight > 0
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
@@ -200,9 +214,9 @@ def _taught(teacher: Any, batch: Batch, *, chunked: bool, matched: bool) -> tupl
 
 
 def _known_logits(taught: Any, student_BTV: Tensor, weights: Weights) -> Tensor:
-    """Return the logits that the walk compares with the student's, on its device; without a teacher it has no use."""
+    """Return the logits that are compared with the student's, on its device; without a teacher only a shape."""
     if taught is None:
-        return student_BTV  # the walk needs its shape only
+        return student_BTV  # only its shape is used
     if isinstance(taught, TopK):
         return completed(taught.to(student_BTV.device), student_BTV, weights.temperature)
     given_BTV: Tensor = taught.to(student_BTV.device)

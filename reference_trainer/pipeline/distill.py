@@ -72,15 +72,28 @@ def distill(
     clock: Callable[[], float] = time.monotonic,
     environment: Mapping[str, str] = os.environ,
 ) -> DistillResult:
-    """Train a student as configured; `callbacks` are called after the built-in `ProgressCallback`.
+    """Train a student as configured.
 
-    The weights depend on settings, text and versions only; no generator of the process moves. Output goes to `lines`,
-    by default standard output. `clock` times the training of the student, in seconds. Errors: `DataError`,
-    `ModelFileError`, `OutputError` and `SettingError` before the training; then those of `loop.train`; `SmokeError`.
-    A KeyboardInterrupt has the note `interrupts.WRITTEN` if the model was written.
+    The weights depend on settings, text and versions only; no generator of the process moves. Under a launcher such as
+    `torchrun` this is one of several processes that train together: all have the same result; only rank 0 writes files
+    and lines.
 
-    Where `environment` is that of a launcher such as `torchrun`, this is one of several processes that train together:
-    all have the same result; only rank 0 writes files and lines. An error of one reaches the others as `RankError`.
+    Args:
+        settings: What is trained, on what, for how long.
+        callbacks: Called after the built-in `ProgressCallback`.
+        lines: Where lines are written; by default standard output.
+        clock: Times the training of the student, in seconds.
+        environment: The variables that a launcher sets.
+
+    Returns:
+        The result: models, sums on held-back rows, and the directory of the output.
+
+    Raises:
+        DataError, ModelFileError, OutputError, SettingError: Before the training.
+        RankError: If another process has failed.
+        SmokeError: If a smoke run has no step.
+        TrainerError: As of `loop.train`.
+        KeyboardInterrupt: With the note `interrupts.WRITTEN` if the model was written.
     """
     # Entered twice: an interrupt at the end of the inner block reaches the outer one.
     distillation = create_run(
@@ -240,7 +253,7 @@ class Distillation(Run):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether each rank has a shard of the teacher, so that all ranks run it equally often."""
+        """Whether the teacher is sharded; then every rank must run it the same number of times."""
         return self.settings.shard_teacher and self.place.world_size > 1 and self.outputs is None
 
     def with_one_vocabulary(self, learner: Any) -> tuple[Any, Any]:

@@ -492,8 +492,8 @@ def save_shards(
 ) -> Path | None:
     """Save a checkpoint with a file of each rank, otherwise as `save_checkpoint`; return its path on rank 0.
 
-    All ranks call this with their own shards. A rank that fails leaves no checkpoint: its error is raised there, and a
-    `RankError` with its message on the others, by rank 0's at the latest when they next wait for it.
+    All ranks call this with their own shards. A rank that fails leaves no checkpoint: its error is raised there; the
+    others raise `RankError` with its message, at the latest at their next collective with rank 0.
     """
 
     def others(partial: Path) -> Mapping[str, FileEntry]:
