@@ -16,7 +16,7 @@ class _Context:
 
     step: int
 
-    def own(self) -> _Context:
+    def for_hook(self) -> _Context:
         return self
 
 

@@ -26,7 +26,7 @@ class _Readable:
     """
 
     __slots__ = ("_late", "_read")
-    _late: Mapping[str, Callable[[], Any]]
+    _late: Mapping[str, Callable[[], object]]
     _read: Callable[[], None]
 
     def __getattr__(self, name: str) -> Any:
@@ -114,7 +114,10 @@ class Context(_Readable):
 
     @classmethod
     def incomplete(
-        cls, known: Mapping[str, Any], late: Mapping[str, Callable[[], Any]], read: Callable[[], None] | None = None
+        cls,
+        known: Mapping[str, object],
+        late: Mapping[str, Callable[[], object]],
+        read: Callable[[], None] | None = None,
     ) -> Context:
         """Return a context with the `known` values. `late` computes others; `read` will `complete` the rest."""
         context = object.__new__(cls)
@@ -133,7 +136,7 @@ class Context(_Readable):
         value = getattr(self, name)
         return copy.deepcopy(value) if isinstance(value, Mapping) else value
 
-    def complete(self, values: Mapping[str, Any]) -> None:
+    def complete(self, values: Mapping[str, object]) -> None:
         """Set the values that were read from the device."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -143,7 +146,7 @@ _FIELDS = [field.name for field in fields(Context)]
 
 
 SILENT = (Event.SAVE, Event.TRAIN_END)
-"""Events whose hooks answer nothing: a checkpoint cannot hold an answer to its own event, and a run ends once."""
+"""Events whose hooks must return None: a checkpoint cannot hold the action of its own event, and a run ends once."""
 
 
 class Callback:
@@ -209,7 +212,8 @@ class Callback:
     def on_save(self, context: Context) -> None:
         """Called after each checkpoint, with its path, on every rank.
 
-        It answers nothing: a resumed run would not know the answer. The file may still be written in the background.
+        The return value must be None, because a resumed run could not restore it. The file may still be written in the
+        background.
         """
 
     def on_step_end(self, context: Context) -> Action | None:
@@ -294,8 +298,8 @@ def _refuse_unawaited_hooks(callback: Callback, position: int) -> None:
 def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) -> Action:
     """Call the hook of an event on every callback, in order, each with its own context; return the strongest action.
 
-    Raise `CallbackError` if a hook returns anything but an `Action` or None, and anything but None from a hook that
-    answers nothing. Exceptions of hooks propagate; those of callbacks of other packages get a `CallbackNote`.
+    Raise `CallbackError` if a hook returns anything but an `Action` or None, and anything but None from a hook of
+    `SILENT`. Exceptions of hooks propagate; those of callbacks of other packages get a `CallbackNote`.
     """
     strongest = Action.CONTINUE
     for callback in callbacks:

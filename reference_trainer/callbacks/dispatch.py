@@ -152,14 +152,14 @@ class Delivery(Callback):
 
 
 def drain_all(deliveries: Iterable[Delivery], wait_s: float) -> None:
-    """Wait for all of them together, at most so many seconds."""
+    """Wait for all observers, at most `wait_s` seconds in total."""
     until = time.monotonic() + wait_s
     for delivery in deliveries:
         delivery.drain(until)
 
 
 def close_all(deliveries: Iterable[Delivery], wait_s: float) -> None:
-    """Close all of them, within so many seconds together."""
+    """Close all observers, within `wait_s` seconds in total."""
     until = time.monotonic() + wait_s
     for delivery in deliveries:
         delivery.close(until)

@@ -16,7 +16,6 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from reference_trainer.callbacks.base import Callback, checked
 from reference_trainer.config.kinds import import_object
@@ -34,7 +33,7 @@ class Spec:
 
     where: str
     use: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
 
     def __repr__(self) -> str:
         """Return the callback without the values of its arguments."""
@@ -68,7 +67,7 @@ def read_specs(path: Path) -> tuple[Spec, ...]:
     return tuple(_spec(f"{path}: callback {number}", entry) for number, entry in enumerate(entries, start=1))
 
 
-def _spec(where: str, entry: Any) -> Spec:
+def _spec(where: str, entry: object) -> Spec:
     if not isinstance(entry, dict):
         raise SettingError(f"{where} is not a table; write each callback below [[callbacks]]")
     _refuse_unknown(where, entry, _KEYS)
@@ -84,14 +83,14 @@ def _spec(where: str, entry: Any) -> Spec:
     return Spec(where=where, use=use, arguments=arguments)
 
 
-def _refuse_unknown(where: Path | str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _refuse_unknown(where: Path | str, table: Mapping[str, object], known: tuple[str, ...]) -> None:
     for name in table.keys() - known:
         near = difflib.get_close_matches(name, known)
         hint = f"did you mean {near[0]!r}?" if near else f"expected {' and '.join(known)}"
         raise SettingError(f"{where}: unknown key {name!r} ({hint})")
 
 
-def _not_json(arguments: Mapping[str, Any]) -> Iterator[str]:
+def _not_json(arguments: Mapping[str, object]) -> Iterator[str]:
     for name, value in arguments.items():
         try:
             json.dumps(value, allow_nan=False)
@@ -133,7 +132,7 @@ def create_callback(spec: Spec) -> Callback:
     return callback
 
 
-def _without_values(text: str, value: Any) -> str:
+def _without_values(text: str, value: object) -> str:
     """Return the text with every argument that is a text replaced: a constructor may quote a secret in its error."""
     if isinstance(value, dict):
         value = list(value.values())

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -128,7 +128,7 @@ def _write(file: LineFile, fields: str, context: Context, **others: float) -> No
         file.write(json.dumps({name: _json_value(value) for name, value in values.items()}))
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: object) -> object:
     """Return the value for JSON, which has neither NaN nor infinity: they are written as strings."""
     if isinstance(value, Mapping):
         return {name: _json_value(item) for name, item in value.items()}

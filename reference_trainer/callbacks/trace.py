@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.callbacks.metrics_file import LineFile
@@ -94,7 +93,7 @@ def _refuse_what_is_no_trace(path: Path) -> None:
         raise OutputError(f"{path} is not a trace file; give another --trace")
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: object) -> object:
     if isinstance(value, Mapping):
         return {name: _json_value(item) for name, item in value.items()}
-    return str(value) if value is not None and not math.isfinite(value) else value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

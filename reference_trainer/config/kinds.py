@@ -289,12 +289,12 @@ class SourcedValue:
     is_text: bool = True
 
 
-def origin(name: str, value: Any) -> str:
+def origin(name: str, value: object) -> str:
     """Return the place that gives a setting; the setting's name if the value comes from a Python call."""
     return value.origin if isinstance(value, SourcedValue) else repr(name)
 
 
-def short_repr(value: Any) -> str:
+def short_repr(value: object) -> str:
     """Return the `repr` of a value, cut off after 80 characters."""
     try:
         return repr(value)[:80]
@@ -314,7 +314,7 @@ def refusal(error: ValidationError, fields: Mapping[str, FieldInfo]) -> SettingE
     return SettingError("; ".join(messages) + (f" ({choices(fields)})" if strange else ""))
 
 
-def _refused(name: str, read: Any, kind: str, fields: Mapping[str, FieldInfo]) -> str:
+def _refused(name: str, read: object, kind: str, fields: Mapping[str, FieldInfo]) -> str:
     place = origin(name, read)
     if kind == "extra_forbidden":
         hint = suggestion(name, fields)

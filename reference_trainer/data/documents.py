@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import numpy
 import torch
@@ -256,8 +256,15 @@ def rows_of_documents(
     for row in _packed(documents, length) if pack else ([number] for number in range(len(documents))):
         order.extend(row)
         ends.append(len(order))
-    shape: Any = {"length": length if pack else None, "batch_size": batch_size, "device": device, "first": first}
-    return DocumentRows(documents=documents, order=order, ends=ends, **shape)
+    return DocumentRows(
+        documents=documents,
+        order=order,
+        ends=ends,
+        length=length if pack else None,
+        batch_size=batch_size,
+        device=device,
+        first=first,
+    )
 
 
 def documents_of(bytes_N: Tensor, separator: str) -> list[Document]:

@@ -174,7 +174,8 @@ class Batches(Protocol):
 class ShuffledBatches:
     """The rows of a text, in an order of its own in each epoch, dealt to the ranks batch by batch.
 
-    A rank without a batch left gets one sequence whose labels are all ignored: it takes part, and counts for nothing.
+    A rank that has run out of batches receives one row whose labels are all ignored, so that it joins the collectives
+    without changing the loss.
     """
 
     sequences: Rows

@@ -126,7 +126,7 @@ def _rows(student_NS: Tensor, teacher_NW: Tensor, projection: Projection | None)
 
 
 def check_pairs(distance: str, layers: Sequence[tuple[int, int]], students: int, teachers: int) -> None:
-    """Raise `SettingError` for an unknown distance, no pair, or a layer that models of so many layers do not have."""
+    """Raise `SettingError` for an unknown distance, no pair, or a layer beyond the layers of a model."""
     if distance not in DISTANCES:
         raise SettingError(f"unknown distance {distance!r} (choose from {', '.join(DISTANCES)})")
     if not layers:

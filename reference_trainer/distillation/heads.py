@@ -246,11 +246,27 @@ def chunked_loss(
 ) -> tuple[Rows, Gradients]:
     """Return what `loss_by_blocks` returns for the logits of both heads, and the gradients that the student's needs.
 
-    teacher: a head, logits [B, T, V], or the most probable tokens [B, T, K]; None if neither weights nor metrics need
-    it. scale, metrics, deferred, errors: as in `loss_by_blocks`. Unscored rows are left
-    out on the CPU; on other devices that would wait for the device. The rows have no `gradient_BTV`; the gradients are
-    of `scale` times the weighted sum, those of weights and bias float32 at least.
-    predicted_BT: gets the most probable token of each row that is read.
+    1. Choose the rows: the scored ones on the CPU; all on other devices, where choosing would wait for the device.
+    2. For each chunk of rows: form the logits of student and teacher, then loss and gradient as for whole logits.
+    3. Multiply the gradient of the logits at once into those of hidden states, weights and bias.
+
+    Args:
+        student: The hidden states and the output layer of the student.
+        teacher: A head, logits [B, T, V], or the most probable tokens [B, T, K]; None if neither weights nor metrics
+            need it.
+        labels_BT: The label of each row; the ignored index for unscored rows.
+        weights: The arguments of the loss.
+        scale: The factor of the gradients; None forms none.
+        metrics: Whether metrics are formed, as in `loss_by_blocks`.
+        deferred: Whether errors are recorded in the rows, as in `loss_by_blocks`.
+        predicted_BT: Gets the most probable token of each row that is read.
+
+    Returns:
+        The rows, without a `gradient_BTV`, and the gradients of `scale` times the weighted sum: of hidden states, and
+        of weights and bias in float32 at least.
+
+    Raises:
+        TrainerError: As of `loss_by_blocks`.
     """
     labels_BT = labels_BT.long()
     labels_P, device = labels_BT.flatten(), student.hidden_PW.device
@@ -337,7 +353,7 @@ class _Products:
 def _rows_of(teacher: Taught, places_N: Tensor, size: int, weights: Weights) -> Callable[[slice, Tensor], Tensor]:
     """Return a function of a chunk and the student's logits [C, V] there, which returns the teacher's."""
     if teacher is None:
-        return lambda part, student_CV: student_CV  # the walk needs its shape only
+        return lambda part, student_CV: student_CV  # only its shape is used
     if isinstance(teacher, Head):
         products = _Products(teacher, places_N, size)
         return lambda part, student_CV: products.chunk(part)

@@ -152,7 +152,7 @@ BLOCK_BYTES = 64 << 20  # on other devices, where the launch of a kernel takes a
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The results of one walk, detached. Numbers of rows are float64, and 0 in unscored rows.
+    """The loss of the rows of some logits, detached. Numbers of rows are float64, and 0 in unscored rows.
 
     cross_entropy_P: nats against the labels. divergence_P: nats at the temperature, without temperature^2. Either is 0
     if its weight is 0 and metrics are not asked for. The next five are metrics, and empty unless asked for: kl_at_1_P
@@ -189,14 +189,27 @@ def loss_by_blocks(
 ) -> Rows:
     """Return nats of every scored row and, with `scale`, the gradient of `scale` times their weighted sum.
 
-    scale: a number, or a tensor without axes on the device of the logits. metrics: also compute the metrics, and nats
-    whose weight is 0. deferred: return the first wrong value of logits and labels as `fault` instead of raising for it.
-    select: read scored rows only, the default on the CPU; on other devices that would wait for the device, so every
-    row is read, and results of unscored rows are replaced by 0. With `deferred` and without `select`, no number is read
-    from the device.
+    Logits whose first two axes cannot be viewed as one are copied. With `deferred` and without `select`, no number is
+    read from the device.
 
-    The gradient is new, contiguous and exactly 0 at unscored positions; float64 for a float64 student, otherwise
-    float32. Logits whose first two axes cannot be viewed as one are copied. Errors: see `losses`.
+    Args:
+        student_BTV: Logits of the student.
+        teacher_BTV: Logits of the teacher, at the same positions.
+        labels_BT: The label of each row.
+        weights: The arguments of the loss.
+        ignore_index: The label of unscored rows.
+        scale: A number, or a tensor without axes on the device of the logits; None forms no gradient.
+        metrics: Whether the metrics, and nats whose weight is 0, are computed too.
+        deferred: Whether the first wrong value of logits and labels is returned as `fault` instead of raised.
+        select: Whether scored rows alone are read, the default on the CPU. On other devices selecting would wait for
+            the device, so every row is read, and results of unscored rows are replaced by 0.
+
+    Returns:
+        The rows. The gradient is new, contiguous and exactly 0 at unscored positions; float64 for a float64 student,
+        otherwise float32.
+
+    Raises:
+        LogitsError, LabelError, VocabularyError, ShapeError, SettingError: As the module's docstring says.
     """
     check_ignore_index(ignore_index)
     check_tensors(student_BTV, teacher_BTV, labels_BT)
@@ -210,7 +223,7 @@ def loss_by_blocks(
 def collected(
     numbers_KP: Tensor, labels_BT: Tensor, scored_P: Tensor, vocabulary: int, gradient_BTV: Tensor, *, deferred: bool
 ) -> Rows:
-    """Return the results of a walk from its numbers; raise for the first wrong value unless that is `deferred`.
+    """Return the rows from their numbers; raise for the first wrong value unless that is `deferred`.
 
     numbers_KP: as `Walk.numbers` returns them. labels_BT: int64.
     """
@@ -249,7 +262,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class BlockwiseLoss:
-    """The tensors and settings of one walk, and its blocks, which are allocated once.
+    """Logits, labels and arguments of a loss that is computed block by block, and the blocks, which are allocated once.
 
     gradient_BTV: where to write the gradient, which may be the student's logits; by default a new tensor.
     """
@@ -450,7 +463,7 @@ def kd_logit_gradient(
 
 
 class _Loss(torch.autograd.Function):
-    """The weighted sum of a walk's rows, with the gradient that the walk has formed."""
+    """The weighted sum of rows, whose backward gives the gradient that was formed with them."""
 
     @staticmethod
     def forward(ctx: Any, student: Tensor, rows: Rows, weights: Weights) -> Tensor:

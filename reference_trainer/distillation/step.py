@@ -128,19 +128,34 @@ def forward_backward(
 ) -> StepRows:
     """Run both forwards, pass `scale` times the gradient of the summed loss to the student, and return the rows.
 
-    teacher: None if no weight but ce_weight is above 0; then no metric of a teacher is formed. labels_BT: the labels of
-    the logits, as `labels_of_logits` returns them. metrics, deferred: as in `loss_by_blocks`.
-    features: what is matched if the weights have a feature_weight; by default the last layers. Without such a weight
-    the models are not asked for hidden states. Errors: those of `checked_logits`, `losses` and `features.feature_loss`,
-    before the student gets a gradient.
+    1. Run the teacher: its logits, its output layer if logits can be formed in chunks, or its most probable tokens.
+    2. Run the student, and form loss and gradient of the logits, whole or in chunks.
+    3. Add the distance of hidden states, if it has a weight.
+    4. Give the gradients to the student's backward.
+
+    Args:
+        teacher: None if no weight but ce_weight is above 0; then no metric of a teacher is formed.
+        student: The model that accumulates the gradient.
+        batch: Tokens [B, T], with what else the models take.
+        labels_BT: The labels of the logits, as `labels_of_logits` returns them.
+        weights: The arguments of the loss.
+        scale: The factor of the gradient.
+        metrics: Whether metrics of the rows are formed.
+        deferred: Whether an invalid row is recorded in `Rows.fault` instead of raised.
+        features: What is matched if the weights have a feature_weight; by default the last layers. Without such a
+            weight the models are not asked for hidden states.
+
+    Raises:
+        TrainerError: As of `checked_logits`, `losses` and `features.feature_loss`, before the student has a gradient.
     """
     matched = weights.feature_weight > 0
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
     metrics, whole = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
     taught, teacher_states = _taught(teacher, batch, chunked=chunked, matched=matched)
-    settings: Any = {"scale": scale, "metrics": metrics, "deferred": deferred}
-    learn: Any = _learned_in_chunks if chunked else _learned
-    forward_pass, rows, gradient_BTV = learn(student, batch, taught, labels_BT, weights, matched=matched, **settings)
+    learn = _learned_in_chunks if chunked else _learned
+    forward_pass, rows, gradient_BTV = learn(
+        student, batch, taught, labels_BT, weights, matched=matched, scale=scale, metrics=metrics, deferred=deferred
+    )
     del taught  # the memory of the teacher's logits is free for the backward
     if not matched:
         forward_pass.backward(gradient_BTV)
@@ -199,9 +214,9 @@ def _taught(teacher: Any, batch: Batch, *, chunked: bool, matched: bool) -> tupl
 
 
 def _known_logits(taught: Any, student_BTV: Tensor, weights: Weights) -> Tensor:
-    """Return the logits that the walk compares with the student's, on its device; without a teacher it has no use."""
+    """Return the logits that are compared with the student's, on its device; without a teacher only a shape."""
     if taught is None:
-        return student_BTV  # the walk needs its shape only
+        return student_BTV  # only its shape is used
     if isinstance(taught, TopK):
         return completed(taught.to(student_BTV.device), student_BTV, weights.temperature)
     given_BTV: Tensor = taught.to(student_BTV.device)
@@ -209,31 +224,43 @@ def _known_logits(taught: Any, student_BTV: Tensor, weights: Weights) -> Tensor:
 
 
 def _learned(
-    student: Any, batch: Batch, taught: Any, labels_BT: Tensor, weights: Weights, *, matched: bool, **settings: Any
-) -> tuple[Any, Rows, Tensor]:
-    """Return a pass of the student, its rows, and the gradient of its logits."""
-    forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
-    student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
-    tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
-    rows = loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, **settings)
-    return forward_pass, rows, rows.gradient_BTV
-
-
-def _learned_in_chunks(
-    student: HeadStudent,
+    student: Any,
     batch: Batch,
     taught: Taught,
     labels_BT: Tensor,
     weights: Weights,
     *,
     matched: bool,
-    **settings: Any,
+    scale: float | Tensor,
+    metrics: bool,
+    deferred: bool,
+) -> tuple[Any, Rows, Tensor]:
+    """Return a pass of the student, its rows, and the gradient of its logits."""
+    forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
+    student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
+    tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
+    rows = loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
+    return forward_pass, rows, rows.gradient_BTV
+
+
+def _learned_in_chunks(
+    student: Any,
+    batch: Batch,
+    taught: Taught,
+    labels_BT: Tensor,
+    weights: Weights,
+    *,
+    matched: bool,
+    scale: float | Tensor,
+    metrics: bool,
+    deferred: bool,
 ) -> tuple[Any, Rows, Tensor]:
     """Return a pass that applies gradients formed in its output layer, its rows, and a gradient for its backward."""
     seen: list[Rows] = []
 
     def consume(head: Head) -> Gradients:
-        rows, gradients = chunked_loss(head, taught, labels_BT.to(head.hidden_PW.device), weights, **settings)
+        labels = labels_BT.to(head.hidden_PW.device)
+        rows, gradients = chunked_loss(head, taught, labels, weights, scale=scale, metrics=metrics, deferred=deferred)
         seen.append(rows)
         return gradients
 

@@ -112,6 +112,7 @@ TRIED = 16
 """Occurrences after which a nested field that always, or never, changes the text is not tried again."""
 
 Turns = Sequence[Mapping[str, Any]]
+Tools = list[Any] | None
 DIVIDED = (
     "conversations are divided into several documents, since the chat template renders earlier turns differently when "
     "later ones follow"
@@ -218,17 +219,17 @@ def _documents(where: str, row: Any, writer: ChatWriter) -> list[Document]:
     raise DataError(f"{where}: its keys are {', '.join(keys) or 'none'}; {FORMS}")
 
 
-def _count_keys(row: Mapping[str, Any], read: Set[str], writer: ChatWriter) -> None:
+def _count_keys(row: Mapping[str, object], read: Set[str], writer: ChatWriter) -> None:
     for key in row.keys() - read:
         if not _is_empty(row[key]):
             writer.counts[f"rows have {key!r}, which has no effect"] += 1
 
 
-def _is_empty(value: Any) -> bool:
+def _is_empty(value: object) -> bool:
     return value is None or value == "" or value == [] or value == {}
 
 
-def _tools(value: Any) -> list[Any] | None:
+def _tools(value: object) -> Tools:
     """Return definitions of tools, also of JSON text, as datasets of them often have it."""
     tools = json.loads(value) if isinstance(value, str) else value
     if tools is not None and not isinstance(tools, list):
@@ -249,7 +250,7 @@ def _completed(prompt: str, completion: str, writer: ChatWriter) -> Document:
     return _document([*before, *after, *end], [True] * len(before) + [False] * (len(after) + len(end)))
 
 
-def encoded(messages: Any, writer: ChatWriter, *, tools: list[Any] | None = None) -> list[Document]:
+def encoded(messages: Any, writer: ChatWriter, *, tools: Tools = None) -> list[Document]:
     """Return a conversation as the tokenizer's chat template writes it; the turns of others are given.
 
     An answer is predicted in the context of its request: the rendering of the messages before it. Successive answers
@@ -350,7 +351,7 @@ class ChatWriter:
         unread = [name for name in self.options if not re.search(rf"\b{re.escape(name)}\b", named)]
         return [*lines, *(f"the chat template does not read the option {name!r}" for name in unread)]
 
-    def answer(self, turns: Turns, tools: Any) -> tuple[list[int], list[bool], int]:
+    def answer(self, turns: Turns, tools: Tools) -> tuple[list[int], list[bool], int]:
         """Return the tokens of messages, the last of them an answer, which are given, and where the answer begins.
 
         Predicted is what the template marks by `{% generation %}` in the answer; without marks, everything after the
@@ -372,7 +373,7 @@ class ChatWriter:
         begin = self._begin(turns, after, tools)
         return after, [at < begin for at in range(len(after))], begin
 
-    def _begin(self, turns: Turns, after: Sequence[int], tools: Any) -> int:
+    def _begin(self, turns: Turns, after: Sequence[int], tools: Tools) -> int:
         """Return where the last of the messages, an answer, begins in the tokens `after` of all.
 
         That is after the prompt for it. Where the prompt has more than the answer, such as `<think>`, the answer begins
@@ -402,10 +403,10 @@ class ChatWriter:
         variants = ([*before, {"role": "assistant", "content": text}] for text in ("a", "b"))
         return min(_common(after, self._tokens(variant, tools)) for variant in variants)
 
-    def _tokens(self, turns: Turns, tools: Any, **options: Any) -> list[int]:
+    def _tokens(self, turns: Turns, tools: Tools, **options: Any) -> list[int]:
         return list(self._rendered(turns, tools, return_dict=False, **options))
 
-    def _rendered(self, turns: Turns, tools: Any, **options: Any) -> Any:
+    def _rendered(self, turns: Turns, tools: Tools, **options: Any) -> Any:
         return self.tokenizer.apply_chat_template(list(turns), tools=tools, **self.options, **options)
 
     @cached_property
@@ -438,7 +439,7 @@ class ChatWriter:
             tokens.append(following[0])
             unpredicted.append(False)
 
-    def count_unwritten(self, turns: Turns, begin: int, tools: Any) -> None:
+    def count_unwritten(self, turns: Turns, begin: int, tools: Tools) -> None:
         """Count what has no effect on the text of messages, of those from `begin` on: a change leaves the text equal.
 
         Contents are changed until those of `TRIED` messages of the role were written, and where the text lacks one.
@@ -448,7 +449,7 @@ class ChatWriter:
         for at in range(begin, len(turns)):
             turn = turns[at]
 
-            def is_written(key: str, value: Any, at: int = at) -> bool:
+            def is_written(key: str, value: object, at: int = at) -> bool:
                 return self._differs(text, [*turns[:at], {**turns[at], key: value}, *turns[at + 1 :]], tools)
 
             for key, value in turn.items():
@@ -461,7 +462,7 @@ class ChatWriter:
         if tools and begin == 0:
             self._count_field("tools", "rows", tools, lambda changed: self._differs(text, turns, changed))
 
-    def _count_content(self, role: str, value: Any, letters: str, is_written: Callable[[str, Any], bool]) -> None:
+    def _count_content(self, role: str, value: object, letters: str, is_written: Callable[[str, object], bool]) -> None:
         tried = self._tried[f"content of {role}"]
         is_whole = isinstance(value, str) and "".join(value.split()) in letters
         if _is_empty(value) or (is_whole and tried[True] >= TRIED):
@@ -472,7 +473,7 @@ class ChatWriter:
         else:
             self.counts[f"messages of role {role!r} have a content that the chat template does not write"] += 1
 
-    def _count_field(self, name: str, unit: str, value: Any, is_written: Callable[[Any], bool]) -> None:
+    def _count_field(self, name: str, unit: str, value: object, is_written: Callable[[Any], bool]) -> None:
         if _is_empty(value):
             return
         unwritten = set[str]()
@@ -491,13 +492,13 @@ class ChatWriter:
         for path in unwritten:
             self.counts[f"{unit} have {path!r}, which the chat template does not write"] += 1
 
-    def _differs(self, text: str, turns: Turns, tools: Any) -> bool:
+    def _differs(self, text: str, turns: Turns, tools: Tools) -> bool:
         try:
             return self._text(turns, tools) != text
         except Exception:  # the template refuses a value that it reads
             return True
 
-    def _text(self, turns: Turns, tools: Any) -> str:
+    def _text(self, turns: Turns, tools: Tools) -> str:
         return str(self._rendered(turns, tools, tokenize=False))
 
 
@@ -526,7 +527,7 @@ def _changed(value: Any) -> Any:
     return value if value is None else value + ("x" if isinstance(value, str) else 1)
 
 
-def _variants(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def _variants(value: object, key: str = "") -> Iterator[tuple[str, object]]:
     """Yield a JSON value with one part changed, for each, after the keys that lead to it.
 
     Arguments of a call are one part, and all parameters of a function have the same key, since their names are data.

@@ -51,7 +51,7 @@ FREE = frozenset(
 """Settings that a run may change when it resumes. Data, template, teacher and device are compared by what they are."""
 
 
-def fixed_settings(settings: Settings) -> dict[str, Any]:
+def fixed_settings(settings: Settings) -> dict[str, object]:
     """Return the settings that a run may not change when it resumes."""
     return {name: value for name, value in settings if name not in FREE}
 
@@ -172,12 +172,12 @@ def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
     return length
 
 
-def check_conditions(manifest: Manifest, known: Mapping[str, Any]) -> None:
+def check_conditions(manifest: Manifest, known: Mapping[str, object]) -> None:
     """Raise `DriftError`, with both values, for every condition that changed, of those that are `known` so far."""
     _refuse_changes(manifest, {name: value for name, value in manifest.conditions.items() if name in known}, known)
 
 
-def _refuse_changes(manifest: Manifest, saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+def _refuse_changes(manifest: Manifest, saved: Mapping[str, object], present: Mapping[str, object]) -> None:
     if changed := differences(saved, json.loads(json.dumps(present))):
         raise DriftError(
             f"{checkpoint_name(manifest.run_id, manifest.step)} cannot be resumed: {'; '.join(changed)}; resume with "
@@ -185,7 +185,7 @@ def _refuse_changes(manifest: Manifest, saved: Mapping[str, Any], present: Mappi
         )
 
 
-def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]) -> TrainState:
+def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str, object]) -> TrainState:
     """Return the state of a checkpoint.
 
     Raise `DriftError`, with both values, for every condition that changed, and `CheckpointError` for an invalid state.

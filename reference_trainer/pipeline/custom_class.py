@@ -96,8 +96,8 @@ def custom_settings(settings: Settings) -> dict[str, str]:
 def checkpoint_module(saved: SavedWeights, run: Run) -> nn.Module:
     """Return the student of own parts with the weights of a checkpoint, on the CPU.
 
-    Raise `CheckpointError` if it does not fit, or `make_student` read other inputs than it did then. Errors: those of
-    the parts.
+    Raise `CheckpointError` if the weights do not fit, or if `make_student` read different inputs than when the
+    checkpoint was saved; and the errors of the parts.
     """
     others, run.digests = run.digests, {}
     student = run.make_student()
@@ -124,7 +124,7 @@ def export_student(saved: SavedWeights, out: Path, content: dict[str, Any]) -> N
 
 
 def _check_inputs(saved: SavedWeights, digests: Mapping[str, str]) -> None:
-    """Raise `CheckpointError` if the student was made from other inputs than that of the checkpoint."""
+    """Raise `CheckpointError` if the student was made from other inputs than the saved student."""
     conditions = saved.manifest.conditions
     for name, digest in digests.items():
         if conditions.get(name, digest) != digest:

@@ -72,15 +72,28 @@ def distill(
     clock: Callable[[], float] = time.monotonic,
     environment: Mapping[str, str] = os.environ,
 ) -> DistillResult:
-    """Train a student as configured; `callbacks` are called after the built-in `ProgressCallback`.
+    """Train a student as configured.
 
-    The weights depend on settings, text and versions only; no generator of the process moves. Output goes to `lines`,
-    by default standard output. `clock` times the training of the student, in seconds. Errors: `DataError`,
-    `ModelFileError`, `OutputError` and `SettingError` before the training; then those of `loop.train`; `SmokeError`.
-    A KeyboardInterrupt has the note `interrupts.WRITTEN` if the model was written.
+    The weights depend on settings, text and versions only; no generator of the process moves. Under a launcher such as
+    `torchrun` this is one of several processes that train together: all have the same result; only rank 0 writes files
+    and lines.
 
-    Where `environment` is that of a launcher such as `torchrun`, this is one of several processes that train together:
-    all have the same result; only rank 0 writes files and lines. An error of one reaches the others as `RankError`.
+    Args:
+        settings: What is trained, on what, for how long.
+        callbacks: Called after the built-in `ProgressCallback`.
+        lines: Where lines are written; by default standard output.
+        clock: Times the training of the student, in seconds.
+        environment: The variables that a launcher sets.
+
+    Returns:
+        The result: models, sums on held-back rows, and the directory of the output.
+
+    Raises:
+        DataError, ModelFileError, OutputError, SettingError: Before the training.
+        RankError: If another process has failed.
+        SmokeError: If a smoke run has no step.
+        TrainerError: As of `loop.train`.
+        KeyboardInterrupt: With the note `interrupts.WRITTEN` if the model was written.
     """
     # Entered twice: an interrupt at the end of the inner block reaches the outer one.
     distillation = create_run(
@@ -240,7 +253,7 @@ class Distillation(Run):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether each rank has a shard of the teacher, so that all ranks run it equally often."""
+        """Whether the teacher is sharded; then every rank must run it the same number of times."""
         return self.settings.shard_teacher and self.place.world_size > 1 and self.outputs is None
 
     def with_one_vocabulary(self, learner: Any) -> tuple[Any, Any]:
@@ -308,7 +321,7 @@ class Distillation(Run):
             losses = (self._loss_before, self._first_batch_loss())
             projected = (self.settings.project_to_steps, last)
             checks = smoke.reported(result, projected, losses, difference, self.device, self.lines)
-            return self._concluded(train=result, output=None, held_back={}, checks=checks)
+            return self._concluded(result, output=None, held_back={}, checks=checks)
         with self._resumable():
             held_back = self._evaluated()
         self.outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
@@ -320,7 +333,7 @@ class Distillation(Run):
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
             self.ranks.run_on_all(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
-        return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
+        return self._concluded(result, output=self.directory, held_back=held_back, checks=())
 
     def _first_batch_loss(self) -> float:
         """Return the loss of the first batch with the weights of the last step, without dropout."""
@@ -343,8 +356,23 @@ class Distillation(Run):
                 error.add_note(GO_ON)
             raise
 
-    def _concluded(self, **results: Any) -> DistillResult:
-        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=self.unit)
+    def _concluded(
+        self,
+        train: TrainResult,
+        *,
+        output: Path | None,
+        held_back: dict[str, MetricSum],
+        checks: tuple[smoke.Check, ...],
+    ) -> DistillResult:
+        return DistillResult(
+            train=train,
+            output=output,
+            held_back=held_back,
+            checks=checks,
+            student=self.student,
+            teacher=self.teacher,
+            unit=self.unit,
+        )
 
     @property
     def _strategy(self) -> str:

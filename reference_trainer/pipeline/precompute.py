@@ -159,7 +159,7 @@ class _Production:
                 check_room(self.staging, self._bytes_needed(outputs[0]))
             write_shard(self._path(index), outputs)
             self.run.lines.write(f"outputs: shard {index + 1} of {count}")
-        for _ in range(most - forwards):  # every rank is needed to gather a divided teacher
+        for _ in range(most - forwards):  # FSDP needs every rank in each forward
             self.teacher.logits(next(_batches(self.rows, 0, 1)))
 
     def _path(self, index: int) -> Path:

@@ -88,9 +88,11 @@ def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving
     host = environment.get("MASTER_ADDR", "")
     port = variable(environment, "MASTER_PORT", 1, 65535)
     store = _SERVED.get((host, port))
-    options: dict[str, Any] = {"timeout": timedelta(seconds=timeout_s), "wait_for_workers": False}
+    timeout = timedelta(seconds=timeout_s)
     try:
-        store = store or TCPStore(host, port, place.world_size, is_master=serving, **options)
+        store = store or TCPStore(
+            host, port, place.world_size, is_master=serving, timeout=timeout, wait_for_workers=False
+        )
     except dist.DistError as error:
         raise LostRankError(f"rank {place.rank} cannot reach {host!r}, port {port}: {first_line(error)}") from error
     if serving:
@@ -125,8 +127,7 @@ class Ranks:
         if device.type == "cuda":
             torch.cuda.set_device(device)
         backend, store = dist.get_default_backend_for_device(device), PrefixStore("group", self._store)
-        place: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size}
-        dist.init_process_group(backend, store=store, timeout=self._timeout, **place)
+        dist.init_process_group(backend, store=store, timeout=self._timeout, rank=self.rank, world_size=self.world_size)
         self._device = device
 
     def leave(self, *, last: bool) -> None:
@@ -178,14 +179,14 @@ class Ranks:
                 dist.broadcast(tensor, src=0)
         return module
 
-    def check_equal(self, values: Mapping[str, Any]) -> None:
+    def check_equal(self, values: Mapping[str, object]) -> None:
         """Raise `RankError` on all ranks, with both values, for each of `values` that differs from rank 0's."""
         first, *others = self.all_gather_json(dict(values))
         for rank, other in enumerate(others, 1):
             if changed := differences(first, other):
                 raise RankError(f"rank {rank} differs from rank 0: {'; '.join(changed)}")
 
-    def all_gather_json(self, value: Any) -> list[Any]:
+    def all_gather_json(self, value: object) -> list[Any]:
         """Return the value of every rank, in order; values are JSON. It waits without limit for ranks that live."""
         phase = next(self._phases)
         keys = [f"{phase}/{rank}" for rank in range(self.world_size)]

@@ -79,7 +79,7 @@ def _unit(name: str, held_back: Mapping[str, MetricSum], unit: str) -> str:
 
 
 def manifest(
-    settings: Settings, device: torch.device, result: TrainResult, held_back: Mapping[str, MetricSum], **others: Any
+    settings: Settings, device: torch.device, result: TrainResult, held_back: Mapping[str, MetricSum], **others: object
 ) -> dict[str, Any]:
     """Return the manifest as a JSON object; `others` are further fields of it, such as digests.
 
@@ -118,14 +118,14 @@ def described_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, 
     return {"name": type(optimizer).__name__, "groups": groups}
 
 
-def _options(group: Mapping[str, Any]) -> dict[str, Any]:
+def _options(group: Mapping[str, object]) -> dict[str, object]:
     plain = (bool, int, float, str, tuple, type(None))
     return {
         name: option for name, option in group.items() if name not in ("params", "lr") and isinstance(option, plain)
     }
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: object) -> object:
     if isinstance(value, Mapping):
         return {name: _json_value(item) for name, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):

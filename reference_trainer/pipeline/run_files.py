@@ -159,7 +159,7 @@ class RunFiles:
         self.resuming = open_checkpoint(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
         return None if self.resuming is None else str(self.resuming.path)
 
-    def check(self, known: Mapping[str, Any]) -> None:
+    def check(self, known: Mapping[str, object]) -> None:
         """Refuse a resume under other conditions, of those that are known before a teacher is trained, on all ranks."""
         if self.resuming is not None:
             self.ranks.run_on_all(partial(check_conditions, self.resuming.manifest, known))

@@ -186,7 +186,7 @@ def outputs_identity(settings: Settings, digests: Mapping[str, str], rows: int) 
     return {**{name: getattr(settings, name) for name in SHAPING}, **digests, "rows": rows}
 
 
-def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, Any], teacher: str | None) -> None:
+def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, object], teacher: str | None) -> None:
     """Raise `SettingError` unless the outputs are those of this data and, if a digest is given, of this `teacher`.
 
     Those of the most probable tokens have one temperature and no hidden states.

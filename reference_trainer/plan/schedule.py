@@ -32,7 +32,7 @@ class Event(Enum):
 
 
 class Action(IntEnum):
-    """Answer of a hook; of several answers the largest counts."""
+    """What a hook asks for; of several actions the largest counts."""
 
     CONTINUE = 0
     SKIP = 1
@@ -80,7 +80,7 @@ class Schedule:
 
     @property
     def planned_steps(self) -> int:
-        """Return the optimizer steps of all epochs: what learning rate and weights span, whatever the limit."""
+        """Return the steps of all epochs; the schedules of rate and weights use this number and ignore `limit`."""
         return self.epochs * self.steps_per_epoch
 
     @property

@@ -94,7 +94,7 @@ class Agreement:
 
 
 def _strongest(numbers: Sequence[int]) -> Action:
-    """Return the strongest answer of ranks, of which so many set each flag."""
+    """Return the largest action of all ranks, from the number of ranks that set each flag."""
     if numbers[STOPPED]:
         return Action.STOP
     return Action.SKIP if numbers[SKIPPED] else Action.CONTINUE

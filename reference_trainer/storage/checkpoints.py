@@ -115,7 +115,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _canonical(value: Any) -> str:
+def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
 
@@ -484,7 +484,7 @@ class Agreeing(Protocol):
 
     def run_on_all(self, work: Callable[[], Result]) -> Result: ...
 
-    def all_gather_json(self, value: Any) -> list[Any]: ...
+    def all_gather_json(self, value: object) -> list[Any]: ...
 
 
 def save_shards(
@@ -492,8 +492,8 @@ def save_shards(
 ) -> Path | None:
     """Save a checkpoint with a file of each rank, otherwise as `save_checkpoint`; return its path on rank 0.
 
-    All ranks call this with their own shards. A rank that fails leaves no checkpoint: its error is raised there, and a
-    `RankError` with its message on the others, by rank 0's at the latest when they next wait for it.
+    All ranks call this with their own shards. A rank that fails leaves no checkpoint: its error is raised there; the
+    others raise `RankError` with its message, at the latest at their next collective with rank 0.
     """
 
     def others(partial: Path) -> Mapping[str, FileEntry]:

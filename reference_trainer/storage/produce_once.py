@@ -28,12 +28,12 @@ from reference_trainer.storage.files import file_digest, sync
 MANIFEST = "manifest.json"
 
 
-def identity_digest(identity: Mapping[str, Any]) -> str:
+def identity_digest(identity: Mapping[str, object]) -> str:
     """Return the SHA-256, in hexadecimal digits, of JSON values by name; different ones have different digests."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def produce_once(cache: Path, kind: str, identity: Mapping[str, Any], produce: Callable[[Path], object]) -> Path:
+def produce_once(cache: Path, kind: str, identity: Mapping[str, object], produce: Callable[[Path], object]) -> Path:
     """Return the directory in `cache` with this identity; if there is none, `produce` fills it first.
 
     `produce` writes files into the empty directory that it is given. Of processes that ask at once, one produces and
@@ -65,7 +65,7 @@ def _locked(path: Path) -> Iterator[bool]:
             yield True
 
 
-def _is_whole(entry: Path, identity: Mapping[str, Any]) -> bool:
+def _is_whole(entry: Path, identity: Mapping[str, object]) -> bool:
     """Return whether the entry is there and has what its manifest says; set a damaged one aside."""
     if not entry.exists():
         return False
@@ -78,7 +78,7 @@ def _is_whole(entry: Path, identity: Mapping[str, Any]) -> bool:
     return whole
 
 
-def _produce(entry: Path, identity: Mapping[str, Any], produce: Callable[[Path], object], *, alone: bool) -> None:
+def _produce(entry: Path, identity: Mapping[str, object], produce: Callable[[Path], object], *, alone: bool) -> None:
     unfinished = f".{entry.name}.partial-"
     if alone:  # with the lock held, no other process produces it: these are of processes that were killed
         for left in entry.parent.glob(f"{unfinished}*"):
@@ -99,14 +99,14 @@ def _produce(entry: Path, identity: Mapping[str, Any], produce: Callable[[Path],
     sync(entry.parent)
 
 
-def _manifest(entry: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
+def _manifest(entry: Path, identity: Mapping[str, object]) -> dict[str, Any]:
     digests = {path.name: file_digest(path) for path in entry.iterdir() if path.name != MANIFEST}
     return {"identity": json.loads(json.dumps(identity)), "sha256": digests}
 
 
 @contextmanager
 def used_entry(
-    cache: Path, kind: str, identity: Mapping[str, Any], produce: Callable[[Path], object]
+    cache: Path, kind: str, identity: Mapping[str, object], produce: Callable[[Path], object]
 ) -> Iterator[Path]:
     """Yield the entry of `produce_once`, which no process removes by `keep_within` until the end. Errors: its own."""
     while True:

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from reference_trainer.errors import CheckpointError
 
@@ -95,7 +94,7 @@ def resumed(wanted: str, steps: Collection[int], best: int | None) -> int:
     return best
 
 
-def differences(saved: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
+def differences(saved: Mapping[str, object], present: Mapping[str, object]) -> list[str]:
     """Return a line for each condition of a run that is not as it was saved, with both values as JSON, by name."""
     before, now = (
         {name: json.dumps(value, sort_keys=True) for name, value in values.items()} for values in (saved, present)

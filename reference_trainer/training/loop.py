@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -70,12 +70,31 @@ def train(
 ) -> TrainResult:
     """Distil `teacher` into `student` as planned by `schedule`, and call `callbacks` at every event.
 
-    batch_at(epoch, k): micro-batch k of this rank in an epoch, both from 1. learning_rate(step): set in every parameter
-    group before each step; only reported if `optimizer` is None, for a student that applies its gradient itself.
-    callbacks: a `Callbacks` object is not closed. features: hidden states that are matched in steps with a
-    feature_weight; by default those of the last layers.
-    Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
-    propagate after `on_train_end`, with the step in a note.
+    Args:
+        teacher: The frozen model.
+        student: The model that is trained.
+        batch_at: Returns micro-batch k of this rank in an epoch, for the epoch and k, both from 1.
+        optimizer: None for a student that applies its gradient itself.
+        schedule: Which events follow each other.
+        objective: The arguments of the loss over the steps.
+        learning_rate: Returns the rate of a step, from 1, which is set in every parameter group before the step. It is
+            only reported if `optimizer` is None.
+        callbacks: Called at every event. A `Callbacks` object is not closed.
+        parallel: The ranks that train together.
+        features: Hidden states that are matched in steps with a feature_weight; by default those of the last layers.
+        options: Numerical settings of the steps.
+        services: Functions of the caller: evaluation, checkpoints, requests to stop, clock.
+        resume_from: The state of a saved run to continue from.
+        identity: Name and attempt of the run.
+
+    Returns:
+        The result of the run, also where a callback has ended it.
+
+    Raises:
+        CallbackError: Before the first event, if `checked` refuses a callback.
+        StopRequestedError: After a checkpoint, if a rank was asked to stop.
+        TrainerError: As of `kd_window`. These errors, and those of callbacks, propagate after `on_train_end`, with the
+            step in a note.
     """
     update = Update(
         teacher=teacher,
@@ -107,8 +126,8 @@ class _Run:
         self.callbacks, self.evaluate, self.save = callbacks, services.evaluate, services.save
         self.state, self.agreement = record.state, record.update.agreement
         self.began = self.state.position.step
-        self.whole: Position | None = None  # from which a run goes on if what follows fails
-        # A run that goes on from a checkpoint of its own is saved where it begins.
+        self.whole: Position | None = None  # to resume from if the next event fails
+        # A run that is resumed from a checkpoint of its output is already saved at its first step.
         self.saved_step = self.state.position.step if record.checkpoint is not None else 0
 
     def carry_out(self) -> TrainResult:
@@ -160,7 +179,7 @@ class _Run:
         self._save_the_end()
 
     def _note_whole(self, position: Position) -> None:
-        """Note where a run goes on if the event at this position fails: before it, with the answers so far."""
+        """Record the position to resume from if the next event fails: before the event, with the actions so far."""
         if position.event in (Event.EVALUATE, Event.STEP_END):
             self.whole = replace(position, event=Event.SAVE)
         elif position.event not in BETWEEN_UPDATES:
@@ -223,10 +242,10 @@ class _Run:
         self.record.checkpoint = save(handed)
         return Action.CONTINUE if self.record.checkpoint is None else self._call(Event.SAVE)
 
-    def _call(self, event: Event, *batch: Any) -> Action:
+    def _call(self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None) -> Action:
         if not self.callbacks.has_callbacks(event):
             return Action.CONTINUE
-        return self.callbacks.fire(event, self.record.context(event, *batch))
+        return self.callbacks.fire(event, self.record.context(event, micro_batch, batch))
 
     def _take_step(self, position: Position) -> None:
         """Take a step, unless it is left out because of an answer of another rank."""
@@ -280,5 +299,7 @@ class _Run:
         self._call_within(Event.PRE_OPTIMIZER_STEP)
         self.whole = None
 
-    def _call_within(self, event: Event, *batch: Any) -> None:
-        self.answer = max(self.answer, self._call(event, *batch))
+    def _call_within(
+        self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None
+    ) -> None:
+        self.answer = max(self.answer, self._call(event, micro_batch, batch))

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -176,11 +175,13 @@ class Record:
             **rates(elapsed - before[0], **amounts),
         }
 
-    def context(self, event: Event, micro_batch: int | None = None, batch: Callable[[], Any] | None = None) -> Context:
+    def context(
+        self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None
+    ) -> Context:
         """Return the context of an event. batch: computes the metrics of its micro-batch."""
         self.note_time()
         at = self.state.position
-        known: dict[str, Any] = {
+        known: dict[str, object] = {
             **self.identity,
             **self._of_step(event),
             "hook": event.value,
@@ -194,7 +195,7 @@ class Record:
             "total_steps": self.schedule.total_steps,
         }
         norm = self.gradient_norm if event in _STEP else None
-        late: dict[str, Callable[[], Any]] = {
+        late: dict[str, Callable[[], object]] = {
             "batch_metrics": batch or dict,
             "gradient_norm": lambda: None if norm is None else float(norm),
             "memory": lambda: memory_bytes(self.update.device),
@@ -209,7 +210,7 @@ class Record:
             losses["loss"] = epoch.sum / epoch.count if epoch.count else None
         return Context.incomplete({**known, **losses}, late)
 
-    def _of_step(self, event: Event) -> dict[str, Any]:
+    def _of_step(self, event: Event) -> dict[str, object]:
         if event not in _STEP:
             return {"metrics": {}, "validation_metrics": {}, "checkpoint_path": None}
         return {
@@ -218,7 +219,7 @@ class Record:
             "checkpoint_path": None if self.checkpoint is None else str(self.checkpoint),
         }
 
-    def _losses(self) -> dict[str, Any]:
+    def _losses(self) -> dict[str, object]:
         state = self.state
         return {
             "loss": state.loss,

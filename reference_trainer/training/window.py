@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -88,14 +87,23 @@ def kd_window(
         return None
     total, sequences = summed_K[0], summed_K[1]
     scale = parallel.gradient_factor / total.double()  # inf if nothing is scored: no row is multiplied
-    options: Any = {"scale": scale, "metrics": metrics, "deferred": deferred, "features": features}
     running = teacher if taught else None
     sums: dict[str, Tensor] = {}
     faults: list[tuple[Tensor, Tensor]] = []
     for number, batch in enumerate(batches):
         before(number)
         with parallel.micro_batch(last=number == len(batches) - 1):
-            passed = forward_backward(running, student, batch, labels[number], weights, **options)
+            passed = forward_backward(
+                running,
+                student,
+                batch,
+                labels[number],
+                weights,
+                scale=scale,
+                metrics=metrics,
+                deferred=deferred,
+                features=features,
+            )
         faults.append((passed.rows.fault, labels[number]))
         if after is not None:
             after(number, passed.sums, passed.rows.count)
