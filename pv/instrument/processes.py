@@ -63,6 +63,7 @@ class Processes:
             packages: The top-level packages of the modules that were imported since the hook was installed.
         """
         self._stays, self._packages = True, packages
+        self._entry()  # looks up the real paths of the files read so far, once for all attempts
 
     def resume(self, plan: Plan) -> None:
         """Go on as the process of an attempt, in a fork of a process that has imported its modules.
