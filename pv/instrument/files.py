@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from pv.instrument import audit
 from pv.instrument.readers import IMPORTING, METADATA, PACKAGE, is_quiet, reader
 from pv.source.project import is_cache, is_installed
 
@@ -52,7 +53,7 @@ class FilesRead:
         self._metadata = set[str]()
         self._searched: dict[str, set[str]] = {}
         self._looked = set[str]()
-        sys.addaudithook(self._record_event)
+        audit.observe({"open", *LISTS, *TELLS, *NATIVE}, self._record_event)
         _before(linecache, "getlines", self._record_text)
         for name in LOOKS:
             _before(os, name, self._record_look)

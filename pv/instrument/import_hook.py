@@ -22,6 +22,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from pv.errors import BrokenMutant, MutantProblem
+from pv.instrument import audit
 from pv.instrument.code_cache import keep_dataclasses, load_or_compile
 from pv.instrument.coverage import insert, instrument, ran, seen
 from pv.instrument.swap import swap
@@ -92,6 +93,9 @@ class ImportHook(importlib.abc.MetaPathFinder):
         """The file of every module whose functions are recorded."""
         self.codes: dict[str, CodeType] = {}
         """The code of every such module as it was compiled, without a mutant."""
+        self.importers: dict[str, tuple[str, ...]] = {}
+        """The modules that were being imported when such a module began to run, by its name."""
+        self._importing: list[str] = []
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -126,6 +130,16 @@ class ImportHook(importlib.abc.MetaPathFinder):
         """Return whether it is a module of the project."""
         return name.partition(".")[0] in self.plan.packages
 
+    @contextmanager
+    def running(self, name: str) -> Iterator[None]:
+        """Record that a module runs, which may import others."""
+        self.importers[name] = tuple(self._importing)
+        self._importing.append(name)
+        try:
+            yield
+        finally:
+            self._importing.remove(name)
+
     def carry_out(self, plan: Plan) -> None:
         """Load the modules that are imported from now on by another plan, here and in child processes."""
         self.plan = plan
@@ -133,7 +147,8 @@ class ImportHook(importlib.abc.MetaPathFinder):
         os.environ[VARIABLE] = plan.to_json()
         if plan.guarded:
             roots = [str(Path(root).resolve()) for root in plan.roots]
-            sys.addaudithook(WriteGuard(roots, str(Path(plan.log).parent.parent)))
+            guard = WriteGuard(roots, str(Path(plan.log).parent.parent))
+            audit.observe((*guard.REMOVE, "open"), guard)
 
     def swap(self, module: ModuleType) -> None:
         """Put the replacement of the plan in the place of an object of a module. Raise BrokenMutant."""
@@ -208,7 +223,8 @@ class Loader(importlib.machinery.SourceFileLoader):
         return code
 
     def exec_module(self, module: ModuleType) -> None:
-        super().exec_module(module)
+        with self.hook.running(module.__name__):
+            super().exec_module(module)
         if module.__name__ == self.hook.plan.module and self.hook.plan.swap_with:
             self.hook.swap(module)
 

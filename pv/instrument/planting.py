@@ -47,8 +47,7 @@ def plant(hook: ImportHook, read: set[str]) -> None:
     if plan.module not in hook.codes:
         raise NotPlantable(f"{plan.module} was not imported by the hook")
     if plan.swap_with:
-        _check_unused(module, plan.name)
-        hook.swap(module)
+        _swap(hook, module, read)
     else:
         _replace_code(hook, module, read)
 
@@ -199,24 +198,73 @@ def _check_code(function: FunctionType, module_code: CodeType, names: list[str])
         raise NotPlantable(f"something else refers to the code of {function.__qualname__}")
 
 
-def _check_unused(module: ModuleType, dotted: str) -> None:
-    """Raise NotPlantable unless nothing but its module or class can have used the object that a swap replaces."""
-    names = dotted.split(".")
-    name, holder = _holder(module, names)
+def _swap(hook: ImportHook, module: ModuleType, read: set[str]) -> None:
+    """Swap a function, also where other modules have bound it to a name by `from module import function`."""
+    dotted = hook.plan.name
+    name, holder = _holder(module, dotted.split("."))
     if name not in vars(holder):
         raise NotPlantable(f"{dotted} is not defined in {module.__name__}")
-    value = vars(holder)[name]
-    function = _unwrapped(value, name)
+    function = _unwrapped(vars(holder)[name], name)
     # Functions record that they are entered: one that is not instrumented may have run.
     if function is None or "__pv_seen__" not in function.__code__.co_names:
         raise NotPlantable(f"{dotted} is not a function that records its calls")
-    if getattr(value, "__isabstractmethod__", False) or _has_run(f"{module.__name__}:{dotted}"):
-        raise NotPlantable(f"{dotted} is abstract, or was called at import")
-    del value, function
-    # One reference: that of the namespace. `getrefcount` counts its argument too, as for the control.
-    control = {"control": _new_function()}
-    if sys.getrefcount(vars(holder)[name]) != sys.getrefcount(control["control"]):
-        raise NotPlantable(f"something else refers to {dotted}")
+    full_name = f"{module.__name__}:{dotted}"
+    if getattr(vars(holder)[name], "__isabstractmethod__", False) or _has_run(full_name) or full_name in read:
+        raise NotPlantable(f"{full_name} is abstract, or was called or read at import")
+    del function
+    bindings = _bindings(hook, vars(holder)[name], (holder, name))
+    # Every reference must be one of these names: a new function, held by as many, shows how many references that makes.
+    control = dict.fromkeys(range(1 + len(bindings)), _new_function())
+    if sys.getrefcount(vars(holder)[name]) != sys.getrefcount(control[0]):
+        raise NotPlantable(f"something else refers to {full_name}")
+    hook.swap(module)
+    # At import, the module of the replacement and what it imports are loaded before the swap: they keep the original.
+    original = _imported(hook, hook.plan.swap_with.partition(":")[0])
+    for other, bound in bindings:
+        if other.__name__ in original:
+            raise NotPlantable(f"{other.__name__} keeps the original of {full_name}")
+        setattr(other, bound, vars(holder)[name])
+
+
+def _imported(hook: ImportHook, name: str) -> set[str]:
+    """Return a module with all modules that it imports, directly or not, as far as the hook has loaded them."""
+    imported, todo = set[str](), [name]
+    while todo:
+        module = todo.pop()
+        if module in imported:
+            continue
+        imported.add(module)
+        # The names of imported modules are among the names of the code, also those of `from package import module`.
+        names = set(_names(hook.codes[module])) if module in hook.codes else set()
+        packages = {*names, *(module.rsplit(".", level)[0] for level in range(module.count(".") + 1))}
+        candidates = names | {f"{package}.{name}" for package in packages for name in names}
+        todo += [candidate for candidate in candidates if candidate in hook.codes]
+    return imported
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in _codes(code):
+        yield from _names(inner)
+
+
+def _bindings(hook: ImportHook, value: object, place: tuple[ModuleType | type, str]) -> list[tuple[ModuleType, str]]:
+    """Return the modules that have bound an object to a name, with this name, besides the place of its definition.
+
+    Raises:
+        NotPlantable: A module has bound it before the module of its definition had run, when it is never mutated.
+    """
+    bindings = []
+    for other in hook.codes:
+        loaded = sys.modules.get(other)
+        if loaded is None:
+            continue
+        for name, bound in vars(loaded).items():
+            if bound is value and (loaded, name) != place:
+                if other == hook.plan.module or hook.plan.module in hook.importers.get(other, ()):
+                    raise NotPlantable(f"{other} has bound {name} before {hook.plan.module} had run")
+                bindings.append((loaded, name))
+    return bindings
 
 
 def _new_function() -> FunctionType:

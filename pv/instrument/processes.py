@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, NoReturn
 
-from pv.instrument import planting
+from pv.instrument import audit, planting
 from pv.instrument.coverage import ran, seen
 from pv.instrument.files import FilesRead
 from pv.instrument.import_hook import VARIABLE, ImportHook, Plan, install
@@ -41,7 +41,7 @@ class Processes:
         self._packages = frozenset[str]()
         self._codes_read: set[str] = set()
         """The functions whose `__code__` was read, by any code but that of `pv`."""
-        sys.addaudithook(self._record_event)
+        audit.observe(("os.fork", "subprocess.Popen", "os.kill", "object.__getattr__", *STARTS), self._record_event)
         _count_fork_exec(self._spawned)
         os.register_at_fork(after_in_child=self._begin)
         _at_every_exit(self.end)
@@ -63,6 +63,7 @@ class Processes:
             packages: The top-level packages of the modules that were imported since the hook was installed.
         """
         self._stays, self._packages = True, packages
+        self._entry()  # looks up the real paths of the files read so far, once for all attempts
 
     def resume(self, plan: Plan) -> None:
         """Go on as the process of an attempt, in a fork of a process that has imported its modules.
@@ -91,7 +92,7 @@ class Processes:
         elif event == "os.kill" and arguments[0] == os.getpid():
             self.end()
         # `subprocess` of Python 3.13 calls os.posix_spawn, but raises the event subprocess.Popen first.
-        elif event in STARTS and not _of_subprocess(sys._getframe(1)):
+        elif event in STARTS and not _of_subprocess(sys._getframe(2)):
             self._foreign = self._foreign or event
         elif event == "object.__getattr__" and arguments[1] == "__code__" and isinstance(arguments[0], FunctionType):
             self._record_code(arguments[0])
@@ -99,7 +100,7 @@ class Processes:
     def _record_code(self, function: FunctionType) -> None:
         """Record a function whose `__code__` is read: a result may depend on it although it does not run."""
         name = f"{function.__module__}:{function.__qualname__.replace('.<locals>', '')}"
-        reader = sys._getframe(2).f_code.co_filename
+        reader = sys._getframe(3).f_code.co_filename
         if not reader.startswith(str(PACKAGE)):
             self._codes_read.add(name)
         if not reader.startswith((*QUIET, *BETWEEN)) and not is_installed(reader):

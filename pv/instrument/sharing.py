@@ -16,15 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pv.instrument import code_cache
+from pv.instrument import audit, code_cache
 
 EFFECTS = frozenset(
     "os.chdir os.chflags os.chmod os.chown os.exec os.fork os.forkpty os.kill os.killpg os.link os.lockf os.mkdir "
     "os.posix_spawn os.remove os.rename os.rmdir os.setxattr os.symlink os.system os.truncate os.utime "
     "fcntl.fcntl fcntl.flock fcntl.lockf mmap.__new__ pty.spawn resource.setrlimit signal.pthread_kill "
-    "sqlite3.connect subprocess.Popen syslog.openlog _thread.start_new_thread".split()
+    "socket.__new__ socket.getaddrinfo sqlite3.connect subprocess.Popen syslog.openlog _thread.start_new_thread".split()
 )
-"""Audit events of changes outside the interpreter, besides those of sockets."""
+"""Audit events of changes outside the interpreter."""
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 OF_ONE_PROCESS = ("TMPDIR", "PV_HOOK")
@@ -44,7 +44,7 @@ class ImportEffects:
         self._modules = frozenset(sys.modules)
         self._state = _state()
         self._written = _written()
-        sys.addaudithook(self._record_event)
+        audit.observe({"open", *EFFECTS}, self._record_event)
         self._note_calls(os, "getpid")
         self._note_calls(os, "urandom")
         self._note_calls(os, "register_at_fork")
@@ -55,6 +55,7 @@ class ImportEffects:
     def reason(self) -> str:
         """Return why forks cannot share what was imported, "" if they can, and end the observation."""
         self._active = False
+        audit.leave(self._record_event)
         for restore in self._restore:
             restore()
         sys.stdout.flush()
@@ -85,14 +86,10 @@ class ImportEffects:
         self._restore.append(lambda: setattr(owner, name, function))
 
     def _record_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self._active or self._reason:
+        if event == "open" and not (arguments[2] or 0) & WRITES:
             return
-        if event == "open":
-            path, _, flags = arguments
-            if (flags or 0) & WRITES and not self._is_own(path):
-                self._reason = f"importing opened {path!r} to write"
-        elif (event in EFFECTS or event.startswith("socket.")) and not (arguments and self._is_own(arguments[0])):
-            self._reason = f"importing raised the audit event {event}"
+        if not (arguments and self._is_own(arguments[0])):
+            self._reason = self._reason or f"importing raised the audit event {event} with {arguments[:1]}"
 
     def _is_own(self, path: object) -> bool:
         return isinstance(path, str | bytes | os.PathLike) and os.fsdecode(path).startswith(self._own)
