@@ -42,7 +42,7 @@ class Job:
     """The settings of a run, in words that every trainer has. None, 0 and False mean: not used.
 
     Attributes:
-        directory: Where the run writes its files.
+        directory: Where the run writes its files; the bench chooses it.
         train: The training examples.
         evaluated: The examples of evaluations.
         batch: Examples of a micro-batch on one process.
@@ -81,7 +81,7 @@ class Job:
         not_finite: Pairs of a forward in training mode and its loss, NaN or infinity; none in a resumed run.
     """
 
-    directory: Path
+    directory: Path = Path()
     train: tuple[Example, ...]
     evaluated: tuple[Example, ...] = ()
     batch: int = 2
