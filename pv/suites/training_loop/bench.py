@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from unittest import SkipTest
 
 import torch
@@ -33,7 +33,7 @@ SIMPLEST = Job(train=equal(4))
 """The job that every loop can run."""
 
 
-def bench(subject: Any, directory: Path | None) -> "Bench":
+def bench(subject: object, directory: Path | None) -> "Bench":
     """Return the bench of a trainer.
 
     Args:

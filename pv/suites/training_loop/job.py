@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +81,7 @@ class Job:
         not_finite: Pairs of a forward in training mode and its loss, NaN or infinity; none in a resumed run.
     """
 
-    directory: Path = Path()
+    directory: Path = field(default_factory=Path)
     train: tuple[Example, ...]
     evaluated: tuple[Example, ...] = ()
     batch: int = 2
@@ -286,5 +286,5 @@ def probe_of(model: nn.Module) -> Probe:
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
     """Return copies of the probe's parameters by name."""
-    named: Any = probe_of(model).named_parameters()
-    return {name: parameter.detach().clone() for name, parameter in named}
+    named = dict(probe_of(model).named_parameters())
+    return {name: parameter.detach().clone() for name, parameter in named.items()}

@@ -264,7 +264,7 @@ def _kill_at(directory: Path, operation: int) -> None:
         done += 1
         return done == operation + 1
 
-    def count(event: str, arguments: tuple[Any, ...]) -> None:
+    def count(event: str, arguments: tuple[object, ...]) -> None:
         if event in CHANGES and _is_below(prefix, event, arguments) and is_due():
             _kill()
 

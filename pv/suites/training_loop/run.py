@@ -152,7 +152,6 @@ def refuse_unread(job: Job, missing: Collection[str] = ()) -> None:
     if job.resume is not None:
         return
     used = {name for name, value in _DEFAULTS.items() if value is not MISSING and getattr(job, name) != value}
-    used -= {"directory"}
     used -= {"epochs"} if job.max_steps is not None else set()
     used = used.difference(*(settings for feature, settings in _SETTINGS.items() if feature in missing))
     used -= {"evaluated", "eval_batch"} if not job.eval_every else set()

@@ -1,6 +1,6 @@
 """`create_supervised_trainer` of pytorch-ignite, with the handlers that its examples attach."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -76,7 +76,7 @@ def _attach(job: Job, report: Report, objects: dict[str, Any]) -> None:
     tokens = Loss(token_loss, batch_size=lambda labels: int((labels[:, 1:] != IGNORED).sum()))
     evaluator = create_supervised_evaluator(report.model, {"loss": tokens})
 
-    def on_step(every: int, handler: Any) -> None:
+    def on_step(every: int, handler: Callable[..., object]) -> None:
         if every:
             trainer.add_event_handler(Events.ITERATION_COMPLETED(every=every * job.accumulate), handler)
 

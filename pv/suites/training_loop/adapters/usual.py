@@ -29,7 +29,7 @@ from pv.suites.training_loop.probe import Probe
 Made = TypeVar("Made")
 
 
-def part(loop: Any, role: str) -> Callable[..., Any] | None:
+def part(loop: object, role: str) -> Callable[..., Any] | None:
     """Return the method of a loop whose name is usual for a role, and that no other such method calls.
 
     Args:
@@ -46,7 +46,7 @@ def part(loop: Any, role: str) -> Callable[..., Any] | None:
     return getattr(loop, outer[0]) if len(outer) == 1 else None
 
 
-def number(loop: Any, name: str) -> float | None:
+def number(loop: object, name: str) -> float | None:
     """Return the one attribute of a loop whose name is usual for a number of `NUMBERS`; None if there is none."""
     names = [each for each in dir(loop) if re.fullmatch(NUMBERS[name], each) and not callable(getattr(loop, each))]
     return getattr(loop, names[0]) if len(names) == 1 else None
@@ -88,14 +88,14 @@ def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     return made
 
 
-def _parses(parameters: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> bool:
+def _parses(parameters: Mapping[str, inspect.Parameter], arguments: Iterable[str]) -> bool:
     """Return whether a function needs no arguments, and takes none of the settings: it may parse the command line."""
     named = (each for each in parameters.values() if each.kind is not each.VAR_POSITIONAL)
     optional = all(each.default is not each.empty for each in named)  # `**settings` takes all of them
-    return optional and not parameters.keys() & given.keys()
+    return optional and not parameters.keys() & {*arguments}
 
 
-def _parsed(kind: Callable[[], Made], job: Job, own: Mapping[str, Any]) -> Made:
+def _parsed(kind: Callable[[], Made], job: Job, own: Mapping[str, object]) -> Made:
     """Return what a function returns that may parse the command line, on which there is nothing.
 
     An argument that is required has the value of the job or of `own` as its default. Raise TypeError if it has none.
@@ -130,12 +130,12 @@ _EMPTY = (ZERO_OR_MORE, REMAINDER)
 
 
 def _given(
-    kind: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], job: Job, own: Mapping[str, Any]
+    kind: Callable[..., object], parameters: Mapping[str, inspect.Parameter], job: Job, own: Mapping[str, object]
 ) -> dict[str, Any]:
     """Return what `settings` gives to each parameter."""
     annotations = {name: _annotation(each) for name, each in parameters.items()}
     taken = {name: setting_of(name, each) for name, each in annotations.items() if name not in own}
-    least: dict[str, Any] = {name: 1 for name, setting in taken.items() if setting == "warmup" and _is_warm(kind)}
+    least: dict[str, object] = {name: 1 for name, setting in taken.items() if setting == "warmup" and _is_warm(kind)}
     taken = {name: each for name, each in taken.items() if not least or each not in ("warmup", "schedule")}
     values = {name: value_of(setting, annotations[name]) for name, setting in taken.items() if setting}
     given = least | {name: eval(value, {"job": job}) for name, value in values.items()}  # `pv new` writes them
@@ -146,7 +146,7 @@ def _given(
 
 
 @cache
-def _is_warm(kind: Callable[..., Any]) -> bool:
+def _is_warm(kind: Callable[..., object]) -> bool:
     """Return whether the source of the module of a class or function divides by a warm-up that cannot be 0."""
     try:
         return divides_by_warmup(ast.parse(inspect.getsource(cast("ModuleType", inspect.getmodule(kind)))))
@@ -179,7 +179,7 @@ def cosine_rate(job: Job, step: int, planned: int, *, rise: float | None = None)
     return job.rate * (1 + math.cos(math.pi * (step - job.warmup) / max(1, planned - job.warmup))) / 2
 
 
-def logged(rows: Iterable[Mapping[str, Any]], *others: str) -> dict[str, Any]:
+def logged(rows: Iterable[Mapping[str, float | None]], *others: str) -> dict[str, Any]:
     """Return `logs` and `evaluations` for a report.
 
     Args:
@@ -199,7 +199,7 @@ def logged(rows: Iterable[Mapping[str, Any]], *others: str) -> dict[str, Any]:
     return {"logs": logs, "evaluations": evaluations}
 
 
-def copies(loop: Any, steps: str = "step") -> dict[int, Path]:
+def copies(loop: object, steps: str = "step") -> dict[int, Path]:
     """Copy each checkpoint that a loop saves from now on, since it may overwrite or remove its files.
 
     Args:
@@ -216,7 +216,7 @@ def copies(loop: Any, steps: str = "step") -> dict[int, Path]:
     if save is None:
         raise ValueError(f"{type(loop).__qualname__} has no method with a usual name that saves, or several")
 
-    def save_and_copy(path: Any, *others: Any, **named: Any) -> Any:
+    def save_and_copy(path: str | Path, *others: object, **named: object) -> object:
         result, step = save(path, *others, **named), getattr(loop, steps)
         found[step] = Path(f"{path}.{step}")
         if Path(path).is_dir():
@@ -316,7 +316,7 @@ def scheduler_of(job: Job, optimizer: Optimizer, planned: int, ranks: int = 1) -
 
 def pairs_of(
     job: Job, examples: tuple[Example, ...], size: int, seed: int | None, *, shuffle: bool = False
-) -> DataLoader[Any]:
+) -> DataLoader[tuple[Tensor, Tensor]]:
     """Return a loader of pairs of token ids and labels [B, T].
 
     Args:
@@ -328,7 +328,7 @@ def pairs_of(
         shuffle: Whether each pass has a random order.
     """
 
-    def collate(examples: list[Example]) -> Any:
+    def collate(examples: list[Example]) -> tuple[Tensor, Tensor]:
         batch = job.collate(examples)
         return batch["input_ids"], batch["labels"]
 

@@ -51,7 +51,7 @@ def falsify_equal_full_windows(bench: Bench) -> None:
     judge(cases, OTHER_LOSS)
 
 
-DISTINGUISHING: dict[str, Any] = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2}
+DISTINGUISHING = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2}
 """A job in which no two known mistakes give the same gradient; it is tried before the drawn jobs."""
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Protocol, cast
 from unittest import SkipTest
 
 from pv.suites.training_loop.bench import Bench
@@ -405,7 +405,7 @@ def _after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, saved: Pa
 
 
 def falsify_killed_run_goes_on(bench: Bench) -> None:
-    newest = cast("Callable[[Path], Path | None]", cast("Any", bench.trainer).newest)
+    newest = cast("WithNewest", bench.trainer).newest
     uninterrupted, cases = bench.run(_job(bench)), Cases()
     for operation, place, saved in kills(bench, uninterrupted):
         name = f"killed at operation {operation} on files, with checkpoints of the steps {sorted(saved)}"
@@ -425,6 +425,13 @@ def _from_newest(bench: Bench, uninterrupted: Run, place: Path, path: Path) -> C
         return Case(uninterrupted, why[:300], (PARTLY,))
     fault = same_end(uninterrupted, again, len(uninterrupted.steps) - len(again.steps))
     return Case(again, fault, (PARTLY,) if fault else ())
+
+
+class WithNewest(Protocol):
+    """An adapter with the feature `newest`."""
+
+    def newest(self, folder: Path) -> Path | None:
+        """Return the checkpoint from which the loop would go on in a folder; None if there is none."""
 
 
 def _in_used_folder(bench: Bench, earlier: Run, job: Job) -> Run | None:
@@ -458,7 +465,7 @@ def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
 
 
 def falsify_newest_beside_an_earlier_run(bench: Bench) -> None:
-    newest = cast("Callable[[Path], Path | None]", cast("Any", bench.trainer).newest)
+    newest = cast("WithNewest", bench.trainer).newest
     earlier, job = bench.run(SAVED), replace(SAVED, epochs=1, seed=2)
     run = _in_used_folder(bench, earlier, job)
     if run is None:
