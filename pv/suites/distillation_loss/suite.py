@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pv.suites.bench import CallableBench, parameters_of
+from pv.suites.bench import CallableBench, judge, parameters_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -252,10 +252,11 @@ def close(one: Tensor, other: Tensor) -> bool:
 def check_value(bench: Bench, case: Case, actual: float) -> None:
     right, (b, length, v) = float(bench.convention.loss(case)), case.student.shape
     masked = "" if case.keep.all() else f", {int(case.keep.sum())} positions that count"
-    assert near(actual, right), (
+    fault = (
         f"with T = {case.temperature}, B = {b}, L = {length}, V = {v}{masked}, the loss is {actual:.6g}; right for "
-        f"{', '.join(vars(bench.convention).values())} is {right:.6g}{explain(actual, case, bench.convention)}"
+        f"{', '.join(vars(bench.convention).values())} is {right:.6g}"
     )
+    judge(near(actual, right), fault, explain(actual, case, bench.convention))
 
 
 def check_gradient(bench: Bench, case: Case, actual: Tensor) -> None:
@@ -266,9 +267,8 @@ def check_gradient(bench: Bench, case: Case, actual: Tensor) -> None:
     # The least-squares factor: a gradient that is a multiple of the right one has a wrong constant.
     ratio = float((actual.double() * right).sum() / (right * right).sum())
     cause = f"; all of it is {ratio:.4g} times that" if close(actual, right * ratio) else ""
-    assert close(actual, right), (
-        f"with T = {case.temperature}, the gradient of a logit is {one:.4g}, not {other:.4g}{cause}"
-    )
+    fault = f"with T = {case.temperature}, the gradient of a logit is {one:.4g}, not {other:.4g}"
+    judge(close(actual, right), fault, cause)
 
 
 @given(seed=SEEDS)
@@ -284,9 +284,8 @@ def falsify_zero_on_itself(bench: Bench, seed: int) -> None:
         case = bench.case(seed, temperature, masked=True)
         same = replace(case, teacher=case.student)
         loss, gradient = bench.gradient(same)
-        assert abs(loss) < 1e-5, (
-            f"with T = {temperature} and equal logits, the loss is {loss:.6g}{explain(loss, same, bench.convention)}"
-        )
+        fault = f"with T = {temperature} and equal logits, the loss is {loss:.6g}"
+        judge(abs(loss) < 1e-5, fault, explain(loss, same, bench.convention))
         largest = float(gradient.abs().max())
         assert largest < 1e-5, f"with T = {temperature} and equal logits, a gradient is {largest:.4g}"
 
@@ -359,8 +358,9 @@ def falsify_split(bench: Bench, seed: int) -> None:
     # A mean over positions must be the mean of the parts, weighted by their positions.
     joined = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / total
     mean = sum(losses) / 2
-    cause = "; that is their plain mean" if near(whole, mean) else ""
-    assert near(whole, joined), (
+    cause = "; the whole has their plain mean" if near(whole, mean) else ""
+    fault = (
         f"parts with the weights {weights} have the losses {losses[0]:.6g} and {losses[1]:.6g}, the whole has "
-        f"{whole:.6g}{cause}, not {joined:.6g}"
+        f"{whole:.6g}, not {joined:.6g}"
     )
+    judge(near(whole, joined), fault, cause)
