@@ -115,6 +115,7 @@ def explain(actual: float, case: Case, convention: Convention) -> str:
 
 
 def near(one: float, other: float) -> bool:
+    # The oracle computes in float64, the loss in float32 at the least: sums of 70 terms are then within 1e-5.
     return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-6)
 
 
@@ -242,10 +243,12 @@ def draw_case(seed: int, temperature: float, *, masked: bool = False, scale: flo
 
 
 SEEDS = st.integers(0, 99)
+# Float16 has no numbers above 65504, and exp overflows at 11.
 LARGE = ((torch.float32, 1e4), (torch.bfloat16, 1e4), (torch.float16, 1e3))
 
 
 def close(one: Tensor, other: Tensor) -> bool:
+    # Relative to the largest gradient: those near 0 are differences of probabilities, and lose their digits.
     return torch.allclose(one.double(), other.double(), rtol=1e-3, atol=1e-4 * float(other.abs().max()) + 1e-7)
 
 
@@ -329,6 +332,7 @@ def falsify_large_logits(bench: Bench, seed: int) -> None:
         loss, gradient = bench.gradient(case)
         right = float(bench.convention.loss(case))
         place = f"with logits of up to {float(case.student.abs().max()):.0f} in {dtype}"
+        # Logits of 1e4 are 64 apart in bfloat16, so the loss is only known to some percent.
         assert abs(loss - right) < 0.05 * right, f"{place}, the loss is {loss:.6g}, not {right:.6g}"
         assert gradient.isfinite().all(), f"{place}, a gradient is {float(gradient[~gradient.isfinite()][0])}"
 

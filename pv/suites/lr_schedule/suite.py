@@ -184,6 +184,7 @@ def plan(bench: Bench, warmup: int, decay: int) -> tuple[int, int, list[float]]:
 
 
 def near(one: float, other: float) -> bool:
+    # Schedules compute in float64: only another order of operations differs.
     return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-12)
 
 

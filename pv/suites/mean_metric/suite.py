@@ -109,6 +109,7 @@ def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
 
 
 def near(one: float, other: float, tolerance: float = 1e-5) -> bool:
+    # Metrics may sum in float32, whose rounding is 6e-8 of the largest partial sum.
     return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
 
 

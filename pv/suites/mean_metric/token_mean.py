@@ -16,6 +16,7 @@ class TokenMean:
 
     def update(self, value: Value, weight: int = 1) -> None:
         """Add a batch by its mean and its number of tokens; of none, the mean may be NaN."""
+        # The mean of no tokens may be NaN, and NaN * 0 is NaN: such a batch is left out.
         if counts(weight):
             self.total, self.weight = added(self.total, plain(value) * weight), added(self.weight, weight)
 

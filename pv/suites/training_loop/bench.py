@@ -233,6 +233,7 @@ class Bench(SuiteBench):
         """Return the runs that are kept beside their directory; the first process that asks for them makes them."""
         record = place.with_suffix(".run")
         began = time.monotonic()
+        # The first process that has the lock makes the run; the others wait, and read its record.
         with _locked(place.with_suffix(".lock"), self._patience) as locked:
             self._patience -= time.monotonic() - began
             if not locked:

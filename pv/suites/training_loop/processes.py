@@ -147,6 +147,7 @@ def _environment(size: int, port: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
+        # As `torchrun` does it: a rank that made the store itself could find its port taken.
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # env:// connects to the store of the parent
         "TORCHELASTIC_RESTART_COUNT": "0",
         "OMP_NUM_THREADS": "1",

@@ -53,6 +53,7 @@ class Ignite:
         report = Report(model=job.model())
         optimizer = optimizer_of(job, report.model.parameters())
         train = pairs_of(job, job.train, job.batch, None, shuffle=True)  # the trainer seeds it
+        # Windows go on over the end of an epoch, so the last one of a run may not be full: it takes no step.
         planned = job.max_steps or job.epochs * len(train) // job.accumulate
         scheduler = LRScheduler(scheduler_of(job, optimizer, planned))
         trainer = create_supervised_trainer(

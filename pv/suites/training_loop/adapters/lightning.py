@@ -88,6 +88,7 @@ class Lightning:
 
     def module(self, job: Job) -> Any:
         """Return the module to train, with `job.model()` where its network is."""
+        # `trainer.estimated_stepping_batches` is known only inside `fit`, so the steps are counted here.
         batches = math.ceil(len(job.train) / (job.batch * _ranks()))
         planned = job.max_steps or job.epochs * math.ceil(batches / job.accumulate)
         return ProbeModule(job, planned)
@@ -138,6 +139,7 @@ def _settings(job: Job) -> dict[str, object]:
         "accelerator": "cpu",
         "devices": _ranks(),
         "strategy": "ddp" if _ranks() > 1 else "auto",
+        # -1 is no limit; of two limits, the first one that is reached ends the run.
         "max_epochs": -1 if job.max_steps else job.epochs,
         "max_steps": job.max_steps or -1,
         "accumulate_grad_batches": job.accumulate,

@@ -191,6 +191,7 @@ def _settings(job: Job) -> dict[str, object]:
         "optim": {"sgd": "sgd", "adamw": "adamw_torch"}[job.optimizer],
         "weight_decay": 0.01 if job.optimizer == "adamw" else 0.0,  # the default of torch.optim
         "learning_rate": job.rate,
+        # "constant" ignores `warmup_steps`.
         "lr_scheduler_type": "constant_with_warmup" if job.schedule == "constant" and job.warmup else job.schedule,
         "warmup_steps": job.warmup,
         "max_grad_norm": job.clip or 0.0,
@@ -215,6 +216,7 @@ def _cadences(job: Job) -> dict[str, object]:
         "eval_strategy": strategy(job.eval_every),
         "eval_steps": job.eval_every or None,
         "save_strategy": strategy(job.save_every),
+        # A number is required, also where the strategy is "no".
         "save_steps": job.save_every or 500,
         "save_total_limit": job.keep,
         "load_best_model_at_end": job.best,

@@ -231,6 +231,7 @@ def due(bench: Bench, run: Run) -> list[int]:
 
     There are none if a step spans two epochs, as the micro-batches that are left over at the end show.
     """
+    # Without a cadence in steps, checkpoints are due where epochs end: every `len(steps) / epochs` steps.
     ends = bool(bench.missing("", ("cadence",)))
     if ends and (run.leftover or len(run.steps) % run.job.epochs):
         return []

@@ -178,6 +178,7 @@ def _features(bench: Bench) -> list[str]:
 def _job(bench: Bench, features: Sequence[str], batch: int = 2) -> Job:
     """Return a job of two epochs of full windows, with checkpoints where the loop has them."""
     job = Job(train=equal(8), epochs=2, batch=batch, save_every=0 if bench.missing("", ("save",)) else 3)
+    # The settings of two features do not overlap, so their order does not matter.
     for name in features:
         job = TOGETHER[name](job)
     return job

@@ -290,6 +290,7 @@ def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:
         require(run.logs, "`logs`", "where the loop logs no rate, name `rate` as missing in `features`")
         require_steps(run)
         actual, used = logged(run.logs, "rate"), {k: step.rate for k, step in enumerate(run.steps, 1)}
+        # Loops log a rate in float32, or print it with some digits.
         differing = other_numbers(actual, used, 1e-6)
         late = differing and all(actual.get(k) == used[k + 1] for k in used if k + 1 in used)
         fault = f"logged {actual}, used {used}" if differing else ""
@@ -435,6 +436,7 @@ def falsify_clipping_scales_the_window(bench: Bench) -> None:
             right = sums(run.before(k), run.named(step.names))
             length = norm(right.gradient) / right.tokens
             scale = min(1.0, limit / length) / right.tokens
+            # PyTorch divides by the norm + 1e-6, so a clipped gradient is exact to 1e-5 alone.
             off = difference(step.gradient, {name: tensor * scale for name, tensor in right.gradient.items()})
             why = (
                 f"a gradient of norm {length:.6g}, clipped at {limit:g}, arrives with norm {norm(step.gradient):.6g}, "
