@@ -25,6 +25,8 @@ from pv.instrument.coverage import seen
 from pv.suites.training_loop.job import Job, Trainer
 from pv.suites.training_loop.run import Run, observe
 
+# Ranks.
+
 LIMIT_S = 600.0
 """Longest time that the processes may take, imports included."""
 FAILED, SKIPPED = 1, 77
@@ -219,9 +221,7 @@ def _main(directory: Path, size: int) -> None:
         sys.exit(FAILED)
 
 
-if __name__ == "__main__":
-    _main(Path(sys.argv[1]), int(sys.argv[2]))
-
+# Runs that are killed.
 
 CHANGES = frozenset({"open", "os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.truncate"})
 """Audit events of operations that can change files; `open` counts only for writing."""
@@ -335,3 +335,7 @@ def _used(process: int) -> float:
     except OSError:
         return time.monotonic()
     return float(sum(map(int, times)))
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]), int(sys.argv[2]))
