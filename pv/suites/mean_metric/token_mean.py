@@ -8,11 +8,14 @@ Value = float | Tensor
 
 
 class TokenMean:
+    total: float
+    weight: float
+
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        self.total = self.weight = 0.0
+        self.total, self.weight = 0.0, 0
 
     def update(self, value: Value, weight: int = 1) -> None:
         """Add a batch by its mean and its number of tokens; of none, the mean may be NaN."""
