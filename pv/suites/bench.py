@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, ClassVar, NoReturn
 
-from pv.errors import PvError
+from pv.errors import KnownCause, PvError
 
 Parameters = Mapping[str, inspect.Parameter]
 _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -129,6 +129,22 @@ def unknown_feature(feature: str, features: Mapping[str, object] | frozenset[str
     near = get_close_matches(feature, features, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(features))}"
     return f"unknown feature {feature!r}; {hint}"
+
+
+def judge(holds: bool, fault: str, cause: str = "") -> None:
+    """Raise AssertionError with a fault and its cause, unless the claim holds.
+
+    Args:
+        holds: Whether the claim holds.
+        fault: What was seen, and what is right.
+        cause: The computed cause, such as "; it is the sum"; "" if it is not known.
+
+    Raises:
+        KnownCause: The claim is refuted and its cause known, so that reports leave out the guess of its author.
+        AssertionError: The claim is refuted.
+    """
+    if not holds:
+        raise (KnownCause if cause else AssertionError)(f"{fault}{cause}")
 
 
 def parameters_of(make: Any) -> dict[str, inspect.Parameter]:

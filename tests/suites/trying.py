@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from pv.contract.load import load_file
 from pv.contract.model import Falsifier
@@ -17,7 +17,14 @@ def runnable(claim: Falsifier, examples: int, *phases: Phase) -> Callable[..., N
     assert claim.test is not None
     module = importlib.import_module(claim.test.file.removesuffix(".py").replace("/", "."))
     test: Callable[..., None] = getattr(module, claim.test.name)
-    few = settings(max_examples=examples, deadline=None, database=None, derandomize=True, phases=phases)
+    few = settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=phases,
+        suppress_health_check=[HealthCheck.too_slow],  # a busy machine draws slowly, too
+    )
     return leave_out_skipped(few(test)) if hasattr(test, "hypothesis") else test
 
 

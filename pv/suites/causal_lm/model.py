@@ -48,6 +48,7 @@ class CausalLM(nn.Module):
 
 def positions(explicit: Tensor | None, mask: Tensor, past: int) -> Tensor:
     """Return the positions of the tokens after `past`; without given ones, padding is not counted."""
+    # A cumulative sum of the mask counts tokens, and not the padding before them.
     return explicit if explicit is not None else (mask.long().cumsum(dim=1) - 1).clamp(min=0)[:, past:]
 
 

@@ -64,4 +64,5 @@ def progress(step: int, steps: int) -> float:
 
 
 def falling(over: float, least: float) -> float:
+    # eta = eta_min + (eta_max - eta_min) (1 + cos(pi T_cur / T)) / 2, with eta_max = 1.
     return least + (1 - least) * (1 + math.cos(math.pi * over)) / 2

@@ -8,14 +8,18 @@ Value = float | Tensor
 
 
 class TokenMean:
+    total: float
+    weight: float
+
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        self.total = self.weight = 0.0
+        self.total, self.weight = 0.0, 0
 
     def update(self, value: Value, weight: int = 1) -> None:
         """Add a batch by its mean and its number of tokens; of none, the mean may be NaN."""
+        # The mean of no tokens may be NaN, and NaN * 0 is NaN: such a batch is left out.
         if counts(weight):
             self.total, self.weight = added(self.total, plain(value) * weight), added(self.weight, weight)
 

@@ -57,11 +57,13 @@ def decayed(gradient: Tensor, weight: Tensor, shrink: float, decay: float) -> tu
 
 def advance(state: dict[str, Any], gradient: Tensor, beta1: float, beta2: float) -> None:
     state["step"] = state.get("step", 0) + 1
+    # m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g^2, both from 0 (lines 7 and 8 of the algorithm).
     state["mean"] = beta1 * state.get("mean", 0) + (1 - beta1) * gradient
     state["square"] = beta2 * state.get("square", 0) + (1 - beta2) * gradient**2
 
 
 def direction(state: dict[str, Any], betas: tuple[float, float], eps: float) -> Tensor:
+    # m / (1 - b1^t) and v / (1 - b2^t) are not biased to their start, 0 (lines 9 and 10).
     mean = unbiased(state["mean"], betas[0], state["step"])
     return mean / denominator(unbiased(state["square"], betas[1], state["step"]), eps)
 

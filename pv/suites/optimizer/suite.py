@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from pv.suites.bench import CallableBench, parameters_of
+from pv.suites.bench import CallableBench, judge, parameters_of
 
 Settings: TypeAlias = Sequence[Mapping[str, Any]]
 Formula: TypeAlias = Callable[[Tensor, Sequence[Tensor], Settings], Tensor]
@@ -313,8 +313,8 @@ def explain(
     return f"; it has {', or '.join(causes)}" if causes else ""
 
 
-def fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates: Sequence[float]) -> str:
-    """Take the steps, and return how a weight differs from that of the formula; "" if none does."""
+def step_fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates: Sequence[float]) -> tuple[str, str]:
+    """Take the steps, and return how a weight differs from that of the formula, and the cause; "" for none."""
     formula, groups = bench.formula, [{**run.group(weight)} for weight in run.weights]
     actual = take_steps(run, steps, rates if len({*rates}) > 1 else ())
     for i, first in enumerate(start if formula else ()):
@@ -324,12 +324,12 @@ def fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates: Sequ
         assert formula is not None
         right = formula(begin, gradients, settings)
         if not close(weight, right, begin, len(rates)):
-            return (
+            fault = (
                 f"after {len(rates)} steps a weight of shape {[*first.shape]} is off by {apart(weight, right)}; the "
                 f"formula changes it by {apart(right, begin)}, the optimizer by {apart(weight, begin)}"
-                f"{explain(bench, formula, weight, begin, gradients, settings)}"
             )
-    return ""
+            return fault, explain(bench, formula, weight, begin, gradients, settings)
+    return "", ""
 
 
 @given(options=st.sampled_from(OPTIONS), steps=st.integers(1, STEPS), **CASES)
@@ -341,8 +341,8 @@ def falsify_formula(bench: Bench, options: dict[str, float], steps: int, seed: i
         run = bench.start(start, **(options if set(options) <= bench.arguments else {}))
     except ValueError:  # it refuses these options together
         run = bench.start(start)
-    wrong = fault(bench, run, start, gradients, [RATE] * steps)
-    assert not wrong, wrong
+    fault, cause = step_fault(bench, run, start, gradients, [RATE] * steps)
+    judge(not fault, fault, cause)
 
 
 @given(still=st.integers(0, 1), **CASES)
@@ -356,8 +356,8 @@ def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float
         run.group(run.weights[still])["lr"] = 0.0
     actual = take_steps(run, gradients)
     cause = f", as with the rate {RATE} of the other group" if torch.equal(actual[still], whole[still]) else ""
-    change = f"rate 0 in group {still} changes its weight by {apart(actual[still], start[still])}{cause}"
-    assert torch.equal(actual[still], start[still]), change
+    change = f"rate 0 in group {still} changes its weight by {apart(actual[still], start[still])}"
+    judge(torch.equal(actual[still], start[still]), change, cause)
     moved = 1 - still
     assert not torch.equal(actual[moved], start[moved]), f"rate {RATE} in group {moved} does not change its weight"
 
@@ -370,9 +370,9 @@ def falsify_changed_rate(bench: Bench, options: dict[str, float], seed: int, sca
         f"a rate set to {rates[1]} in param_groups after a step with {rates[0]} changes nothing in the next step"
     )
     # A formula that does not fit with a constant rate is the fault of another claim.
-    if not fault(bench, bench.start(start, **options), start, steps, [RATE, RATE]):
-        wrong = fault(bench, other, start, steps, rates)
-        assert not wrong, f"with a rate of {rates[1]} in the second step, {wrong}"
+    if not step_fault(bench, bench.start(start, **options), start, steps, [RATE, RATE])[0]:
+        fault, cause = step_fault(bench, other, start, steps, rates)
+        judge(not fault, f"with a rate of {rates[1]} in the second step, {fault}", cause)
 
 
 @given(seed=st.integers(0, 99))
@@ -387,10 +387,11 @@ def falsify_decoupled_decay(bench: Bench, seed: int) -> None:
         wrong |= {"decay times weight, without the rate": begin * (1 - decay), "nothing": begin}
         causes = [f"; it loses {name}" for name, weights in wrong.items() if close(weight, weights, begin, 1)]
         right = begin * (1 - RATE * decay)
-        assert torch.allclose(weight, right, rtol=1e-6, atol=0), (
+        fault = (
             f"with zero gradient, rate {RATE} and decay {decay}, a weight changes by {apart(weight, begin)}; "
-            f"rate times decay times weight is {apart(begin, right)}{''.join(causes[:1])}"
+            f"rate times decay times weight is {apart(begin, right)}"
         )
+        judge(torch.allclose(weight, right, rtol=1e-6, atol=0), fault, "".join(causes[:1]))
 
 
 @given(before=st.sampled_from((0, 2)), **CASES)
@@ -420,7 +421,7 @@ def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -
         right, actual, new = run.step(gradient), restored.step(gradient), fresh.step(gradient)
         cause = "; it is the step of an optimizer without state and with its first rate" if same(actual, new) else ""
         off = max(float((one - other).abs().max()) for one, other in zip(actual, right, strict=True))
-        assert same(actual, right), f"step {k} after load_state_dict at step {before} is off by {off:.3g}{cause}"
+        judge(same(actual, right), f"step {k} after load_state_dict at step {before} is off by {off:.3g}", cause)
 
 
 @given(**CASES)

@@ -31,6 +31,7 @@ class Batches:
     def __iter__(self) -> Iterator[list[int]]:
         indices = dealt(order(self.size, self.seed, self.epoch), self.world_size, self.rank, self.drop_last)
         batches = [indices[k : k + self.batch_size] for k in range(0, len(indices), self.batch_size)]
+        # A restored position counts for the next iteration alone.
         self.done, self.skip = self.skip, 0
         for batch in whole(batches, self.batch_size, self.drop_last)[self.done :]:
             self.done += 1
@@ -44,6 +45,7 @@ class Batches:
 
 
 def order(size: int, seed: int, epoch: int) -> list[int]:
+    # A prime that is larger than any epoch: with seed + epoch, neighbouring seeds would share their orders.
     generator = torch.Generator().manual_seed(1000003 * seed + epoch)
     indices: list[int] = torch.randperm(size, generator=generator).tolist()
     return indices

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from unittest import SkipTest
 
 import torch
@@ -18,7 +18,7 @@ from pv.errors import PvError
 from pv.instrument import processes
 from pv.instrument.coverage import ran, seen
 from pv.suites.bench import SuiteBench
-from pv.suites.training_loop.cases import TOGETHER, equal, job
+from pv.suites.training_loop.cases import TOGETHER, equal
 from pv.suites.training_loop.features import check_simplest_run, missing_features, restrict_job
 from pv.suites.training_loop.job import Job, Trainer
 from pv.suites.training_loop.processes import Template, killed, run_ranks
@@ -29,11 +29,11 @@ PATIENCE_S = 20.0
 
 A process that waits for longer looks like one that hangs.
 """
-SIMPLEST = job(equal(4))
+SIMPLEST = Job(train=equal(4))
 """The job that every loop can run."""
 
 
-def bench(subject: Any, directory: Path | None) -> "Bench":
+def bench(subject: object, directory: Path | None) -> "Bench":
     """Return the bench of a trainer.
 
     Args:
@@ -138,25 +138,26 @@ class Bench(SuiteBench):
         """Run a job of a run again, bypassing the run that `run` has stored."""
         return self._once(f"{job!r} again", lambda place: observe(self.trainer, replace(job, directory=place)))
 
-    def resume(self, straight: Run, step: int, **settings: Any) -> Run:
+    def resume(self, uninterrupted: Run, step: int, *, epochs: int | None = None) -> Run:
         """Return the run that resumes another one, as if that had been killed after a checkpoint.
 
         Args:
-            straight: The uninterrupted run. Its directory is copied without later checkpoints.
+            uninterrupted: The uninterrupted run. Its directory is copied without later checkpoints.
             step: The step of the checkpoint.
-            settings: Settings of the job that differ from those of the uninterrupted run.
+            epochs: Of the resumed run, if it is to be longer.
 
         Raises:
             SkipTest: The adapter reports no such checkpoint.
         """
 
         def resume(place: Path) -> Run:
-            saved = _copy(straight, step, place)
-            again = observe(self.trainer, replace(straight.job, directory=place, resume=saved, **settings))
+            saved = _copy(uninterrupted, step, place)
+            job = replace(uninterrupted.job, directory=place, resume=saved)
+            again = observe(self.trainer, job if epochs is None else replace(job, epochs=epochs))
             return replace(again, done=step)
 
-        changed = "".join(f", {name} {value!r}" for name, value in settings.items())
-        return self._once(f"{replace(straight.job, directory=Path())!r} from {step}{changed}", resume)
+        changed = "" if epochs is None else f", epochs {epochs}"
+        return self._once(f"{replace(uninterrupted.job, directory=Path())!r} from {step}{changed}", resume)
 
     def run_after(self, earlier: Run, job: Job) -> Run:
         """Return the run of a job from its first step, in a copy of the directory of an earlier run."""
@@ -176,42 +177,43 @@ class Bench(SuiteBench):
             lambda place: run_ranks(self.trainer, replace(job, directory=place), size, self._template),
         )
 
-    def resume_ranks(self, straight: list[Run], step: int) -> list[Run]:
+    def resume_ranks(self, uninterrupted: list[Run], step: int) -> list[Run]:
         """Return the runs that resume others from the checkpoint of a step, in as many processes, by rank."""
-        first = straight[0]
+        first = uninterrupted[0]
 
         def resume(place: Path) -> list[Run]:
             saved = _copy(first, step, place)
             resumed = replace(first.job, directory=place, resume=saved)
-            runs = run_ranks(self.trainer, resumed, len(straight), self._template)
+            runs = run_ranks(self.trainer, resumed, len(uninterrupted), self._template)
             return [replace(run, done=step) for run in runs]
 
-        return self._all(f"{replace(first.job, directory=Path())!r} x {len(straight)} from {step}", resume)
+        return self._all(f"{replace(first.job, directory=Path())!r} x {len(uninterrupted)} from {step}", resume)
 
-    def kill(self, straight: Run, operation: int) -> Path | None:
+    def kill(self, uninterrupted: Run, operation: int) -> Path | None:
         """Run a job and kill it at an operation on files.
 
         Args:
-            straight: A run of the same job.
+            uninterrupted: A run of the same job.
             operation: The number of the operation.
 
         Returns:
             The directory of the killed run; None if it had fewer operations.
         """
         place = Path(tempfile.mkdtemp(dir=self.directory))
-        job = replace(straight.job, directory=place)
+        job = replace(uninterrupted.job, directory=place)
         return place if killed(lambda: observe(self.trainer, job), place, operation) else None
 
-    def resume_run(self, straight: Run, place: Path, saved: Path, **settings: Any) -> Run:
+    def resume_run(self, uninterrupted: Run, place: Path, saved: Path, *, saves: bool = True) -> Run:
         """Resume a killed run in its directory, and return the resumed run. Nothing is copied or stored.
 
         Args:
-            straight: The uninterrupted run of the same job.
+            uninterrupted: The uninterrupted run of the same job.
             place: The directory.
             saved: The checkpoint in it.
-            settings: Settings of the job that differ.
+            saves: Whether the resumed run saves checkpoints.
         """
-        self.used.append(observe(self.trainer, replace(straight.job, directory=place, resume=saved, **settings)))
+        job = replace(uninterrupted.job, directory=place, resume=saved)
+        self.used.append(observe(self.trainer, job if saves else replace(job, save_every=0)))
         return self.used[-1]
 
     def _restricted(self, job: Job, ranks: int = 1) -> Job:
@@ -231,6 +233,7 @@ class Bench(SuiteBench):
         """Return the runs that are kept beside their directory; the first process that asks for them makes them."""
         record = place.with_suffix(".run")
         began = time.monotonic()
+        # The first process that has the lock makes the run; the others wait, and read its record.
         with _locked(place.with_suffix(".lock"), self._patience) as locked:
             self._patience -= time.monotonic() - began
             if not locked:
@@ -242,13 +245,13 @@ class Bench(SuiteBench):
         return _read(record)
 
 
-def _copy(straight: Run, step: int, place: Path) -> Path:
+def _copy(uninterrupted: Run, step: int, place: Path) -> Path:
     """Copy the directory of a run without later checkpoints, and return the copied checkpoint of a step.
 
     Raises:
         SkipTest: The checkpoint is not there, or has the same path as a later one.
     """
-    home, reported = straight.job.directory, straight.checkpoints
+    home, reported = uninterrupted.job.directory, uninterrupted.checkpoints
     if step not in reported:
         raise SkipTest(f"the adapter reports no checkpoint of step {step}, after which one is due")
     later = {path for at, path in reported.items() if at > step}

@@ -1,6 +1,7 @@
 """The examples and jobs that the claims run. Every number is fixed, so that two claims share the run of a job."""
 
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -38,18 +39,22 @@ DIVERGING = 4000.0
 """A rate at which the loss only rises, so that the first checkpoint is the best."""
 
 
-TOGETHER: dict[str, dict[str, Any]] = {
-    "accumulate": {"accumulate": 2},
-    "schedule": {"schedule": "linear", "warmup": 2},
-    "optimizer": {"optimizer": "adamw", "rate": 0.01},
-    "clip": {"clip": 0.5},  # the norm of each gradient is longer
-    "groups": {"groups": True},
-    "scaler": {"scaler": True},
-    "average": {"average": 0.75},
-    "smoothing": {"smoothing": 0.2},
-    "evaluate": {"evaluated": tuple(example(name, 4, 0b111) for name in range(20, 24)), "eval_every": 1},
+TOGETHER: dict[str, Callable[[Job], Job]] = {
+    "accumulate": lambda job: replace(job, accumulate=2),
+    "schedule": lambda job: replace(job, schedule="linear", warmup=2),
+    "optimizer": lambda job: replace(job, optimizer="adamw", rate=0.01),
+    "clip": lambda job: replace(job, clip=0.5),  # the norm of every gradient is longer
+    "groups": lambda job: replace(job, groups=True),
+    "scaler": lambda job: replace(job, scaler=True),
+    "average": lambda job: replace(job, average=0.75),
+    "smoothing": lambda job: replace(job, smoothing=0.2),
+    "evaluate": lambda job: replace(job, evaluated=tuple(example(k, 4, 0b111) for k in range(20, 24)), eval_every=1),
 }
-"""The features that are tried together, with what a job has of each. Without them, it has a constant rate and SGD."""
+"""The features that are tried together, with the job that uses them. Other jobs have a constant rate and SGD."""
+EVALUATING = Job(train=unequal(6), evaluated=EVALUATED, eval_every=2, epochs=2, dropout=0.3)
+"""A job with evaluations and dropout."""
+SAVED = Job(train=unequal(7), epochs=2, optimizer="adamw", rate=0.01, schedule="linear", save_every=1, dropout=0.3)
+"""A job with a checkpoint after every step, two epochs, moments, a schedule and dropout."""
 
 
 def unequal_examples(smallest: int) -> st.SearchStrategy[tuple[Example, ...]]:
@@ -62,21 +67,3 @@ def shapes(smallest: int = 1) -> dict[str, st.SearchStrategy[Any]]:
     """Return strategies for what makes up the windows of a job."""
     small, few = st.integers(1, 3), st.integers(1, 2)
     return {"train": unequal_examples(smallest), "batch": small, "accumulate": small, "epochs": few}
-
-
-def job(train: tuple[Example, ...], **settings: Any) -> Job:
-    """Return a job whose directory the bench chooses."""
-    return Job(directory=Path(), train=train, **settings)
-
-
-def evaluated_job(**changes: Any) -> Job:
-    """Return a job with evaluations and dropout."""
-    settings: dict[str, Any] = {"evaluated": EVALUATED, "eval_every": 2, "epochs": 2, "dropout": 0.3}
-    return job(unequal(6), **settings | changes)
-
-
-def saved_job(**changes: Any) -> Job:
-    """Return a job with a checkpoint after every step, two epochs, moments, a schedule and dropout."""
-    settings: dict[str, Any] = {"epochs": 2, "optimizer": "adamw", "rate": 0.01, "schedule": "linear"}
-    settings |= {"save_every": 1, "dropout": 0.3}
-    return job(**{"train": unequal(7)} | settings | changes)

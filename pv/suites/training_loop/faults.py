@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from pv.suites.training_loop import loop
 from pv.suites.training_loop.job import Job, Report, probe_of
-from pv.suites.training_loop.loop import Batch, Loop, State, Sums, Training, due
+from pv.suites.training_loop.loop import Batch, Loop, Saved, State, Sums, Training, due
 from pv.suites.training_loop.probe import token_loss
 
 Windows = list[Sequence[Sequence[int]]]
+Loads = Callable[[Job, Windows], Iterator[list[Batch]]]
 
 
 def no_partial_step(
@@ -77,7 +78,7 @@ def zeroes_what_is_not_finite(
 class MomentsInAnAttribute(torch.optim.Optimizer):
     """SGD with momentum, which it keeps where no `state_dict` has it."""
 
-    def __init__(self, params: Any, lr: float) -> None:
+    def __init__(self, params: list[dict[str, Any]], lr: float) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": 0.0})
         self.moments: dict[Tensor, Tensor] = {}
 
@@ -219,7 +220,7 @@ def draws_in_evaluation(original: Callable[[Job, nn.Module], float], job: Job, m
     return original(job, model)
 
 
-def fetches_before_restoring(original: Callable[..., Iterator[Any]], job: Job, epoch: Windows) -> Iterator[Any]:
+def fetches_before_restoring(original: Loads, job: Job, epoch: Windows) -> Iterator[list[Batch]]:
     """Fetch the first batch of a resumed run twice: before the random state is restored, and after."""
     if job.resume:
         job.collate([job.train[i] for i in epoch[0][0]])
@@ -233,7 +234,7 @@ def loses_last_event(original: Callable[[Training, str], None], training: Traini
     original(training, event)
 
 
-def batches_of_every_worker(original: Callable[..., Iterator[Any]], job: Job, epoch: Windows) -> Iterator[Any]:
+def batches_of_every_worker(original: Loads, job: Job, epoch: Windows) -> Iterator[list[Batch]]:
     """Let every worker read all data."""
     for window in original(job, epoch):
         yield from [window] * max(job.workers, 1)
@@ -334,7 +335,7 @@ def saves_late(original: Callable[[Training], None], training: Training) -> None
         original(training)
 
 
-def counts_an_epoch_at_the_end(original: Callable[[Training], dict[str, Any]], training: Training) -> dict[str, Any]:
+def counts_an_epoch_at_the_end(original: Callable[[Training], Saved], training: Training) -> Saved:
     """Count one epoch too many at the end of the run."""
     saved, job = original(training), training.job
     if saved["state"]["step"] == loop.planned_steps(job):
@@ -344,14 +345,18 @@ def counts_an_epoch_at_the_end(original: Callable[[Training], dict[str, Any]], t
 
 def half_a_checkpoint(original: Callable[[Loop, Job], Report], self: Loop, job: Job) -> Report:
     """Save under the final name, and load whatever parts exist."""
-    written: dict[str, Any] = {"save": _save_in_place, "restore": _restore_what_is_there, "read": _read_what_is_there}
+    written: dict[str, object] = {
+        "save": _save_in_place,
+        "restore": _restore_what_is_there,
+        "read": _read_what_is_there,
+    }
     # A checkpoint without its state begins at step 0, which later checkpoints beside it would refuse.
     written["refuse_later_checkpoints"] = lambda directory, step: None
     vars(loop).update(written)
     return original(self, job)
 
 
-def _read_what_is_there(directory: Path) -> dict[str, Any]:
+def _read_what_is_there(directory: Path) -> Saved:
     return {path.stem: torch.load(path, weights_only=True) for path in directory.glob("*.pt")}
 
 
@@ -361,7 +366,7 @@ def _save_in_place(training: Training) -> None:
     loop.write(loop.snapshot(training), path)
 
 
-def _restore_what_is_there(training: Training, saved: Mapping[str, Any]) -> None:
+def _restore_what_is_there(training: Training, saved: Saved) -> None:
     if "model" in saved:
         training.model.load_state_dict(saved["model"])
     if "optimizer" in saved:
@@ -370,18 +375,14 @@ def _restore_what_is_there(training: Training, saved: Mapping[str, Any]) -> None
     training.state = State(**saved.get("state", {}))
 
 
-def restores_one_rate(
-    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, object]
-) -> None:
+def restores_one_rate(original: Callable[[Training, Saved], None], training: Training, saved: Saved) -> None:
     """Give every parameter group the rate of the first."""
     original(training, saved)
     for group in training.optimizer.param_groups:
         group["lr"] = training.optimizer.param_groups[0]["lr"]
 
 
-def unties(
-    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, object]
-) -> None:
+def unties(original: Callable[[Training, Saved], None], training: Training, saved: Saved) -> None:
     """Untie the head: load its weights into a new parameter."""
     original(training, saved)
     for model in (training.model, training.average):

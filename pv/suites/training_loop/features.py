@@ -33,7 +33,7 @@ _DECLARED_FALSE = "`features` of its adapter says False"
 _NOT_DECLARED = "`features` of its adapter does not name it"
 
 
-def declared_features(trainer: Any) -> dict[str, bool | str]:
+def declared_features(trainer: object) -> dict[str, bool | str]:
     """Return what an adapter declares, the declarations of its base classes included.
 
     The `features` of a class add to those of its base classes, and those of an object to those of its class. The names
@@ -49,7 +49,7 @@ def declared_features(trainer: Any) -> dict[str, bool | str]:
     return _from_old_names(features, old) if old else features
 
 
-def _inherited(trainer: Any) -> dict[str, bool | str]:
+def _inherited(trainer: object) -> dict[str, bool | str]:
     # A class states only what differs from its base class, so the mappings of all classes are merged, the base first.
     declared: dict[str, bool | str] = {}
     for owner in reversed(type(trainer).__mro__):
@@ -59,7 +59,7 @@ def _inherited(trainer: Any) -> dict[str, bool | str]:
     return declared | dict(getattr(trainer, "features", {}))
 
 
-def missing_features(trainer: Any) -> dict[str, str]:
+def missing_features(trainer: object) -> dict[str, str]:
     """Return the reasons of all features that a trainer does not have.
 
     These are the features that its adapter declares to be missing, the features of `RARE` that it does not name, and
@@ -104,7 +104,7 @@ def implied_missing(missing: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def has_feature(trainer: Any, name: str) -> bool:
+def has_feature(trainer: object, name: str) -> bool:
     """Return whether an adapter declares a feature as True."""
     return declared_features(trainer).get(name) is True
 
@@ -171,7 +171,7 @@ class OldLacks:
     Subclasses of that time extend it: `lacks = {**Lightning.lacks, "schedule": "..."}`.
     """
 
-    def __get__(self, trainer: Any, owner: type) -> dict[str, str]:
+    def __get__(self, trainer: object, owner: type) -> dict[str, str]:
         declared: dict[str, bool | str] = {}
         for base in reversed(owner.__mro__):
             declared |= vars(base).get("features", {})
@@ -180,7 +180,7 @@ class OldLacks:
         return {name: str(why) for name, why in declared.items() if why is not True and name not in there}
 
 
-def _old_names(trainer: Any) -> dict[str, Any]:
+def _old_names(trainer: object) -> dict[str, Any]:
     """Return the values of the old names that the author of an adapter uses."""
     static = {name: inspect.getattr_static(trainer, name, None) for name in OLD_NAMES}
     return {
@@ -205,7 +205,7 @@ def _from_old_names(features: Features, old: Mapping[str, Any]) -> dict[str, boo
     return current
 
 
-def old_names_notice(trainer: Any) -> str:
+def old_names_notice(trainer: object) -> str:
     """Return which names of version 0.2 an adapter uses, and what to write instead; "" if it uses none."""
     old = _old_names(trainer)
     if not old:
@@ -218,7 +218,7 @@ def old_names_notice(trainer: Any) -> str:
     return f"{type(trainer).__qualname__}: {names} will not be read from version 0.4 on; write `features = {{{parts}}}`"
 
 
-def old_contradictions(trainer: Any) -> Iterator[str]:
+def old_contradictions(trainer: object) -> Iterator[str]:
     """Yield the features that an adapter declares by old names both as there and as missing."""
     old = _old_names(trainer)
     missing = dict.fromkeys(old.get("lacks", ()), "lacks") | dict.fromkeys(old.get("without", ()), "without")
@@ -265,7 +265,7 @@ class Contradiction(PvError):
     """An adapter whose declarations cannot all be true; the text names them."""
 
 
-def check_adapter(trainer: Any) -> None:
+def check_adapter(trainer: object) -> None:
     """Check the declarations of an adapter before anything is run.
 
     Args:
@@ -291,7 +291,7 @@ def check_adapter(trainer: Any) -> None:
         warnings.warn(notice, FutureWarning, stacklevel=2)
 
 
-def _check_value(trainer: Any, attribute: str) -> None:
+def _check_value(trainer: object, attribute: str) -> None:
     place, expected = f"{name_of(type(trainer))}.{attribute}", VALUES[attribute]
     if callable(inspect.getattr_static(trainer, attribute, None)):
         raise NoAdapter(f"{place} must be {expected}, it is a method: write it as an attribute or property")
@@ -309,7 +309,7 @@ def _check_value(trainer: Any, attribute: str) -> None:
         raise NoAdapter(f"invalid {place} {value!r}: expected {expected}, such as ({value!r},)")
 
 
-def _incomplete(trainer: Any) -> Iterator[str]:
+def _incomplete(trainer: object) -> Iterator[str]:
     declared = declared_features(trainer)
     if all(declared.get(name, True) is not True for name in ("epochs", "max_steps")):
         yield "neither `epochs` nor `max_steps` ends a run"
@@ -318,7 +318,7 @@ def _incomplete(trainer: Any) -> Iterator[str]:
             yield f"`features` has {name!r}, and there is no `{'`, no `'.join(absent)}`"
 
 
-def check_simplest_run(trainer: Any, run: "Run") -> None:
+def check_simplest_run(trainer: object, run: "Run") -> None:
     """Check that the simplest run reports nothing that the adapter declares to be missing.
 
     Args:

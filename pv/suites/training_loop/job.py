@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +42,7 @@ class Job:
     """The settings of a run, in words that every trainer has. None, 0 and False mean: not used.
 
     Attributes:
-        directory: Where the run writes its files.
+        directory: Where the run writes its files; the bench chooses it.
         train: The training examples.
         evaluated: The examples of evaluations.
         batch: Examples of a micro-batch on one process.
@@ -81,7 +81,7 @@ class Job:
         not_finite: Pairs of a forward in training mode and its loss, NaN or infinity; none in a resumed run.
     """
 
-    directory: Path
+    directory: Path = field(default_factory=Path)
     train: tuple[Example, ...]
     evaluated: tuple[Example, ...] = ()
     batch: int = 2
@@ -286,5 +286,5 @@ def probe_of(model: nn.Module) -> Probe:
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
     """Return copies of the probe's parameters by name."""
-    named: Any = probe_of(model).named_parameters()
-    return {name: parameter.detach().clone() for name, parameter in named}
+    named = dict(probe_of(model).named_parameters())
+    return {name: parameter.detach().clone() for name, parameter in named.items()}

@@ -140,6 +140,8 @@ class Training:
     events: list[str]
 
 
+Saved = dict[str, Any]
+"""A checkpoint: the state of every part by its name."""
 PARTS = ("model", "optimizer", "schedule", "scaler", "average", "random", "state")
 """The parts of a checkpoint."""
 
@@ -185,12 +187,12 @@ def write(saved: Mapping[str, object], directory: Path) -> None:
             torch.save(value, file)
 
 
-def read(directory: Path) -> dict[str, Any]:
+def read(directory: Path) -> Saved:
     """Read all parts of a checkpoint. Raise FileNotFoundError if one is missing."""
     return {name: torch.load(directory / f"{name}.pt", weights_only=True) for name in PARTS}
 
 
-def snapshot(training: Training) -> dict[str, Any]:
+def snapshot(training: Training) -> Saved:
     """Return everything that the rest of the run depends on."""
     return {
         "model": training.model.state_dict(),
@@ -204,7 +206,7 @@ def snapshot(training: Training) -> dict[str, Any]:
     }
 
 
-def restore(training: Training, saved: Mapping[str, Any]) -> None:
+def restore(training: Training, saved: Saved) -> None:
     """Restore every part of a snapshot."""
     training.model.load_state_dict(saved["model"])
     training.optimizer.load_state_dict(saved["optimizer"])

@@ -106,34 +106,34 @@ def divides_by_warmup(tree: ast.AST) -> bool:
     3. a condition anywhere in the module that tests the truth of the warm-up or compares it with a number.
     """
     checked = {_last_name(part) for test in _tests(tree) for part in _checked(test)}
-    return any(_divides_by_warmup(each, checked) for each in ast.walk(tree) if isinstance(each, ast.FunctionDef))
+    return any(_divides_by_warmup(node, checked) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
 def _tests(tree: ast.AST) -> Iterator[ast.expr]:
-    for each in ast.walk(tree):
-        if isinstance(each, ast.If | ast.IfExp | ast.While | ast.Assert):
-            yield each.test
-        elif isinstance(each, ast.BoolOp):
-            yield each
-        elif isinstance(each, ast.comprehension):
-            yield from each.ifs
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
+            yield node.test
+        elif isinstance(node, ast.BoolOp):
+            yield node
+        elif isinstance(node, ast.comprehension):
+            yield from node.ifs
 
 
 def _checked(test: ast.expr) -> Iterator[ast.expr]:
     """Yield the expressions whose truth a condition tests, and those that it compares with a number."""
     yield from test.values if isinstance(test, ast.BoolOp) else [test]
-    for each in ast.walk(test):
-        if isinstance(each, ast.Compare) and isinstance(each.comparators[-1], ast.Constant):
-            yield each.left
+    for node in ast.walk(test):
+        if isinstance(node, ast.Compare) and isinstance(node.comparators[-1], ast.Constant):
+            yield node.left
 
 
 def _divides_by_warmup(function: ast.FunctionDef, checked: Set[str]) -> bool:
     nodes = list(ast.walk(function))
-    divisors = [each.right for each in nodes if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div)]
-    computed = [each.targets[0] for each in nodes if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call)]
+    divisors = [node.right for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
+    computed = [node.targets[0] for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
     parts = [part for test in _tests(function) for part in ast.walk(test)]
-    seen = checked | {_last_name(each) for each in (*parts, *computed)}
-    return any(re.fullmatch(SETTINGS["warmup"], _last_name(each)) and _last_name(each) not in seen for each in divisors)
+    seen = checked | {_last_name(node) for node in (*parts, *computed)}
+    return any(re.fullmatch(SETTINGS["warmup"], _last_name(node)) and _last_name(node) not in seen for node in divisors)
 
 
 def _last_name(node: ast.AST) -> str:

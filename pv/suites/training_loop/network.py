@@ -127,6 +127,7 @@ def loss_of(network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing:
 
 def recomputed(network: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
     """Return logits with activation checkpointing: activations are recomputed in the backward."""
+    # The reentrant variant needs an input that requires a gradient, and token ids have none.
     logits: Tensor = checkpoint(network, ids, mask, use_reentrant=False)
     return logits
 

@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -210,7 +209,7 @@ class Recorder:
         self.scaled.append(float(gradient.abs().max()))
         return gradient
 
-    def note_step(self, optimizer: Optimizer, *_: Any) -> None:
+    def note_step(self, optimizer: Optimizer, *_: object) -> None:
         named = dict(self.probe.named_parameters()) if self.probe is not None else {}
         names = {id(parameter): name for name, parameter in named.items()}
         held = [

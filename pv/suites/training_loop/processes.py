@@ -25,6 +25,8 @@ from pv.instrument.coverage import seen
 from pv.suites.training_loop.job import Job, Trainer
 from pv.suites.training_loop.run import Run, observe
 
+# Ranks.
+
 LIMIT_S = 600.0
 """Longest time that the processes may take, imports included."""
 FAILED, SKIPPED = 1, 77
@@ -147,6 +149,7 @@ def _environment(size: int, port: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
+        # As `torchrun` does it: a rank that made the store itself could find its port taken.
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # env:// connects to the store of the parent
         "TORCHELASTIC_RESTART_COUNT": "0",
         "OMP_NUM_THREADS": "1",
@@ -218,9 +221,7 @@ def _main(directory: Path, size: int) -> None:
         sys.exit(FAILED)
 
 
-if __name__ == "__main__":
-    _main(Path(sys.argv[1]), int(sys.argv[2]))
-
+# Runs that are killed.
 
 CHANGES = frozenset({"open", "os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.truncate"})
 """Audit events of operations that can change files; `open` counts only for writing."""
@@ -264,7 +265,7 @@ def _kill_at(directory: Path, operation: int) -> None:
         done += 1
         return done == operation + 1
 
-    def count(event: str, arguments: tuple[Any, ...]) -> None:
+    def count(event: str, arguments: tuple[object, ...]) -> None:
         if event in CHANGES and _is_below(prefix, event, arguments) and is_due():
             _kill()
 
@@ -334,3 +335,7 @@ def _used(process: int) -> float:
     except OSError:
         return time.monotonic()
     return float(sum(map(int, times)))
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]), int(sys.argv[2]))

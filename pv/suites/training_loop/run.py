@@ -85,6 +85,7 @@ class _Clock:
         """Raise `_Stop` in the run if it is over its limit; again at each tick, in case the trainer catches it."""
         count = self._forwards()
         self._used += self.interval
+        # A loop that waits for a full batch computes nothing: it is stopped sooner than a slow one.
         self._still = self._still + self.interval if count == self._seen else 0.0
         self._seen = count
         if self._used >= self._limit or (count and self._still >= STUCK_S):

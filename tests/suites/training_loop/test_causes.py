@@ -15,7 +15,7 @@ from pv.engines.property.attack import Settings
 from pv.engines.property.attack import attack as search
 from pv.engines.stream import Silent
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import saved_job, unequal
+from pv.suites.training_loop.cases import SAVED, unequal
 from pv.suites.training_loop.claims import data, gradients
 from pv.suites.training_loop.claims.checks import judge, most_informative
 from pv.suites.training_loop.claims.resume import number_fault
@@ -170,7 +170,7 @@ def test_logged_rates_of_a_schedule_of_the_loop_are_tried() -> None:
 
 
 def test_few_examples_explain_no_order_and_steps_of_a_resumed_run_are_numbered_as_in_the_whole_run() -> None:
-    run = correct().run(saved_job())
+    run = correct().run(SAVED)
     names = [name for step in run.order for name in step]
     assert explain_order(names[4:6], run, 6) == ()
     replayed = "the order of its epoch, of which some before the cut is replayed: 1 step"
@@ -180,7 +180,7 @@ def test_few_examples_explain_no_order_and_steps_of_a_resumed_run_are_numbered_a
 
 
 def test_a_number_that_counts_all_tokens_from_the_cut_is_named() -> None:
-    straight = correct().run(saved_job())
+    straight = correct().run(SAVED)
     again, before = correct().resume(straight, 2), straight.named(name for step in straight.order[:2] for name in step)
     counted = sum(len(each.tokens) for each in before)
     logs = [{"step": step, "num_tokens": 100.0 + 10 * step} for step in (3, 6)]

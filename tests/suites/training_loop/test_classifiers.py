@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.adapters.usual import Classifier, classified
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import EVALUATED, equal, job, unequal
+from pv.suites.training_loop.cases import EVALUATED, equal, unequal
 from pv.suites.training_loop.claims.checks import require_rate
 from pv.suites.training_loop.features import missing_features, restrict_job
 from pv.suites.training_loop.job import Job, Report
@@ -125,7 +125,7 @@ def test_claims_about_tokens_are_not_made_of_a_classifier() -> None:
 
 
 def test_examples_of_a_classifier_that_is_declared_have_one_label() -> None:
-    (first, *_), given = restrict_job(job(unequal(3)), ("sequences",)).train, classified
+    (first, *_), given = restrict_job(Job(train=unequal(3)), ("sequences",)).train, classified
     assert (len(first.tokens), first.scored) == (2, 1)
     ((x, y),) = given([first], IMAGE)
     assert x.shape == IMAGE and x.dtype == torch.float32 and y == first.tokens[1]
@@ -137,7 +137,7 @@ class TrialOfBoth(Trial):
     """Evaluates the training data, too, each time."""
 
     def evaluate_set(self, model: Any, loader: Any) -> float:
-        train = restrict_job(job(unequal(6)), missing_features(self)).train
+        train = restrict_job(Job(train=unequal(6)), missing_features(self)).train
         super().evaluate_set(model, DataLoader(classified(train, IMAGE)))  # type: ignore[arg-type]
         return super().evaluate_set(model, loader)
 
@@ -147,7 +147,7 @@ class TrialAndWhole(Trial):
 
     def evaluate_set(self, model: Any, loader: Any) -> float:
         if isinstance(loader, list):
-            held = classified(restrict_job(job(EVALUATED), missing_features(self)).train, IMAGE)
+            held = classified(restrict_job(Job(train=EVALUATED), missing_features(self)).train, IMAGE)
             super().evaluate_set(model, DataLoader(held))  # type: ignore[arg-type]
         return super().evaluate_set(model, loader)
 

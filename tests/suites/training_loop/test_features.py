@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import job, saved_job, unequal
+from pv.suites.training_loop.cases import SAVED, unequal
 from pv.suites.training_loop.claims.checks import due
 from pv.suites.training_loop.features import restrict_job
 from pv.suites.training_loop.job import IGNORED, Job, Report
@@ -77,7 +77,7 @@ def test_claims_about_unscored_tokens_and_unequal_rows_are_not_claimed() -> None
 
 
 def test_tokens_that_are_not_scored_come_first_in_a_loop_without_gaps() -> None:
-    before = job(unequal(6))
+    before = Job(train=unequal(6))
     for each, old in zip(restrict_job(before, ["gaps"]).train, before.train, strict=True):
         given = old.labels[1:].count(IGNORED)
         assert each.labels[1:] == (IGNORED,) * given + each.tokens[1 + given :]
@@ -93,7 +93,7 @@ def test_features_of_a_class_add_to_those_of_its_base_class(tmp_path: Path) -> N
         "no masks: it scores every token; no events: no callbacks"
     )
     assert made.missing("", ("groups", "loss")) == ""
-    assert all(IGNORED not in each.labels[1:] for each in made.run(job(unequal(3))).job.train)
+    assert all(IGNORED not in each.labels[1:] for each in made.run(Job(train=unequal(3))).job.train)
 
 
 @pytest.mark.parametrize("claim", ["TL-GRAD-001", "TL-STEP-001", "TL-STEP-003", "TL-RATE-001", "TL-LOG-002"])
@@ -151,7 +151,7 @@ def test_claims_about_other_cadences_are_not_made(claim: str) -> None:
 
 
 def test_no_checkpoint_is_due_where_a_step_spans_two_epochs() -> None:
-    run = bench().run(saved_job())
+    run = bench().run(SAVED)
     assert due(bench(), run) == [4, 8]
     assert due(bench(), replace(run, leftover=((1,),))) == []
     assert due(bench(), replace(run, steps=run.steps[:-1])) == []

@@ -11,7 +11,7 @@ import pytest
 
 from pv.suites.training_loop import loop
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import saved_job
+from pv.suites.training_loop.cases import SAVED
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.loop import Loop, checkpoints
 from tests.suites.training_loop.planting import attack
@@ -61,7 +61,7 @@ def test_newest_checkpoint_of_all_runs_is_refuted() -> None:
 
 def test_a_run_goes_on_from_its_last_checkpoint_alone(tmp_path: Path) -> None:
     bench = Bench(Loop(), tmp_path)
-    straight = bench.run(saved_job())
+    straight = bench.run(SAVED)
     with pytest.raises(FileExistsError, match=r"checkpoints of the steps 4, 5, 6, 7, 8 of another run.*after step 3;"):
         bench.resume_run(straight, straight.job.directory, straight.checkpoints[3])
 

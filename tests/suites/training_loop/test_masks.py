@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from pv.suites.training_loop.cases import job, unequal
+from pv.suites.training_loop.cases import unequal
 from pv.suites.training_loop.claims.gradients import wrong_mask
-from pv.suites.training_loop.job import padded
+from pv.suites.training_loop.job import Job, padded
 from pv.suites.training_loop.probe import Recorder
 from tests.suites.training_loop.planting import correct
 
 
 def fault(change: Callable[[Tensor], Any], left: bool, added: int | None = None) -> str:
     """Return what is wrong with the changed mask of four rows. left: of the padding. added: a token before each row."""
-    run = correct().run(job(unequal(4)))
+    run = correct().run(Job(train=unequal(4)))
     batch = padded(list(run.job.train))
     ids, mask = batch["input_ids"], batch["attention_mask"]
     if left:
@@ -66,7 +66,7 @@ def test_mask_of_ones_is_a_fault_where_padding_comes_before_the_tokens_and_not_a
 
 
 def test_numbers_of_examples_that_share_a_row_are_no_fault() -> None:
-    run = correct().run(job(unequal(4)))
+    run = correct().run(Job(train=unequal(4)))
     first, second, third = (list(each.tokens) for each in run.job.train[:3])
     rows = [[*first, *second[:2]], third]
     width = max(map(len, rows))

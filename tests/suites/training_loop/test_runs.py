@@ -15,7 +15,7 @@ import torch
 from pv.suites.training_loop import bench as benches
 from pv.suites.training_loop import run as run_module
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import equal, job, saved_job
+from pv.suites.training_loop.cases import SAVED, equal
 from pv.suites.training_loop.diagnosis import other_numbers
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.loop import Loop
@@ -55,18 +55,18 @@ class Counting(Loop):
 
 def test_run_is_shared_by_claims_and_benches(tmp_path: Path) -> None:
     trainer = Counting()
-    runs = [Bench(trainer, tmp_path).run(job(equal(3))) for _ in range(3)]
+    runs = [Bench(trainer, tmp_path).run(Job(train=equal(3))) for _ in range(3)]
     assert trainer.runs == 1 and len({run.order[0] for run in runs}) == 1
 
 
 def test_run_that_another_process_makes_for_long_is_made_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benches, "PATIENCE_S", 0.2)
     trainer = Counting()
-    Bench(trainer, tmp_path).run(job(equal(3)))
+    Bench(trainer, tmp_path).run(Job(train=equal(3)))
     (lock,) = tmp_path.glob("*.lock")
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        Bench(trainer, tmp_path).run(job(equal(3)))
+        Bench(trainer, tmp_path).run(Job(train=equal(3)))
     assert trainer.runs == 2
 
 
@@ -86,7 +86,7 @@ class Folders(Loop):
 @pytest.mark.parametrize(("kind", "kept"), [(Loop, "step-{}"), (Folders, "kept-{}/last.pt")])
 def test_checkpoints_up_to_that_of_a_resume_are_there(kind: type[Loop], kept: str, tmp_path: Path) -> None:
     bench = Bench(kind(), tmp_path)
-    again = bench.resume(bench.run(saved_job()), 3)
+    again = bench.resume(bench.run(SAVED), 3)
     assert all((again.job.directory / kept.format(step)).exists() for step in (1, 2, 3))
     assert len(again.steps) == 5
 
@@ -94,7 +94,7 @@ def test_checkpoints_up_to_that_of_a_resume_are_there(kind: type[Loop], kept: st
 @pytest.mark.parametrize(("report", "fault"), [("step-9", "no such file exists in"), ("step-4", "of a later step")])
 def test_checkpoint_that_cannot_be_resumed_leaves_it_undecided(report: str, fault: str, tmp_path: Path) -> None:
     bench = Bench(Loop(), tmp_path)
-    straight = bench.run(saved_job())
+    straight = bench.run(SAVED)
     paths = {**straight.checkpoints, 3: straight.job.directory / report}
     with pytest.raises(SkipTest, match=f"as the checkpoint of step 3, and {fault}"):
         bench.resume(replace(straight, checkpoints=paths), 3)
@@ -160,9 +160,9 @@ def test_endless_run_says_what_a_loop_of_steps_declares(tmp_path: Path, monkeypa
     monkeypatch.setattr(run_module, "FIRST_S", 0.3)
     made = Bench(Endless(), tmp_path)
     with pytest.raises(Unfinished, match=r"0\.3 s of CPU time; if the loop counts steps alone, name `epochs`"):
-        made.run(job(equal(2)))
+        made.run(Job(train=equal(2)))
     with pytest.raises(Unfinished, match=r"s of CPU time(, the last .*)?$"):
-        made.run(job(equal(2), max_steps=1))
+        made.run(Job(train=equal(2), max_steps=1))
 
 
 def late(job: Job, report: Report) -> None:

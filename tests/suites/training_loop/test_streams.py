@@ -14,7 +14,7 @@ import torch
 from pv.contract.model import Falsifier
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import equal, job
+from pv.suites.training_loop.cases import equal
 from pv.suites.training_loop.claims.data import falsify_every_batch_reaches_the_optimizer
 from pv.suites.training_loop.features import restrict_job
 from pv.suites.training_loop.job import Example, Job, padded
@@ -133,10 +133,10 @@ def test_claims_about_short_windows_are_not_made(kind: type[Stream]) -> None:
 
 
 def test_loop_without_epochs_is_given_the_steps_that_they_take() -> None:
-    seven = job(equal(7), epochs=2, accumulate=2)
+    seven = Job(train=equal(7), epochs=2, accumulate=2)
     assert [restrict_job(seven, lacks).max_steps for lacks in ((), ("epochs",))] == [None, 4]
     assert restrict_job(seven, ("epochs",), ranks=2).max_steps == 2
-    assert restrict_job(job(equal(7), max_steps=3), ("epochs",)).max_steps == 3
+    assert restrict_job(Job(train=equal(7), max_steps=3), ("epochs",)).max_steps == 3
 
 
 class Dropping(Crossing):

@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, cast
+from typing import cast
 
 from pv.suites.bench import name_of, takes_nothing
 from pv.suites.training_loop.features import NoAdapter as NoAdapter
@@ -12,7 +12,7 @@ from pv.suites.training_loop.features import check_adapter
 from pv.suites.training_loop.job import Trainer
 
 
-def adapted(subject: Any) -> Trainer:
+def adapted(subject: object) -> Trainer:
     """Return the adapter of a subject. No library is imported that the subject does not use.
 
     Args:
@@ -35,7 +35,7 @@ def _checked(trainer: Trainer) -> Trainer:
     return trainer
 
 
-def _bases(subject: Any) -> list[str]:
+def _bases(subject: object) -> list[str]:
     """Return the names of a class and its bases, each with the package that defines it."""
     kind = subject.func if isinstance(subject, functools.partial) else subject
     classes = inspect.getmro(kind) if inspect.isclass(kind) else ()
@@ -47,18 +47,18 @@ def _adapter(place: str) -> Callable[..., Trainer]:
     return cast(Callable[..., Trainer], getattr(import_module(f"{__name__}.{module}"), name))
 
 
-def _wrapped(place: str, argument: str, *, several: bool = False) -> Callable[[Any], Trainer]:
+def _wrapped(place: str, argument: str, *, several: bool = False) -> Callable[[object], Trainer]:
     return lambda subject: _adapter(place)(**{argument: (subject,) if several else subject})
 
 
-def _refused(text: str) -> Callable[[Any], Trainer]:
-    def refuse(subject: Any) -> Trainer:
+def _refused(text: str) -> Callable[[object], Trainer]:
+    def refuse(subject: object) -> Trainer:
         raise NoAdapter(text.format(name=name_of(subject)))
 
     return refuse
 
 
-def _instance(kind: Callable[..., Any]) -> Trainer:
+def _instance(kind: Callable[..., object]) -> Trainer:
     try:
         return cast(Trainer, kind())
     except TypeError as error:
@@ -107,7 +107,7 @@ MODULE:NAME` writes an adapter of a class or function, with what its source tell
 For a loop in parts (update, evaluate, save, load), subclass HandWritten of
 pv.suites.training_loop.adapters.handwritten instead."""
 
-_WRAPPED: dict[str, Callable[[Any], Trainer]] = {
+_WRAPPED: dict[str, Callable[[object], Trainer]] = {
     "trl.SFTTrainer": _wrapped("trl:TRL", "trainer"),
     "trl._BaseTrainer": _refused(_ANOTHER_TASK),
     "transformers.Trainer": _wrapped("transformers:Transformers", "trainer"),

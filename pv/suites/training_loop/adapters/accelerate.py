@@ -174,6 +174,7 @@ class TokenLoop(Loop):
             alone = index < len(samples) - 1 and ranks > 1
             with self.model.no_sync() if alone else contextlib.nullcontext():
                 loss = token_loss(self.model(batch["input_ids"]), batch["labels"], "sum")
+                # `backward` divides by the accumulation, and DDP by the ranks: both are undone, as the guide has it.
                 self.accelerator.backward(loss * self.job.accumulate * ranks / items)
         self.clip()
         self.optimizer.step()

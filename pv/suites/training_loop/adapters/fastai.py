@@ -89,6 +89,7 @@ def _callbacks(job: Job, batches: int) -> list[Callback]:
     found += [GradientClip(job.clip)] if job.clip else []
     found += [SaveModelCallback(every_epoch=True, with_opt=True)] if job.save_every else []
     rest = SchedLin(job.rate, 0) if job.schedule == "linear" else SchedNo(job.rate, job.rate)
+    # `combine_scheds` takes parts of the run, not numbers of batches.
     part = job.warmup * job.accumulate / (job.epochs * batches)
     rates = combine_scheds([part, 1 - part], [SchedLin(0, job.rate), rest]) if job.warmup else rest
     return [*found, ParamScheduler({"lr": rates})]

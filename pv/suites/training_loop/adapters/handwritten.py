@@ -19,19 +19,19 @@ class Placeholder(SkipTest):
     """A part of an adapter that is still to be written: claims that need it are undecided."""
 
 
-def fill_in(what: str, *found: Any) -> Any:
+def fill_in(what: str, *values: object) -> Any:
     """Mark a part of an adapter that only the author of the loop knows.
 
     Args:
         what: What to write in its place.
-        found: Values that help to write it; the text shows them.
+        values: What helps to write it; the text shows them.
 
     Raises:
         Placeholder: Always, with the file and line to fill in.
     """
     frame = sys._getframe(1)
     place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-    raise Placeholder(f"{place}: fill in {what}{', '.join(map(repr, found))}")
+    raise Placeholder(f"{place}: fill in {what}{', '.join(map(repr, values))}")
 
 
 class HandWritten:
@@ -161,16 +161,16 @@ class HandWritten:
             report.checkpoints[step] = path
 
     def _part(self, role: str) -> Callable[..., Any]:
-        found = part(self.loop, role)
-        if found is None:
+        method = part(self.loop, role)
+        if method is None:
             raise self._placeholder(role)
-        return found
+        return method
 
     def _number(self, name: str, method: str) -> float:
-        found = number(self.loop, name)
-        if found is None:
+        value = number(self.loop, name)
+        if value is None:
             raise self._placeholder(method)
-        return float(found)
+        return float(value)
 
     def _placeholder(self, method: str) -> Placeholder:
         return Placeholder(f"{type(self).__qualname__}.{method}() is a placeholder: call the loop's own code in it")

@@ -1,6 +1,6 @@
 """`create_supervised_trainer` of pytorch-ignite, with the handlers that its examples attach."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -53,6 +53,7 @@ class Ignite:
         report = Report(model=job.model())
         optimizer = optimizer_of(job, report.model.parameters())
         train = pairs_of(job, job.train, job.batch, None, shuffle=True)  # the trainer seeds it
+        # Windows go on over the end of an epoch, so the last one of a run may not be full: it takes no step.
         planned = job.max_steps or job.epochs * len(train) // job.accumulate
         scheduler = LRScheduler(scheduler_of(job, optimizer, planned))
         trainer = create_supervised_trainer(
@@ -76,7 +77,7 @@ def _attach(job: Job, report: Report, objects: dict[str, Any]) -> None:
     tokens = Loss(token_loss, batch_size=lambda labels: int((labels[:, 1:] != IGNORED).sum()))
     evaluator = create_supervised_evaluator(report.model, {"loss": tokens})
 
-    def on_step(every: int, handler: Any) -> None:
+    def on_step(every: int, handler: Callable[..., object]) -> None:
         if every:
             trainer.add_event_handler(Events.ITERATION_COMPLETED(every=every * job.accumulate), handler)
 

@@ -45,7 +45,7 @@ class ProbeModule(lightning.LightningModule):
         loss = token_loss(self.probe(batch["input_ids"]), batch["labels"])
         self.log("eval_loss", loss, batch_size=scored)
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> dict[str, object]:
         optimizer = optimizer_of(self.job, self.parameters())
         scheduler = scheduler_of(self.job, optimizer, self.planned)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
@@ -82,17 +82,18 @@ class Lightning:
     """Names under which the module logs its loss in training and in validation."""
 
     def __init__(
-        self, *, settings: Mapping[str, Any] | None = None, callbacks: Iterable[Callable[[], Callback]] = ()
+        self, *, settings: Mapping[str, object] | None = None, callbacks: Iterable[Callable[[], Callback]] = ()
     ) -> None:
         self.settings, self.callbacks = dict(settings or {}), tuple(callbacks)
 
     def module(self, job: Job) -> Any:
         """Return the module to train, with `job.model()` where its network is."""
+        # `trainer.estimated_stepping_batches` is known only inside `fit`, so the steps are counted here.
         batches = math.ceil(len(job.train) / (job.batch * _ranks()))
         planned = job.max_steps or job.epochs * math.ceil(batches / job.accumulate)
         return ProbeModule(job, planned)
 
-    def collate(self, job: Job, examples: list[Example]) -> Any:
+    def collate(self, job: Job, examples: list[Example]) -> object:
         """Return the batch that the module takes."""
         return job.collate(examples)
 
@@ -107,7 +108,7 @@ class Lightning:
         report.checkpoints = {_step(path): path for path in sorted(Path(job.directory).glob("*step=*.ckpt"))}
         return report
 
-    def plugged(self, job: Job, report: Report) -> dict[str, Any]:
+    def plugged(self, job: Job, report: Report) -> dict[str, object]:
         callbacks = [*(make() for make in self.callbacks), Watch(job, report), *_savers(job, self.names["eval_loss"])]
         return {"logger": Logs(report, self.names), "callbacks": callbacks}
 
@@ -131,13 +132,14 @@ def _step(path: Path) -> int:
     return int(path.stem.split("step=")[1].split("-")[0])
 
 
-def _settings(job: Job) -> dict[str, Any]:
+def _settings(job: Job) -> dict[str, object]:
     evaluates = bool(job.eval_every and job.evaluated)
     validation = {"val_check_interval": job.eval_every * job.accumulate, "check_val_every_n_epoch": None}
     return {
         "accelerator": "cpu",
         "devices": _ranks(),
         "strategy": "ddp" if _ranks() > 1 else "auto",
+        # -1 is no limit; of two limits, the first one that is reached ends the run.
         "max_epochs": -1 if job.max_steps else job.epochs,
         "max_steps": job.max_steps or -1,
         "accumulate_grad_batches": job.accumulate,
@@ -157,7 +159,7 @@ def _savers(job: Job, monitored: str) -> list[Callback]:
     """Return what saves the newest checkpoints, and the best one beside them."""
     if not job.save_every:
         return []
-    kept: dict[str, Any] = {"save_top_k": -1}
+    kept: dict[str, object] = {"save_top_k": -1}
     if job.keep is not None:
         kept = {"save_top_k": job.keep, "monitor": "step", "mode": "max"}
     newest = ModelCheckpoint(job.directory, "{step}", every_n_train_steps=job.save_every, **kept)
@@ -174,7 +176,7 @@ class Logs(Logger):
         super().__init__()
         self.report, self.names = report, names
 
-    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+    def log_hyperparams(self, *_: object, **__: object) -> None:
         pass
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
@@ -191,7 +193,7 @@ class Watch(Callback):
     def __init__(self, job: Job, report: Report) -> None:
         self.job, self.report = job, report
 
-    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, *_: object) -> None:
         if trainer.global_step == self.job.stop_at:
             trainer.should_stop = True
 

@@ -57,13 +57,13 @@ class ProbeForCausalLM(PreTrainedModel):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
-        num_items_in_batch: Any = None,
-        **_: Any,
+        num_items_in_batch: int | None = None,
+        **_: object,
     ) -> CausalLMOutput:
         logits, loss = self.logits(input_ids, attention_mask), None
         if labels is not None and num_items_in_batch is None:
             loss = self.loss_of(logits, labels)
-        elif labels is not None:
+        elif labels is not None and num_items_in_batch is not None:
             loss = self.loss_of(logits, labels, reduction="sum") / num_items_in_batch
         return CausalLMOutput(loss=loss, logits=logits)
 
@@ -111,9 +111,9 @@ class Transformers:
         self,
         trainer: Callable[..., Any] = Trainer,
         *,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         callbacks: Iterable[Callable[[], TrainerCallback]] = (),
-        collator: Callable[..., Any] | None = None,
+        collator: Callable[..., object] | None = None,
         features: Mapping[str, bool | str] | None = None,
         without: Sequence[str] = (),
     ) -> None:
@@ -159,14 +159,14 @@ class Transformers:
         kind = ProbeForSequenceClassification if self.classifies else ProbeForCausalLM
         return kind(ProbeConfig(vocab_size=VOCABULARY), job.model())
 
-    def rows(self, examples: tuple[Example, ...]) -> Any:
+    def rows(self, examples: tuple[Example, ...]) -> object:
         """Return a dataset, or None if there are no examples."""
         if self.classifies:
             rows = (each.tokens for each in examples)
             return [{"input_ids": [name], "attention_mask": [1], "labels": label} for name, label in rows] or None
         return [row_of(each) | {"attention_mask": [1] * len(each.tokens)} for each in examples] or None
 
-    def extra(self, job: Job) -> dict[str, Any]:
+    def extra(self, job: Job) -> dict[str, object]:
         """Return settings that only the arguments of this trainer have."""
         return {}
 
@@ -180,7 +180,7 @@ def _collator(job: Job) -> Callable[[list[dict[str, list[int]]]], dict[str, Tens
     return lambda rows: job.collate([Example(tuple(row["input_ids"]), tuple(row["labels"])) for row in rows])
 
 
-def _settings(job: Job) -> dict[str, Any]:
+def _settings(job: Job) -> dict[str, object]:
     return {
         "output_dir": str(job.directory),
         "per_device_train_batch_size": job.batch,
@@ -191,6 +191,7 @@ def _settings(job: Job) -> dict[str, Any]:
         "optim": {"sgd": "sgd", "adamw": "adamw_torch"}[job.optimizer],
         "weight_decay": 0.01 if job.optimizer == "adamw" else 0.0,  # the default of torch.optim
         "learning_rate": job.rate,
+        # "constant" ignores `warmup_steps`.
         "lr_scheduler_type": "constant_with_warmup" if job.schedule == "constant" and job.warmup else job.schedule,
         "warmup_steps": job.warmup,
         "max_grad_norm": job.clip or 0.0,
@@ -205,7 +206,7 @@ def _settings(job: Job) -> dict[str, Any]:
     }
 
 
-def _cadences(job: Job) -> dict[str, Any]:
+def _cadences(job: Job) -> dict[str, object]:
     def strategy(every: int) -> str:
         return "steps" if every else "no"
 
@@ -215,6 +216,7 @@ def _cadences(job: Job) -> dict[str, Any]:
         "eval_strategy": strategy(job.eval_every),
         "eval_steps": job.eval_every or None,
         "save_strategy": strategy(job.save_every),
+        # A number is required, also where the strategy is "no".
         "save_steps": job.save_every or 500,
         "save_total_limit": job.keep,
         "load_best_model_at_end": job.best,
@@ -229,7 +231,7 @@ class Watch(TrainerCallback):
     def __init__(self, job: Job, report: Report) -> None:
         self.job, self.report = job, report
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(self, args: object, state: Any, control: Any, **_: object) -> None:
         self.report.events.append("step_end")
         if state.global_step == self.job.stop_at:
             control.should_training_stop = True

@@ -20,7 +20,7 @@ class Backbone(nn.Module):
         super().__init__()
         self.probe = probe
 
-    def forward(self, input_ids: Tensor, **_: Any) -> BaseModelOutput:
+    def forward(self, input_ids: Tensor, **_: object) -> BaseModelOutput:
         return BaseModelOutput(last_hidden_state=self.probe.hidden(input_ids))
 
 
@@ -41,7 +41,9 @@ class HeadForCausalLM(PreTrainedModel, GenerationMixin):
     def get_output_embeddings(self) -> nn.Module:
         return self.backbone.probe.head
 
-    def forward(self, input_ids: Tensor, attention_mask: Any = None, labels: Any = None, **_: Any) -> CausalLMOutput:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: object = None, **_: object
+    ) -> CausalLMOutput:
         return CausalLMOutput(logits=self.backbone.probe(input_ids, attention_mask))
 
 
@@ -55,7 +57,7 @@ class TRL(Transformers):
         self,
         trainer: Callable[..., Any] = SFTTrainer,
         *,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         callbacks: Iterable[Callable[[], TrainerCallback]] = (),
     ) -> None:
         super().__init__(trainer, settings=settings, callbacks=callbacks)
@@ -74,10 +76,10 @@ class TRL(Transformers):
     def model(self, job: Job) -> Any:
         return HeadForCausalLM(ProbeConfig(vocab_size=VOCABULARY), job.model())
 
-    def rows(self, examples: tuple[Example, ...]) -> Any:
+    def rows(self, examples: tuple[Example, ...]) -> object:
         return Dataset.from_list([row_of(each) for each in examples]) if examples else None
 
-    def extra(self, job: Job) -> dict[str, Any]:
+    def extra(self, job: Job) -> dict[str, object]:
         return {
             "max_length": None,
             "loss_type": "nll",

@@ -29,7 +29,7 @@ from pv.suites.training_loop.probe import Probe
 Made = TypeVar("Made")
 
 
-def part(loop: Any, role: str) -> Callable[..., Any] | None:
+def part(loop: object, role: str) -> Callable[..., Any] | None:
     """Return the method of a loop whose name is usual for a role, and that no other such method calls.
 
     Args:
@@ -39,20 +39,23 @@ def part(loop: Any, role: str) -> Callable[..., Any] | None:
     Returns:
         The method; None if there is none, or several.
     """
-    names = [each for each in dir(type(loop)) if re.fullmatch(ROLES[role], each) and callable(getattr(loop, each))]
-    code = {each: getattr(getattr(type(loop), each), "__code__", None) for each in names}
-    inner = {used for each, own in code.items() if own is not None for used in own.co_names if used != each}
-    outer = [each for each in names if each not in inner]
-    return getattr(loop, outer[0]) if len(outer) == 1 else None
+    kind = type(loop)
+    names = [name for name in dir(kind) if re.fullmatch(ROLES[role], name) and callable(getattr(loop, name))]
+    # `train_step` may call `_update`, and both names are usual: the method that no other one calls is the part.
+    code = {name: getattr(getattr(kind, name), "__code__", None) for name in names}
+    called = {used for name, body in code.items() if body is not None for used in body.co_names if used != name}
+    outermost = [name for name in names if name not in called]
+    return getattr(loop, outermost[0]) if len(outermost) == 1 else None
 
 
-def number(loop: Any, name: str) -> float | None:
+def number(loop: object, name: str) -> float | None:
     """Return the one attribute of a loop whose name is usual for a number of `NUMBERS`; None if there is none."""
-    names = [each for each in dir(loop) if re.fullmatch(NUMBERS[name], each) and not callable(getattr(loop, each))]
-    return getattr(loop, names[0]) if len(names) == 1 else None
+    candidates = [attribute for attribute in dir(loop) if re.fullmatch(NUMBERS[name], attribute)]
+    numbers = [attribute for attribute in candidates if not callable(getattr(loop, attribute))]
+    return getattr(loop, numbers[0]) if len(numbers) == 1 else None
 
 
-def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
+def settings(kind: Callable[..., Made], job: Job, **extra: Any) -> Made:
     """Return the settings of a loop, of a job.
 
     1. A class, or a function with such parameters, is called: parameters with usual names get the settings of the job.
@@ -70,49 +73,51 @@ def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     Args:
         kind: The class or function that makes the settings.
         job: The job.
-        own: All other arguments or attributes.
+        extra: All other arguments or attributes.
 
     Raises:
-        TypeError: An argument that the command line requires is neither in the job nor in `own`.
+        TypeError: An argument that the command line requires is neither in the job nor in `extra`.
     """
     parameters = dict(inspect.signature(kind).parameters)
-    given = _given(kind, parameters, job, own)
-    if (inspect.isclass(kind) and parameters) or not _parses(parameters, given):
-        return kind(**given)
-    made = _parsed(kind, job, own)
-    computed = {name for name in dir(made) if isinstance(getattr(type(made), name, None), property)}
-    defaults = {name: getattr(made, name) for name in dir(made) if name[0] != "_" and name not in computed}
+    values = _arguments(kind, parameters, job, extra)
+    if (inspect.isclass(kind) and parameters) or not _parses(parameters, values):
+        return kind(**values)
+    result = _parsed(kind, job, extra)
+    computed = {name for name in dir(result) if isinstance(getattr(type(result), name, None), property)}
+    defaults = {name: getattr(result, name) for name in dir(result) if name[0] != "_" and name not in computed}
     parameters = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in defaults.items()}
-    for name, value in _given(kind, parameters, job, own).items():
-        setattr(made, name, value)
-    return made
+    for name, value in _arguments(kind, parameters, job, extra).items():
+        setattr(result, name, value)
+    return result
 
 
-def _parses(parameters: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> bool:
+def _parses(parameters: Mapping[str, inspect.Parameter], arguments: Iterable[str]) -> bool:
     """Return whether a function needs no arguments, and takes none of the settings: it may parse the command line."""
-    named = (each for each in parameters.values() if each.kind is not each.VAR_POSITIONAL)
-    optional = all(each.default is not each.empty for each in named)  # `**settings` takes all of them
-    return optional and not parameters.keys() & given.keys()
+    named = (parameter for parameter in parameters.values() if parameter.kind is not parameter.VAR_POSITIONAL)
+    optional = all(parameter.default is not parameter.empty for parameter in named)  # `**settings` takes all of them
+    return optional and not parameters.keys() & {*arguments}
 
 
-def _parsed(kind: Callable[[], Made], job: Job, own: Mapping[str, Any]) -> Made:
+def _parsed(kind: Callable[[], Made], job: Job, extra: Mapping[str, object]) -> Made:
     """Return what a function returns that may parse the command line, on which there is nothing.
 
-    An argument that is required has the value of the job or of `own` as its default. Raise TypeError if it has none.
+    An argument that is required has the value of the job or of `extra` as its default. Raise TypeError if it has none.
     """
+    # `argparse` ends the process where an argument is missing, and it reads `sys.argv`, which belongs to `pv`. So its
+    # method is replaced while the function runs: it parses nothing, and required arguments get defaults from the job.
     parse = ArgumentParser.parse_known_args
 
     def parse_nothing(parser: ArgumentParser, *arguments: Any, **named: Any) -> Any:
-        required = [each for each in parser._actions if each.required and each.nargs != PARSER]
-        kinds = {each.dest: each.type or str for each in required}
+        required = [action for action in parser._actions if action.required and action.nargs != PARSER]
+        kinds = {action.dest: action.type or str for action in required}
         parameters = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, annotation=v) for k, v in kinds.items()}
-        given = _given(kind, parameters, job, own)
-        needed = [each.dest for each in required if each.nargs not in _EMPTY]
-        if missing := [f"{name}=..." for name in needed if name not in given]:
+        values = _arguments(kind, parameters, job, extra)
+        needed = [action.dest for action in required if action.nargs not in _EMPTY]
+        if missing := [f"{name}=..." for name in needed if name not in values]:
             raise TypeError(f"an argument is required: call `settings({kind.__name__}, job, {', '.join(missing)})`")
-        for each in required:
-            each.required, each.default = False, given.get(each.dest, [])
-        return parse(parser, [], *arguments[1:], **{k: each for k, each in named.items() if k != "args"})
+        for action in required:
+            action.required, action.default = False, values.get(action.dest, [])
+        return parse(parser, [], *arguments[1:], **{k: value for k, value in named.items() if k != "args"})
 
     def refuse(parser: ArgumentParser, message: str) -> Never:
         raise ValueError(message)  # it would end the process
@@ -129,24 +134,25 @@ _EMPTY = (ZERO_OR_MORE, REMAINDER)
 """`nargs` of positional arguments that may be empty, although they are marked as required."""
 
 
-def _given(
-    kind: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], job: Job, own: Mapping[str, Any]
+def _arguments(
+    kind: Callable[..., object], parameters: Mapping[str, inspect.Parameter], job: Job, extra: Mapping[str, object]
 ) -> dict[str, Any]:
     """Return what `settings` gives to each parameter."""
-    annotations = {name: _annotation(each) for name, each in parameters.items()}
-    taken = {name: setting_of(name, each) for name, each in annotations.items() if name not in own}
-    least: dict[str, Any] = {name: 1 for name, setting in taken.items() if setting == "warmup" and _is_warm(kind)}
-    taken = {name: each for name, each in taken.items() if not least or each not in ("warmup", "schedule")}
+    annotations = {name: _annotation(parameter) for name, parameter in parameters.items()}
+    taken = {name: setting_of(name, annotation) for name, annotation in annotations.items() if name not in extra}
+    # A loop that divides by its warm-up cannot have none: it gets one step, and its schedule is not that of the job.
+    least: dict[str, object] = {name: 1 for name, setting in taken.items() if setting == "warmup" and _is_warm(kind)}
+    taken = {name: setting for name, setting in taken.items() if not least or setting not in ("warmup", "schedule")}
     values = {name: value_of(setting, annotations[name]) for name, setting in taken.items() if setting}
-    given = least | {name: eval(value, {"job": job}) for name, value in values.items()}  # `pv new` writes them
-    given |= dict.fromkeys({"device"} & parameters.keys(), "cpu")
+    arguments = least | {name: eval(value, {"job": job}) for name, value in values.items()}  # `pv new` writes them
+    arguments |= dict.fromkeys({"device"} & parameters.keys(), "cpu")
     if "max_steps" not in taken.values():
-        given |= {name: job.epochs for name, setting in taken.items() if setting == "epochs"}
-    return {**given, **own}
+        arguments |= {name: job.epochs for name, setting in taken.items() if setting == "epochs"}
+    return {**arguments, **extra}
 
 
 @cache
-def _is_warm(kind: Callable[..., Any]) -> bool:
+def _is_warm(kind: Callable[..., object]) -> bool:
     """Return whether the source of the module of a class or function divides by a warm-up that cannot be 0."""
     try:
         return divides_by_warmup(ast.parse(inspect.getsource(cast("ModuleType", inspect.getmodule(kind)))))
@@ -179,7 +185,7 @@ def cosine_rate(job: Job, step: int, planned: int, *, rise: float | None = None)
     return job.rate * (1 + math.cos(math.pi * (step - job.warmup) / max(1, planned - job.warmup))) / 2
 
 
-def logged(rows: Iterable[Mapping[str, Any]], *others: str) -> dict[str, Any]:
+def logged(rows: Iterable[Mapping[str, float | None]], *others: str) -> dict[str, Any]:
     """Return `logs` and `evaluations` for a report.
 
     Args:
@@ -189,17 +195,17 @@ def logged(rows: Iterable[Mapping[str, Any]], *others: str) -> dict[str, Any]:
     logs, evaluations = [], []
     for row in rows:
         columns = {name: [key for key in row if re.fullmatch(usual, key)] for name, usual in COLUMNS.items()}
-        found = {name: row[keys[0]] for name, keys in columns.items() if len(keys) == 1 and row[keys[0]] is not None}
-        if "step" not in found:
+        numbers = {name: row[keys[0]] for name, keys in columns.items() if len(keys) == 1 and row[keys[0]] is not None}
+        if "step" not in numbers:
             continue
-        if "eval_loss" in found:
-            evaluations.append((found["step"], found.pop("eval_loss")))
-        if len(found) > 1:
-            logs.append(found | {name: row[name] for name in others if name in row})
+        if "eval_loss" in numbers:
+            evaluations.append((numbers["step"], numbers.pop("eval_loss")))
+        if len(numbers) > 1:
+            logs.append(numbers | {name: row[name] for name in others if name in row})
     return {"logs": logs, "evaluations": evaluations}
 
 
-def copies(loop: Any, steps: str = "step") -> dict[int, Path]:
+def copies(loop: object, steps: str = "step") -> dict[int, Path]:
     """Copy each checkpoint that a loop saves from now on, since it may overwrite or remove its files.
 
     Args:
@@ -212,21 +218,21 @@ def copies(loop: Any, steps: str = "step") -> dict[int, Path]:
     Raises:
         ValueError: There is no such method, or several.
     """
-    save, found = part(loop, "save"), dict[int, Path]()
+    save, paths = part(loop, "save"), dict[int, Path]()
     if save is None:
         raise ValueError(f"{type(loop).__qualname__} has no method with a usual name that saves, or several")
 
-    def save_and_copy(path: Any, *others: Any, **named: Any) -> Any:
+    def save_and_copy(path: str | Path, *others: object, **named: object) -> object:
         result, step = save(path, *others, **named), getattr(loop, steps)
-        found[step] = Path(f"{path}.{step}")
+        paths[step] = Path(f"{path}.{step}")
         if Path(path).is_dir():
-            shutil.copytree(path, found[step], dirs_exist_ok=True)  # a loop may save a step twice, such as the last
+            shutil.copytree(path, paths[step], dirs_exist_ok=True)  # a loop may save a step twice, such as the last
         else:
-            shutil.copy(path, found[step])
+            shutil.copy(path, paths[step])
         return result
 
     setattr(loop, save.__name__, save_and_copy)
-    return found
+    return paths
 
 
 class Rows(Sequence[dict[str, list[int]]]):
@@ -250,18 +256,18 @@ class Rows(Sequence[dict[str, list[int]]]):
 
 def next_tokens(examples: Sequence[Example], ignored: int = -1) -> list[tuple[list[int], list[int]]]:
     """Return inputs and targets of each example: targets are the next tokens, `ignored` where none is scored."""
-    labels = [[ignored if label == IGNORED else label for label in each.labels] for each in examples]
-    return [(list(each.tokens[:-1]), row[1:]) for each, row in zip(examples, labels, strict=True)]
+    labels = [[ignored if label == IGNORED else label for label in example.labels] for example in examples]
+    return [(list(example.tokens[:-1]), row[1:]) for example, row in zip(examples, labels, strict=True)]
 
 
 def classified(examples: Sequence[Example], shape: Sequence[int] = (1,)) -> list[tuple[Tensor, int]]:
-    """Return an input and a label of each example, for a loop that lacks `sequences`.
+    """Return an input and a label of every example, for a loop that lacks `sequences`.
 
-    The input is a float tensor of the shape, such as an image, each element of which is the name of the example.
+    The input is a float tensor of the shape, such as an image, every element of which is the name of the example.
     """
-    if any(len(each.tokens) > 2 for each in examples):
+    if any(len(example.tokens) > 2 for example in examples):
         raise SkipTest("the examples have several labels: name `sequences` as missing in `features`")
-    return [(torch.full(tuple(shape), float(each.name)), each.tokens[1]) for each in examples]
+    return [(torch.full(tuple(shape), float(example.name)), example.tokens[1]) for example in examples]
 
 
 class Classifier(nn.Module):
@@ -297,7 +303,7 @@ class NextTokens(nn.Module):
 def optimizer_of(job: Job, parameters: Iterable[nn.Parameter]) -> Optimizer:
     """Return the optimizer of a job over the parameters that are trained."""
     kinds: dict[str, Callable[..., Optimizer]] = {"sgd": SGD, "adamw": AdamW}
-    return kinds[job.optimizer]([each for each in parameters if each.requires_grad], lr=job.rate)
+    return kinds[job.optimizer]([parameter for parameter in parameters if parameter.requires_grad], lr=job.rate)
 
 
 def factor(job: Job, done: int, planned: int) -> float:
@@ -316,7 +322,7 @@ def scheduler_of(job: Job, optimizer: Optimizer, planned: int, ranks: int = 1) -
 
 def pairs_of(
     job: Job, examples: tuple[Example, ...], size: int, seed: int | None, *, shuffle: bool = False
-) -> DataLoader[Any]:
+) -> DataLoader[tuple[Tensor, Tensor]]:
     """Return a loader of pairs of token ids and labels [B, T].
 
     Args:
@@ -328,7 +334,7 @@ def pairs_of(
         shuffle: Whether each pass has a random order.
     """
 
-    def collate(examples: list[Example]) -> Any:
+    def collate(examples: list[Example]) -> tuple[Tensor, Tensor]:
         batch = job.collate(examples)
         return batch["input_ids"], batch["labels"]
 

@@ -2,36 +2,37 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 from unittest import SkipTest
 
 from torch import Tensor
 
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import DIVERGING, EVALUATED, saved_job, unequal
+from pv.suites.training_loop.cases import DIVERGING, EVALUATED, SAVED, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
     decays,
     due,
-    epochs,
     judge,
     on_disk,
     refute,
     require,
     require_steps,
     unchanged,
+    with_saves,
 )
 from pv.suites.training_loop.claims.losses import TOLERANCE
 from pv.suites.training_loop.claims.resume import cut_after_every_step
 from pv.suites.training_loop.diagnosis import different_end
+from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.oracle import CLOSE, START, Decays, Weights, averaged, close, sums, token_mean
 from pv.suites.training_loop.run import Run
 
 
 def falsify_saving_changes_nothing(bench: Bench) -> None:
-    judge(unchanged(bench, saved_job(), "save_every", "checkpoints", _saved))
+    judge(unchanged(bench, SAVED, "save_every", "checkpoints", _saved))
 
 
 def _saved(run: Run) -> int:
@@ -40,7 +41,7 @@ def _saved(run: Run) -> int:
 
 
 def falsify_saved_at_the_cadence(bench: Bench) -> None:
-    run = bench.run(saved_job(save_every=2))
+    run = bench.run(replace(SAVED, save_every=2))
     actual, expected = on_disk(run), due(bench, run)
     if not expected:
         raise SkipTest(f"in {len(run.steps)} steps, no checkpoint is due")
@@ -59,7 +60,7 @@ def falsify_saved_at_the_cadence(bench: Bench) -> None:
 def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
     cases: Cases = {}
     for keep, batch in ((1, 2), (2, 2), (2, 1)):  # the last run has 21 steps: as text, 10 sorts before 9
-        run = bench.run(saved_job(keep=keep, batch=batch, epochs=3))
+        run = bench.run(replace(SAVED, keep=keep, batch=batch, epochs=3))
         actual, every = on_disk(run), due(bench, run)
         if len(every) <= keep:
             continue  # there is none to remove
@@ -83,11 +84,8 @@ def _of_rotation(every: list[int], actual: list[int], keep: int) -> tuple[str, .
 
 def falsify_rotation_keeps_the_best(bench: Bench) -> None:
     cases: Cases = {}
-    settings: dict[str, Any] = {"evaluated": EVALUATED, "eval_every": 1, "keep": 2, "best": True, "optimizer": "sgd"}
-    settings |= epochs(bench)
     for seed, rate in ((1, 0.5), (2, 0.5), (1, 40.0), (2, 40.0), (1, DIVERGING)):
-        job = saved_job(train=unequal(8), schedule="constant", seed=seed, rate=rate, dropout=0.0, **settings)
-        run = bench.run(job)
+        run = bench.run(replace(best_job(bench), keep=2, seed=seed, rate=rate))
         cases[f"seed {seed}, rate {rate:g}"] = _kept_case(run)
     judge(cases)
     if all(_best(case.run)[0] in due(bench, case.run)[-2:] for case in cases.values()):
@@ -96,13 +94,8 @@ def falsify_rotation_keeps_the_best(bench: Bench) -> None:
 
 def falsify_best_is_never_nan(bench: Bench) -> None:
     cases: Cases = {}
-    settings: dict[str, Any] = {"evaluated": EVALUATED, "eval_every": 1, "keep": 2, "best": True, "optimizer": "sgd"}
-    settings |= epochs(bench)
     for broken in ((0,), (2,), (3, 4)):
-        job = saved_job(
-            train=unequal(8), schedule="constant", rate=40.0, dropout=0.0, nan_evaluations=broken, **settings
-        )
-        run = bench.run(job)
+        run = bench.run(replace(best_job(bench), keep=2, nan_evaluations=broken))
         require_nan(run)
         cases[f"NaN in evaluation {' and '.join(str(place + 1) for place in broken)}"] = _kept_case(run)
     judge(cases)
@@ -197,7 +190,7 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
     cases: Cases = {}
     allowed = max(bench.trainer.tolerance, CLOSE)
     for accumulate in (1, 2):
-        run = bench.run(saved_job(accumulate=accumulate, dropout=0.0, average=DECAY))
+        run = bench.run(replace(SAVED, accumulate=accumulate, dropout=0.0, average=DECAY))
         require(run.average, "`average`", "`features` has it")
         require_steps(run)
         decay = decays(bench, run.job)
@@ -230,24 +223,24 @@ def falsify_average_after_a_cut(bench: Bench) -> None:
         causes = (name for name, mistaken in averages.items() if difference(again.average, mistaken) < CLOSE)
         return f"average at the end: {differing}" if differing else "", tuple(causes)
 
-    cut_after_every_step(bench, check, dropout=0.0, average=DECAY)
+    cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, average=DECAY))
 
 
 STILL = 1e-30
 """A rate at which no float64 weight changes; trainers may refuse 0."""
 
 
-def best_run(bench: Bench, **settings: Any) -> Run:
+def best_run(bench: Bench, job: Job) -> Run:
     """Return a run with an evaluation and a checkpoint after every step. Raise SkipTest if it reports no evaluation."""
-    run = bench.run(saved_job(**_settings(bench) | settings))
+    run = bench.run(job)
     require(run.evaluations, "`evaluations`", "which the best checkpoint is chosen by")
     return run
 
 
-def _settings(bench: Bench) -> dict[str, Any]:
-    """Return settings with which the loss falls and rises."""
-    settings: dict[str, Any] = {"train": unequal(8), "evaluated": EVALUATED, "eval_every": 1, "best": True}
-    return settings | {"optimizer": "sgd", "schedule": "constant", "rate": 40.0, "dropout": 0.0} | epochs(bench)
+def best_job(bench: Bench) -> Job:
+    """Return a job whose evaluation loss falls and rises."""
+    job = replace(SAVED, train=unequal(8), evaluated=EVALUATED, eval_every=1, best=True)
+    return with_saves(bench, replace(job, optimizer="sgd", schedule="constant", rate=40.0, dropout=0.0))
 
 
 def best_case(run: Run, *, tie: bool = False) -> Case:
@@ -289,7 +282,8 @@ def _least_after_nan(run: Run) -> int | None:
 def falsify_best_has_the_least_loss(bench: Bench) -> None:
     cases: Cases = {}
     for seed, rate in ((1, 0.5), (2, 0.5), (1, 40.0), (2, 40.0)):
-        cases[f"seed {seed}, rate {rate:g}"] = best_case(best_run(bench, seed=seed, rate=rate))
+        job = replace(best_job(bench), seed=seed, rate=rate)
+        cases[f"seed {seed}, rate {rate:g}"] = best_case(best_run(bench, job))
     judge(cases)
     if all(len({loss for _, loss in case.run.evaluations}) < 2 for case in cases.values()):
         raise SkipTest("no run has evaluations with several losses, of which one is the least")
@@ -299,13 +293,13 @@ def falsify_best_step_is_never_nan(bench: Bench) -> None:
     cases: Cases = {}
     for broken in ((0,), (2,), (3, 4)):
         name = f"NaN in evaluation {' and '.join(str(place + 1) for place in broken)}"
-        cases[name] = best_case(best_run(bench, nan_evaluations=broken))
+        cases[name] = best_case(best_run(bench, replace(best_job(bench), nan_evaluations=broken)))
         require_nan(cases[name].run)
     judge(cases)
 
 
 def falsify_first_of_equal_losses_is_best(bench: Bench) -> None:
-    run = best_run(bench, rate=STILL)
+    run = best_run(bench, replace(best_job(bench), rate=STILL))
     judge({"weights that do not change": best_case(run, tie=True)})
     losses = [loss for _, loss in run.evaluations]
     if losses.count(min(losses)) < 2:
@@ -327,7 +321,7 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
 
     forgettable: list[bool] = []
     for rate in (40.0, DIVERGING):
-        cut_after_every_step(bench, check, **_settings(bench) | {"rate": rate})
+        cut_after_every_step(bench, check, replace(best_job(bench), rate=rate))
         if any(forgettable):
             break
     else:
@@ -336,7 +330,7 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
 
 def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
     averages = (None,) if bench.missing("", ("average",)) else (None, DECAY)
-    runs = {f"average {average}": best_run(bench, average=average) for average in averages}
+    runs = {f"average {average}": best_run(bench, replace(best_job(bench), average=average)) for average in averages}
     judge({name: _weights_case(run, decays(bench, run.job)) for name, run in runs.items()})
 
 

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import NoReturn, TypeAlias, TypeVar
 from unittest import SkipTest
 
 from pv.equations.causes import difference
@@ -143,8 +143,8 @@ def unchanged(bench: Bench, with_it: Job, off: str, name: str, count: Callable[[
     cases: Cases = {}
     for accumulate in (1, 2):
         job = replace(with_it, accumulate=accumulate)
-        without: dict[str, Any] = {off: 0}
-        run, plain = bench.run(job), bench.run(replace(job, **without))
+        without = replace(job, save_every=0) if off == "save_every" else replace(job, eval_every=0)
+        run, plain = bench.run(job), bench.run(without)
         same = run.order == plain.order and not different(run.weights, plain.weights)
         # Equal runs prove nothing if the adapter ignored the setting.
         if same and not (run.steps and count(run) > count(plain)):
@@ -216,9 +216,9 @@ FEW_SAVES = 6
 """Epochs that leave checkpoints to remove, and a best one that is not among the newest, if each epoch has only one."""
 
 
-def epochs(bench: Bench, expected: int = FEW_SAVES) -> dict[str, int]:
-    """Return the epochs of a job whose trainer evaluates and saves only where epochs end; {} if it does it at steps."""
-    return {"epochs": expected} if bench.missing("", ("cadence",)) else {}
+def with_saves(bench: Bench, job: Job, epochs: int = FEW_SAVES) -> Job:
+    """Return a job with several checkpoints: with more epochs for a trainer that evaluates and saves at their ends."""
+    return replace(job, epochs=epochs) if bench.missing("", ("cadence",)) else job
 
 
 def on_disk(run: Run) -> list[int]:
@@ -231,6 +231,7 @@ def due(bench: Bench, run: Run) -> list[int]:
 
     There are none if a step spans two epochs, as the micro-batches that are left over at the end show.
     """
+    # Without a cadence in steps, checkpoints are due where epochs end: every `len(steps) / epochs` steps.
     ends = bool(bench.missing("", ("cadence",)))
     if ends and (run.leftover or len(run.steps) % run.job.epochs):
         return []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pv.errors import KnownCause
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import equal, job, shapes, unequal
+from pv.suites.training_loop.cases import equal, shapes, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
@@ -25,6 +25,7 @@ from pv.suites.training_loop.claims.checks import (
     trains_in_eval_mode,
 )
 from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference
+from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.run import Run, Unfinished
 
 GOES_ON = (
@@ -41,7 +42,7 @@ def consumed(run: Run) -> list[int]:
 
 @given(**shapes())
 def falsify_each_example_once_an_epoch(bench: Bench, **shape: Any) -> None:
-    run = bench.run(job(**shape))
+    run = bench.run(Job(**shape))
     names, n, epochs = consumed(run), len(run.job.train), run.job.epochs
     if bench.missing("", ("short_windows",)):
         _judge_passes(run)
@@ -107,7 +108,7 @@ ORDERED = 21
 def epoch_orders(bench: Bench, *seeds: int) -> dict[tuple[int, int], tuple[int, ...]]:
     """Return the orders of the complete epochs among three, by seed and epoch."""
     n = ORDERED
-    names = {seed: consumed(bench.run(job(unequal(n), epochs=3, seed=seed))) for seed in seeds}
+    names = {seed: consumed(bench.run(Job(train=unequal(n), epochs=3, seed=seed))) for seed in seeds}
     orders = {(seed, e + 1): tuple(names[seed][n * e : n * e + n]) for seed, e in product(seeds, range(3))}
     whole = {epoch: order for epoch, order in orders.items() if len(order) == n}
     # Two whole epochs are needed to see that their orders differ.
@@ -144,8 +145,8 @@ def falsify_neighbouring_seeds_share_no_order(bench: Bench) -> None:
 
 
 def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
-    settings: dict[str, Any] = {"epochs": 2, "accumulate": 2, "dropout": 0.3, "optimizer": "adamw", "rate": 0.01}
-    first = bench.run(job(unequal(7), seed=3, **settings))
+    job = Job(train=unequal(7), seed=3, epochs=2, accumulate=2, dropout=0.3, optimizer="adamw", rate=0.01)
+    first = bench.run(job)
     require_steps(first)
     require_forwards(first)  # without one in training mode, there is no dropout
     # Without the cache: the same job would otherwise be the same run.
@@ -156,7 +157,7 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
 
 
 def falsify_workers_change_nothing(bench: Bench) -> None:
-    alone, workers = (bench.run(job(unequal(7), epochs=2, accumulate=2, workers=n)) for n in (0, 2))
+    alone, workers = (bench.run(Job(train=unequal(7), epochs=2, accumulate=2, workers=n)) for n in (0, 2))
     require_steps(alone, workers)
     if alone.order != workers.order or different(workers.weights, alone.weights):
         difference = first_difference(workers, alone)
@@ -185,7 +186,7 @@ def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
 
 @given(**shapes())
 def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> None:
-    run = bench.run(job(**shape))
+    run = bench.run(Job(**shape))
     # A loop that fills windows up may have fewer micro-batches left over than a window needs.
     full = bool(bench.missing("", ("short_windows",)))
     if len(run.leftover) > (run.job.accumulate - 1 if full else 0):
@@ -207,7 +208,7 @@ def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> Non
 def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
     """Return the known mistakes that leave the last micro-batches of a run without a step."""
     # Three micro-batches in windows of two: three steps in two epochs only if windows go on over the end of an epoch.
-    two = bench.run(job(equal(3), batch=1, accumulate=2, epochs=2))
+    two = bench.run(Job(train=equal(3), batch=1, accumulate=2, epochs=2))
     if len(two.steps) == 3 and _goes_on(two):
         return (GOES_ON,)
     rest = math.ceil(len(run.job.train) / run.job.batch) % run.job.accumulate
@@ -240,7 +241,7 @@ def steps_of_epoch(run: Run) -> int:
 
 @given(**shapes())
 def falsify_steps_of_an_epoch(bench: Bench, **shape: Any) -> None:
-    run = bench.run(job(**shape))
+    run = bench.run(Job(**shape))
     expected, shape_of = run.job.epochs * steps_of_epoch(run), f"{run.job.epochs} x {len(run.job.train)} examples"
     # Without short windows, an epoch may end inside a window: fewer steps are allowed.
     window = run.job.batch * run.job.accumulate
@@ -258,7 +259,7 @@ def _causes(run: Run) -> tuple[str, ...]:
 
 @given(**shapes(), max_steps=st.integers(1, 7))
 def falsify_max_steps_is_exact(bench: Bench, **shape: Any) -> None:
-    run = bench.run(job(**shape))
+    run = bench.run(Job(**shape))
     if len(run.steps) != run.job.max_steps:
         refute(f"{len(run.steps)} steps with max_steps {run.job.max_steps}", run, _causes_of_limit(run))
 
@@ -283,7 +284,7 @@ def falsify_every_run_ends(bench: Bench) -> None:
         case = f"{n} examples, batch {batch}, accumulation {accumulate}"
         cases[case] = n % (batch * accumulate) == 0
         try:
-            runs.append(bench.run(job(unequal(n), batch=batch, accumulate=accumulate, epochs=2)))
+            runs.append(bench.run(Job(train=unequal(n), batch=batch, accumulate=accumulate, epochs=2)))
         except Unfinished as error:
             failed[case] = str(error)
     if not failed:
@@ -300,7 +301,7 @@ def falsify_every_run_ends(bench: Bench) -> None:
 def falsify_reported_count_of_steps(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, limit in product((1, 2), (None, 3)):
-        run = bench.run(job(unequal(7), epochs=2, accumulate=accumulate, max_steps=limit))
+        run = bench.run(Job(train=unequal(7), epochs=2, accumulate=accumulate, max_steps=limit))
         require(run.final_step is not None, "`final_step`", "if the loop counts none, `not_claimed` names TL-STEP-003")
         why = f"it counts {run.final_step} steps, and took {len(run.steps)}" if run.final_step != len(run.steps) else ""
         untried = "" if run.steps else "no step is taken, and none is counted"
@@ -321,7 +322,7 @@ def _causes_of_count(run: Run) -> tuple[str, ...]:
 def falsify_stop_after_a_step(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, k in product((1, 2), (1, 2, 3)):
-        run = bench.run(job(equal(8), epochs=2, accumulate=accumulate, stop_at=k))
+        run = bench.run(Job(train=equal(8), epochs=2, accumulate=accumulate, stop_at=k))
         why = f"asked to stop after step {k}, it takes {len(run.steps)} steps" if len(run.steps) != k else ""
         cases[f"accumulation {accumulate}, step {k}"] = Case(run, why, _of_stop(run, k) if why else ())
     judge(cases)
@@ -342,7 +343,7 @@ def _of_stop(run: Run, k: int) -> tuple[str, ...]:
 def falsify_epoch_events(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, batch in product((1, 2, 3), (1, 2)):
-        run = bench.run(job(equal(7), epochs=2, accumulate=accumulate, batch=batch))
+        run = bench.run(Job(train=equal(7), epochs=2, accumulate=accumulate, batch=batch))
         require(run.events, "`events`", "where the loop has no callbacks, name `events` as missing in `features`")
         actual = [event for event in run.events if not event.startswith("step_")]
         outer = [event for event in actual if event.startswith(("train_", "epoch_"))]
@@ -368,7 +369,7 @@ def _miscalled(actual: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
 def falsify_step_events(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, batch in product((1, 2, 3), (1, 2)):
-        run = bench.run(job(equal(7), epochs=2, accumulate=accumulate, batch=batch))
+        run = bench.run(Job(train=equal(7), epochs=2, accumulate=accumulate, batch=batch))
         require(run.events, "`events`", "where the loop has no callbacks, name `events` as missing in `features`")
         actual = [event for event in run.events if event.startswith(("step_", "epoch_"))]
         half = len(run.steps) // 2

@@ -15,7 +15,7 @@ from torch import Tensor
 from pv.equations.causes import difference
 from pv.equations.causes import ratio as ratio_of
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import EVALUATED, equal, evaluated_job, example, job, shapes, unequal
+from pv.suites.training_loop.cases import EVALUATED, EVALUATING, equal, example, shapes, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
@@ -46,18 +46,18 @@ def falsify_equal_full_windows(bench: Bench) -> None:
     cases: Cases = {}
     # Equal examples in full windows: even a loop that averages the means of micro-batches is right here.
     for batch, accumulate in product((1, 2), (1, 2, 3)):
-        run = bench.run(job(equal(2 * batch * accumulate), batch=batch, accumulate=accumulate, epochs=2))
+        run = bench.run(Job(train=equal(2 * batch * accumulate), batch=batch, accumulate=accumulate, epochs=2))
         cases |= gradient_cases(bench, run)
     judge(cases, OTHER_LOSS)
 
 
-DISTINGUISHING: dict[str, Any] = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2}
+DISTINGUISHING = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2}
 """A job in which no two known mistakes give the same gradient; it is tried before the drawn jobs."""
 
 
 def unequal_cases(bench: Bench, shape: Mapping[str, Any], which: Callable[[int, int], bool]) -> Cases:
     """Return a case of the gradients of a job, and one of the masks if the model is given some."""
-    run = bench.run(job(**shape))
+    run = bench.run(Job(**shape))
     cases = gradient_cases(bench, run, which)
     if cases or wrong_mask(run)[0]:
         cases[f"the masks of {len(run.job.train)} examples"] = Case(run, *wrong_mask(run))
@@ -80,7 +80,7 @@ def falsify_unequal_full_windows(bench: Bench, **shape: Any) -> None:
 def falsify_equal_partial_windows(bench: Bench) -> None:
     cases: Cases = {}
     for batch, n, accumulate in ((1, 3, 2), (1, 4, 3), (1, 5, 3), (2, 6, 2), (2, 2, 2), (1, 2, 4)):
-        run = bench.run(job(equal(n), batch=batch, accumulate=accumulate, epochs=2))
+        run = bench.run(Job(train=equal(n), batch=batch, accumulate=accumulate, epochs=2))
         cases |= gradient_cases(bench, run, lambda taken, planned: taken < planned)
     judge(cases)
 
@@ -97,18 +97,18 @@ def falsify_first_label_is_not_counted(bench: Bench) -> None:
     train = tuple(example(name, 4, 0b111, first=True) for name in (1, 2, 3, 4))
     cases: Cases = {}
     for batch, accumulate in ((1, 1), (2, 1), (2, 2)):
-        cases |= gradient_cases(bench, bench.run(job(train, batch=batch, accumulate=accumulate)))
+        cases |= gradient_cases(bench, bench.run(Job(train=train, batch=batch, accumulate=accumulate)))
     # Rows of different length in one batch: with padding on the left, a set first label would be predicted.
     padded = tuple(example(name, 2 + name, (1 << name + 1) - 1, first=True) for name in (1, 2, 3, 4))
-    cases |= gradient_cases(bench, bench.run(job(padded, batch=4)))
+    cases |= gradient_cases(bench, bench.run(Job(train=padded, batch=4)))
     judge(cases)
 
 
 def falsify_padding_changes_nothing(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate in (1, 2):
-        cases |= gradient_cases(bench, bench.run(job(equal(4), accumulate=accumulate, pad_multiple=16)))
-        plain, padded = (bench.run(job(unequal(4), accumulate=accumulate, pad_multiple=m)) for m in (None, 16))
+        cases |= gradient_cases(bench, bench.run(Job(train=equal(4), accumulate=accumulate, pad_multiple=16)))
+        plain, padded = (bench.run(Job(train=unequal(4), accumulate=accumulate, pad_multiple=m)) for m in (None, 16))
         name, counts = f"unequal examples, accumulation {accumulate}", [len(run.steps) for run in (plain, padded)]
         if counts[0] != counts[1]:
             cases[name] = Case(padded, f"padded to 16, {counts[1]} steps are taken, not {counts[0]}")
@@ -126,7 +126,7 @@ def falsify_padding_changes_nothing(bench: Bench) -> None:
 def falsify_empty_micro_batch_changes_nothing(bench: Bench) -> None:
     cases: Cases = {}
     for seed in (1, 2):
-        run = bench.run(job((*unequal(3), example(4, 5, 0)), batch=1, accumulate=4, seed=seed))
+        run = bench.run(Job(train=(*unequal(3), example(4, 5, 0)), batch=1, accumulate=4, seed=seed))
         cases |= gradient_cases(bench, run)
     judge(cases)
     if 4 not in consumed(run):
@@ -134,7 +134,7 @@ def falsify_empty_micro_batch_changes_nothing(bench: Bench) -> None:
 
 
 def falsify_empty_step_has_no_gradient(bench: Bench) -> None:
-    run, cases = bench.run(job((*unequal(2), example(3, 5, 0)), batch=1, epochs=2)), Cases()
+    run, cases = bench.run(Job(train=(*unequal(2), example(3, 5, 0)), batch=1, epochs=2)), Cases()
     for k, step in enumerate(run.steps, 1):
         longest = norm(step.gradient) if step.names == (3,) else 0.0
         why = f"nothing is scored, and the gradient has norm {longest:.6g}" if longest else ""
@@ -160,7 +160,7 @@ def _of_empty_step(run: Run, k: int) -> tuple[str, ...]:
 def falsify_frozen_parameters_stay(bench: Bench) -> None:
     cases: Cases = {}
     for optimizer in ("sgd", "adamw"):
-        run = bench.run(job(unequal(4), frozen=True, optimizer=optimizer, accumulate=2))
+        run = bench.run(Job(train=unequal(4), frozen=True, optimizer=optimizer, accumulate=2))
         # AdamW decays a parameter even without a gradient, so both optimizers are tried.
         moved = different({"embed.weight": run.weights["embed.weight"]}, {"embed.weight": START["embed.weight"]})
         gradient = [step.gradient["embed.weight"] for step in run.steps]
@@ -180,7 +180,7 @@ def falsify_frozen_parameters_stay(bench: Bench) -> None:
 def falsify_first_update_changes_every_parameter(bench: Bench) -> None:
     cases: Cases = {}
     for optimizer in ("sgd", "adamw"):
-        run = bench.run(job(unequal(4), optimizer=optimizer, accumulate=2))
+        run = bench.run(Job(train=unequal(4), optimizer=optimizer, accumulate=2))
         require_rate(bench, run)
         after = run.steps[0].weights if run.steps else START
         same = [name for name, tensor in START.items() if torch.equal(after[name], tensor)]
@@ -209,7 +209,7 @@ def _has_gradient(gradient: Tensor | None) -> bool:
 def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
     cases: Cases = {}
     for frozen in (False, True) if not bench.missing("", ("freeze",)) else (False,):
-        run = bench.run(job(unequal(4), frozen=frozen, optimizer="adamw", accumulate=2))
+        run = bench.run(Job(train=unequal(4), frozen=frozen, optimizer="adamw", accumulate=2))
         if not run.steps:
             raise SkipTest("the run takes no step")
         held, expected = set(run.steps[0].rates), {name for name in START if not frozen or name != "embed.weight"}
@@ -240,14 +240,14 @@ def falsify_end_token_is_scored(bench: Bench) -> None:
     train = tuple(ending(name, length, end) for name, length in zip(names, (5, 3, 5, 4, 5, 2, 5, 5), strict=False))
     cases: Cases = {}
     for batch, accumulate in product((1, 2), (1, 2)):
-        cases |= gradient_cases(bench, bench.run(job(train, batch=batch, accumulate=accumulate)))
+        cases |= gradient_cases(bench, bench.run(Job(train=train, batch=batch, accumulate=accumulate)))
     judge(cases)
 
 
 def falsify_long_rows_are_cropped(bench: Bench) -> None:
     train, cases = (*unequal(8), example(9, 8, 0b1110000)), Cases()
     for accumulate in (1, 3):
-        cases |= gradient_cases(bench, bench.run(job(train, batch=3, accumulate=accumulate, crop=CROP)))
+        cases |= gradient_cases(bench, bench.run(Job(train=train, batch=3, accumulate=accumulate, crop=CROP)))
     judge(cases)
 
 
@@ -262,7 +262,7 @@ def falsify_loss_that_is_not_finite(bench: Bench) -> None:
     cases: Cases = {}
     for size, at, loss in SPOILT_CASES:
         if size == 1 or not bench.missing("", ("accumulate",)):
-            plain = job(equal(WINDOWS * size), batch=1, accumulate=size)
+            plain = Job(train=equal(WINDOWS * size), batch=1, accumulate=size)
             name = f"accumulation {size}, loss {loss} in micro-batch {at + 1}"
             cases[name] = _spoilt_case(bench, bench.run(plain), replace(plain, not_finite=((at, loss),)), at)
     judge(cases)
@@ -347,7 +347,7 @@ SMOOTHING = 0.2
 def falsify_training_with_smoothing(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate in (1, 2):
-        run = bench.run(job(equal(8), accumulate=accumulate, smoothing=SMOOTHING))
+        run = bench.run(Job(train=equal(8), accumulate=accumulate, smoothing=SMOOTHING))
         for k in range(len(run.steps)):
             cases[f"accumulation {accumulate}, step {k + 1}"] = _smoothing_case(bench, run, k)
     judge(cases)
@@ -374,7 +374,7 @@ def _smoothed_mean(run: Run, k: int, smoothing: float) -> dict[str, Tensor]:
 
 
 def falsify_evaluation_without_smoothing(bench: Bench) -> None:
-    run, cases = bench.run(evaluated_job(eval_batch=len(EVALUATED), smoothing=SMOOTHING)), Cases()
+    run, cases = bench.run(replace(EVALUATING, eval_batch=len(EVALUATED), smoothing=SMOOTHING)), Cases()
     require(run.evaluations, "`evaluations`", "and `job.evaluated` is set")
     for k, loss in run.evaluations:
         case = evaluation_case(run, k, loss)

@@ -9,7 +9,7 @@ from unittest import SkipTest
 
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import EVALUATED, equal, evaluated_job, example, job, unequal
+from pv.suites.training_loop.cases import EVALUATED, EVALUATING, equal, example, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
@@ -119,30 +119,30 @@ def _total(parts: Sequence[Sums]) -> Sums:
 
 
 def falsify_loss_of_a_step(bench: Bench) -> None:
-    judge(loss_cases(bench, job(unequal(7), epochs=2)))
+    judge(loss_cases(bench, Job(train=unequal(7), epochs=2)))
 
 
 def falsify_loss_of_a_window(bench: Bench) -> None:
     judge(
-        loss_cases(bench, job(equal(8), accumulate=2))
-        | loss_cases(bench, job(unequal(8), accumulate=2))
-        | loss_cases(bench, job(unequal(5), batch=1, accumulate=3))
+        loss_cases(bench, Job(train=equal(8), accumulate=2))
+        | loss_cases(bench, Job(train=unequal(8), accumulate=2))
+        | loss_cases(bench, Job(train=unequal(5), batch=1, accumulate=3))
     )
 
 
 def falsify_loss_since_the_last_log(bench: Bench) -> None:
-    every_three = loss_cases(bench, job(equal(8), epochs=2, log_every=3))
-    judge(every_three | loss_cases(bench, job(equal(8), epochs=2, log_every=2, accumulate=2)))
+    every_three = loss_cases(bench, Job(train=equal(8), epochs=2, log_every=3))
+    judge(every_three | loss_cases(bench, Job(train=equal(8), epochs=2, log_every=2, accumulate=2)))
 
 
 def falsify_tokens_since_the_last_log(bench: Bench) -> None:
-    judge(loss_cases(bench, job(unequal(7), epochs=2, log_every=3)))
+    judge(loss_cases(bench, Job(train=unequal(7), epochs=2, log_every=3)))
 
 
 def falsify_logged_tokens(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, every in product((1, 2), (1, 3)):
-        run = bench.run(job(unequal(7), epochs=2, accumulate=accumulate, log_every=every))
+        run = bench.run(Job(train=unequal(7), epochs=2, accumulate=accumulate, log_every=every))
         cases[f"every {every}, accumulation {accumulate}"] = _tokens_case(run)
     judge(cases)
 
@@ -186,7 +186,7 @@ def _sums_of(counts: Sequence[int], every: int) -> list[dict[int, float]]:
 def falsify_empty_step_adds_nothing(bench: Bench) -> None:
     train, cases = (*equal(2), example(3, 5, 0)), Cases()
     for seed in (1, 2, 3):
-        cases |= loss_cases(bench, job(train, batch=1, log_every=3, seed=seed))
+        cases |= loss_cases(bench, Job(train=train, batch=1, log_every=3, seed=seed))
     judge(cases)
 
 
@@ -242,7 +242,7 @@ def _off(run: Run, k: int, actual: float) -> bool:
 
 def evaluation_cases(bench: Bench, size: int) -> Cases:
     """Return a case for every evaluation in batches of `size` rows."""
-    run = bench.run(evaluated_job(eval_batch=size))
+    run = bench.run(replace(EVALUATING, eval_batch=size))
     evaluations = [(k, loss) for k, loss in run.evaluations if k <= len(run.steps)]
     # A loop that counts steps from 0 reports the right loss under the wrong step: only one claim should fail for it.
     later = [(k + 1, loss) for k, loss in evaluations if (k + 1) % run.job.eval_every == 0 and k < len(run.steps)]
@@ -259,7 +259,7 @@ def falsify_evaluation_is_the_token_mean(bench: Bench) -> None:
 
 
 def falsify_evaluated_at_the_cadence(bench: Bench) -> None:
-    run = bench.run(evaluated_job(eval_batch=len(EVALUATED)))
+    run = bench.run(replace(EVALUATING, eval_batch=len(EVALUATED)))
     require(run.evaluations or not run.evaluated, "`evaluations`", "and forwards in eval mode are seen")
     expected = [*range(2, len(run.steps) + 1, 2)]
     if not expected:
@@ -293,12 +293,12 @@ def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
 
 
 def falsify_evaluation_changes_nothing(bench: Bench) -> None:
-    plain = unchanged(bench, evaluated_job(eval_every=1), "eval_every", "evaluations", _ungraded)
+    plain = unchanged(bench, replace(EVALUATING, eval_every=1), "eval_every", "evaluations", _ungraded)
     cases = {name: _of_mode(case) for name, case in plain.items()}
     if not bench.missing("", ("average",)):
         with_average = unchanged(
             bench,
-            evaluated_job(eval_every=1, average=0.5, rate=40.0, dropout=0.0),
+            replace(EVALUATING, eval_every=1, average=0.5, rate=40.0, dropout=0.0),
             "eval_every",
             "evaluations",
             _ungraded,
@@ -344,7 +344,7 @@ def _of_average(bench: Bench, case: Case) -> Case:
 def falsify_training_mode_after_an_evaluation(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate in (1, 2):
-        run = bench.run(evaluated_job(accumulate=accumulate))
+        run = bench.run(replace(EVALUATING, accumulate=accumulate))
         _require_evaluations(run, between=True)
         used = Counter(consumed(run))  # one that is used in training mode may be in eval mode, too, to count operations
         trained = {example.name for example in run.job.train if used[example.name] < run.job.epochs}
@@ -356,7 +356,7 @@ def falsify_training_mode_after_an_evaluation(bench: Bench) -> None:
 
 
 def falsify_evaluated_examples_are_not_trained_on(bench: Bench) -> None:
-    run = bench.run(evaluated_job())
+    run = bench.run(EVALUATING)
     names = {*chain(*run.order), *chain(*run.leftover)}
     trained = sorted(names.intersection(example.name for example in EVALUATED))
     if trained:
@@ -372,7 +372,7 @@ def falsify_evaluated_examples_are_not_trained_on(bench: Bench) -> None:
 
 
 def falsify_each_example_evaluated_once(bench: Bench) -> None:
-    run = bench.run(evaluated_job())
+    run = bench.run(EVALUATING)
     if not run.evaluations:
         _require_evaluations(run)
     names = _after_trial(run)

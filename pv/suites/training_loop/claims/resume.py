@@ -11,21 +11,21 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Protocol, cast
 from unittest import SkipTest
 
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import saved_job, unequal
+from pv.suites.training_loop.cases import SAVED, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
     batch_sums,
     due,
-    epochs,
     judge,
     on_disk,
     require,
     require_forwards,
+    with_saves,
 )
 from pv.suites.training_loop.diagnosis import (
     different,
@@ -54,16 +54,16 @@ Check = Callable[[Run, Run, int], str | tuple[str, tuple[str, ...]]]
 """Compare an uninterrupted run (first) with one resumed after a step of it (second): the fault, and its causes."""
 
 
-def cut_after_every_step(bench: Bench, check: Check, *, windows: tuple[int, ...] = (1, 2), **settings: Any) -> None:
+def cut_after_every_step(bench: Bench, check: Check, job: Job = SAVED, windows: tuple[int, ...] = (1, 2)) -> None:
     """Check each resumed run against the uninterrupted one, for each number of micro-batches in a window."""
-    judge(cut_cases(bench, check, windows=windows, **settings))
+    judge(cut_cases(bench, check, job, windows))
 
 
-def cut_cases(bench: Bench, check: Check, *, windows: tuple[int, ...] = (1, 2), **settings: Any) -> Cases:
+def cut_cases(bench: Bench, check: Check, job: Job = SAVED, windows: tuple[int, ...] = (1, 2)) -> Cases:
     """Return a case for the run that is resumed after every step."""
     cases: Cases = {}
     for accumulate in windows:
-        uninterrupted = bench.run(saved_job(accumulate=accumulate, **settings))
+        uninterrupted = bench.run(replace(job, accumulate=accumulate))
         for k in due(bench, uninterrupted):
             if k < len(uninterrupted.steps):
                 cases[f"accumulation {accumulate}, cut after step {k}"] = cut_case(bench, uninterrupted, k, check)
@@ -128,7 +128,7 @@ def falsify_steps_left(bench: Bench) -> None:
 
     cases = cut_cases(bench, check)
     if not bench.missing("", ("cadence",)):
-        long = bench.run(saved_job(train=unequal(11), batch=1, epochs=1))
+        long = bench.run(replace(SAVED, train=unequal(11), batch=1, epochs=1))
         name = "of 11 steps, cut after step 10, whose name as text sorts before 9"
         cases[name] = cut_case(bench, long, 10, check)
     judge(cases)
@@ -170,7 +170,7 @@ def _of_steps_left(uninterrupted: Run, actual: int, k: int) -> tuple[str, ...]:
 def falsify_resume_of_a_finished_run(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate in (1, 2):
-        uninterrupted = bench.run(saved_job(accumulate=accumulate))
+        uninterrupted = bench.run(replace(SAVED, accumulate=accumulate))
         again = bench.resume(uninterrupted, len(uninterrupted.steps))
         differing = different(again.weights, uninterrupted.weights)
         fault = f"{len(again.steps)} steps are taken" if again.steps else f"weights {differing}" if differing else ""
@@ -198,7 +198,7 @@ def falsify_rates_after_a_cut(bench: Bench) -> None:
         )
 
     # the state of the optimizer has the rate of the next epoch, but not those after it
-    cut_after_every_step(bench, check, epochs=3 if bench.missing("", ("cadence",)) else 2)
+    cut_after_every_step(bench, check, with_saves(bench, SAVED, 3))
 
 
 def same_end(uninterrupted: Run, again: Run, k: int) -> str:
@@ -211,7 +211,7 @@ def falsify_weights_without_dropout(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         return same_end(uninterrupted, again, k), _of_state(uninterrupted, again, k)
 
-    cut_after_every_step(bench, check, dropout=0.0, log_every=3)
+    cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, log_every=3))
 
 
 def _of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
@@ -241,15 +241,15 @@ def _of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
 
 
 def falsify_weights_with_dropout(bench: Bench) -> None:
-    require_forwards(bench.run(saved_job()))  # without one in training mode, there is no dropout
+    require_forwards(bench.run(SAVED))  # without one in training mode, there is no dropout
     cut_after_every_step(bench, same_end_with_draws)
 
 
 def falsify_weights_with_random_data(bench: Bench) -> None:
-    noisy, plain = (bench.run(saved_job(dropout=0.0, noise=noise)) for noise in (True, False))
+    noisy, plain = (bench.run(replace(SAVED, dropout=0.0, noise=noise)) for noise in (True, False))
     if noisy.order == plain.order and not different(noisy.weights, plain.weights):
         raise SkipTest("with `job.noise` the data draw no random numbers: the run is the same without; see `noise`")
-    cut_after_every_step(bench, partial(_fetched_early, bench), dropout=0.0, noise=True)
+    cut_after_every_step(bench, partial(_fetched_early, bench), replace(SAVED, dropout=0.0, noise=True))
 
 
 def _fetched_early(bench: Bench, uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
@@ -259,7 +259,7 @@ def _fetched_early(bench: Bench, uninterrupted: Run, again: Run, k: int) -> tupl
     """
     fault, causes = same_end_with_draws(uninterrupted, again, k)
     if causes:
-        dropping = bench.run(replace(uninterrupted.job, directory=Path(), noise=False, dropout=saved_job().dropout))
+        dropping = bench.run(replace(uninterrupted.job, directory=Path(), noise=False, dropout=SAVED.dropout))
         if not same_end(dropping, bench.resume(dropping, k), k):
             causes = (EARLY,)
     return fault, causes
@@ -284,11 +284,11 @@ def falsify_tied_weights(bench: Bench) -> None:
         apart = "" if again.tied else "embedding and head are no longer one parameter"
         return same_end(uninterrupted, again, k) or apart, (UNTIED,) if apart else ()
 
-    cut_after_every_step(bench, check, dropout=0.0, tied=True)
+    cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, tied=True))
 
 
 def falsify_history_of_losses(bench: Bench) -> None:
-    cut_after_every_step(bench, history_fault, dropout=0.0, log_every=3)
+    cut_after_every_step(bench, history_fault, replace(SAVED, dropout=0.0, log_every=3))
 
 
 def _differing_logs(steps: Sequence[int], actual: Mapping[int, float], expected: Mapping[int, float]) -> str:
@@ -327,7 +327,7 @@ def falsify_other_logged_numbers(bench: Bench) -> None:
         )
 
     compared: list[Mapping[str, float]] = []
-    cut_after_every_step(bench, check, dropout=0.0, log_every=3)
+    cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, log_every=3))
     require(compared, "`logs` of steps after a cut", "and the run that was not cut has some")
 
 
@@ -350,7 +350,7 @@ PARTLY = "a checkpoint that is written in place: it is there before it is comple
 
 def _job(bench: Bench) -> Job:
     """Return a job with two checkpoints: where the second is saved, the first is complete."""
-    return saved_job(**{"train": unequal(4), "epochs": 1, "dropout": 0.0} | epochs(bench, 2))
+    return with_saves(bench, replace(SAVED, train=unequal(4), epochs=1, dropout=0.0), 2)
 
 
 def kills(bench: Bench, uninterrupted: Run) -> Iterator[tuple[int, Path, dict[int, Path]]]:
@@ -405,7 +405,7 @@ def _after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, saved: Pa
 
 
 def falsify_killed_run_goes_on(bench: Bench) -> None:
-    newest = cast("Callable[[Path], Path | None]", cast("Any", bench.trainer).newest)
+    newest = cast("WithNewest", bench.trainer).newest
     uninterrupted, cases = bench.run(_job(bench)), Cases()
     for operation, place, saved in kills(bench, uninterrupted):
         name = f"killed at operation {operation} on files, with checkpoints of the steps {sorted(saved)}"
@@ -419,12 +419,19 @@ def falsify_killed_run_goes_on(bench: Bench) -> None:
 def _from_newest(bench: Bench, uninterrupted: Run, place: Path, path: Path) -> Case:
     """Resume from the checkpoint that the trainer calls the newest, and compare the end."""
     try:
-        again = bench.resume_run(uninterrupted, place, path, save_every=0)
+        again = bench.resume_run(uninterrupted, place, path, saves=False)
     except Exception as error:  # whatever a trainer raises for a checkpoint that is not complete
         why = f"the newest checkpoint is {path.name}, which cannot be loaded: {type(error).__name__}: {error}"
         return Case(uninterrupted, why[:300], (PARTLY,))
     fault = same_end(uninterrupted, again, len(uninterrupted.steps) - len(again.steps))
     return Case(again, fault, (PARTLY,) if fault else ())
+
+
+class WithNewest(Protocol):
+    """An adapter with the feature `newest`."""
+
+    def newest(self, folder: Path) -> Path | None:
+        """Return the checkpoint from which the loop would go on in a folder; None if there is none."""
 
 
 def _in_used_folder(bench: Bench, earlier: Run, job: Job) -> Run | None:
@@ -439,13 +446,13 @@ def _in_used_folder(bench: Bench, earlier: Run, job: Job) -> Run | None:
 
 def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
     cases: Cases = {}
-    earlier = bench.run(saved_job(keep=2, epochs=3))
+    earlier = bench.run(replace(SAVED, keep=2, epochs=3))
     for keep in (1, 2):
-        alone = bench.run(saved_job(keep=keep, epochs=1))
+        alone = bench.run(replace(SAVED, keep=keep, epochs=1))
         expected = due(bench, alone)[-keep:]
         if not expected or {*expected} & {*on_disk(earlier)}:  # they could not be told from those of the earlier run
             continue
-        run = _in_used_folder(bench, earlier, saved_job(keep=keep, epochs=1))
+        run = _in_used_folder(bench, earlier, replace(SAVED, keep=keep, epochs=1))
         lost = [step for step in expected if run is not None and step not in on_disk(run)]
         names = f"{', '.join(map(str, lost))} of this run"
         fault = f"after it, the folder has the steps {on_disk(run or alone)}, and not {names}" if lost else ""
@@ -458,8 +465,8 @@ def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
 
 
 def falsify_newest_beside_an_earlier_run(bench: Bench) -> None:
-    newest = cast("Callable[[Path], Path | None]", cast("Any", bench.trainer).newest)
-    earlier, job = bench.run(saved_job()), saved_job(epochs=1, seed=2)
+    newest = cast("WithNewest", bench.trainer).newest
+    earlier, job = bench.run(SAVED), replace(SAVED, epochs=1, seed=2)
     run = _in_used_folder(bench, earlier, job)
     if run is None:
         return
@@ -472,7 +479,7 @@ def _newest_case(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) 
     path = newest(place)
     if path is None:
         return Case(run, "no checkpoint is found")
-    again = bench.resume_run(run, place, path, save_every=0)
+    again = bench.resume_run(run, place, path, saves=False)
     differing = different_end(again, run, len(run.steps))
     fault = f"the newest checkpoint is {path.name}: a run that goes on from it ends with other weights, {differing}"
     causes = ("a checkpoint of the earlier run, whose step is larger",) if not again.steps else ()
@@ -482,7 +489,7 @@ def _newest_case(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) 
 def falsify_finished_run_with_another_epoch(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate in (1, 2):
-        uninterrupted, longer = (bench.run(saved_job(accumulate=accumulate, epochs=epochs)) for epochs in (2, 3))
+        uninterrupted, longer = (bench.run(replace(SAVED, accumulate=accumulate, epochs=epochs)) for epochs in (2, 3))
         # Some loops draw all epochs at once: then a longer run is another run from its first step.
         if longer.order[: len(uninterrupted.steps)] != uninterrupted.order:
             raise SkipTest("the orders of the first epochs depend on how many epochs a run has")

@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, product
-from typing import Any
 from unittest import SkipTest
 
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import EVALUATED, TOGETHER, equal, job, unequal
+from pv.suites.training_loop.cases import EVALUATED, TOGETHER, equal, unequal
 from pv.suites.training_loop.claims.checks import Case, Cases, decays, due, gradient_case, judge, refute, require_steps
 from pv.suites.training_loop.claims.losses import TOLERANCE, evaluation_case
 from pv.suites.training_loop.claims.resume import same_end, starts_again
@@ -20,11 +19,13 @@ from pv.suites.training_loop.oracle import START, averaged, close, equal_to, nor
 from pv.suites.training_loop.run import Run
 
 
-def both_ranks(bench: Bench, **settings: Any) -> tuple[Run, Run]:
+def both_ranks(bench: Bench, dropout: float = 0.0) -> tuple[Run, Run]:
     """Return the runs of the two ranks of a job, with checkpoints and evaluations if the trainer has them."""
-    saved: dict[str, Any] = {} if bench.missing("", ("save",)) else {"save_every": 1}
-    evaluated = {} if bench.missing("", ("evaluate",)) else {"evaluated": EVALUATED, "eval_every": 2}
-    first, second = bench.ranks(job(unequal(10), batch=1, accumulate=2, **saved, **evaluated, **settings), 2)
+    saves = not bench.missing("", ("save",))
+    job = Job(train=unequal(10), batch=1, accumulate=2, save_every=int(saves), dropout=dropout)
+    if not bench.missing("", ("evaluate",)):
+        job = replace(job, evaluated=EVALUATED, eval_every=2)
+    first, second = bench.ranks(job, 2)
     if len(first.steps) != len(second.steps):
         refute(f"the ranks take {len(first.steps)} and {len(second.steps)} steps", first)
     require_steps(first)
@@ -119,7 +120,7 @@ def _evaluation_case(runs: tuple[Run, Run], rank: int, k: int, loss: float) -> C
 
 def falsify_no_example_is_never_used(bench: Bench) -> None:
     # Seven examples on two ranks: one is left out or repeated in each epoch, but not the same one always.
-    runs = bench.ranks(job(unequal(7), batch=1, epochs=8), 2)
+    runs = bench.ranks(Job(train=unequal(7), batch=1, epochs=8), 2)
     used = {name for run in runs for step in run.order for name in step}
     if never := [example.name for example in runs[0].job.train if example.name not in used]:
         refute(f"in 8 epochs of two ranks, the examples {never} of 7 are never used", runs[0])
@@ -174,11 +175,13 @@ def _features(bench: Bench) -> list[str]:
     return [name for name in TOGETHER if not bench.missing("", (name,))]
 
 
-def _job(bench: Bench, features: Sequence[str], **changes: Any) -> Job:
+def _job(bench: Bench, features: Sequence[str], batch: int = 2) -> Job:
     """Return a job of two epochs of full windows, with checkpoints where the loop has them."""
-    saved: dict[str, Any] = {} if bench.missing("", ("save",)) else {"save_every": 3}
-    settings = {key: value for name in features for key, value in TOGETHER[name].items()}
-    return job(equal(8), epochs=2, **saved | settings | changes)
+    job = Job(train=equal(8), epochs=2, batch=batch, save_every=0 if bench.missing("", ("save",)) else 3)
+    # The settings of two features do not overlap, so their order does not matter.
+    for name in features:
+        job = TOGETHER[name](job)
+    return job
 
 
 def _judge(cases: Mapping[tuple[str, ...], Case]) -> None:

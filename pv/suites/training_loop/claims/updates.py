@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pv.equations.causes import difference, ratio
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import equal, job, saved_job
+from pv.suites.training_loop.cases import SAVED, equal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
@@ -61,7 +61,9 @@ def schedule_of(bench: Bench, run: Run) -> Schedule:
 def scheduled(bench: Bench) -> Iterator[tuple[str, Run]]:
     """Yield runs with schedules, by case."""
     for accumulate, warmup, limit in product((1, 2), (0, 2), (None, 3)):
-        candidate = job(equal(7), epochs=2, accumulate=accumulate, schedule="linear", warmup=warmup, max_steps=limit)
+        candidate = Job(
+            train=equal(7), epochs=2, accumulate=accumulate, schedule="linear", warmup=warmup, max_steps=limit
+        )
         yield f"accumulation {accumulate}, warm-up {warmup}, max_steps {limit}", bench.run(candidate)
 
 
@@ -148,7 +150,7 @@ def _short(rates: list[float]) -> str:
 
 def grouped_job(accumulate: int) -> Job:
     """Return a job with a parameter group of the head."""
-    return saved_job(accumulate=accumulate, groups=True, warmup=2, dropout=0.0)
+    return replace(SAVED, accumulate=accumulate, groups=True, warmup=2, dropout=0.0)
 
 
 def falsify_rate_of_each_group(bench: Bench) -> None:
@@ -233,13 +235,13 @@ def _rates(bench: Bench, job: Job) -> list[float]:
 
 def _stepping_job(accumulate: int) -> Job:
     """Return a job of eight steps."""
-    return job(equal(4 * accumulate), batch=1, accumulate=accumulate, epochs=2, schedule="linear", warmup=2)
+    return Job(train=equal(4 * accumulate), batch=1, accumulate=accumulate, epochs=2, schedule="linear", warmup=2)
 
 
 def falsify_biases_do_not_decay(bench: Bench) -> None:
     cases: Cases = {}
     for decay in (0.0, 0.1):
-        run = bench.run(job(equal(4), optimizer="adamw", decay=decay))
+        run = bench.run(Job(train=equal(4), optimizer="adamw", decay=decay))
         require_steps(run)
         expected, actual = {"head.weight": decay, "head.bias": 0.0}, dict(run.steps[0].decays)
         wrong = [
@@ -262,7 +264,7 @@ def falsify_decay_is_decoupled(bench: Bench) -> None:
     cases: Cases = {}
     # The same first step without decay: the difference of the weights is the decay alone (Loshchilov and Hutter
     # 2019).
-    without = bench.run(job(equal(4), optimizer="adamw", rate=RATE, decay=0.0))
+    without = bench.run(Job(train=equal(4), optimizer="adamw", rate=RATE, decay=0.0))
     for decay in (0.1, 0.5):
         run = bench.run(replace(without.job, decay=decay))
         require_steps(run)
@@ -288,6 +290,7 @@ def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:
         require(run.logs, "`logs`", "where the loop logs no rate, name `rate` as missing in `features`")
         require_steps(run)
         actual, used = logged(run.logs, "rate"), {k: step.rate for k, step in enumerate(run.steps, 1)}
+        # Loops log a rate in float32, or print it with some digits.
         differing = other_numbers(actual, used, 1e-6)
         late = differing and all(actual.get(k) == used[k + 1] for k in used if k + 1 in used)
         fault = f"logged {actual}, used {used}" if differing else ""
@@ -300,8 +303,8 @@ WINDOWS = 6
 
 def overflowing(window: int, accumulate: int) -> Job:
     """Return a job of `WINDOWS` windows, in which one gradient is not finite."""
-    return job(
-        equal(3 * accumulate),
+    return Job(
+        train=equal(3 * accumulate),
         batch=1,
         epochs=2,
         accumulate=accumulate,
@@ -319,8 +322,8 @@ def require_scale(bench: Bench) -> None:
 
 def _growing(bench: Bench, accumulate: int) -> tuple[Run, Run]:
     """Return a run without a scaler, and one of the same steps in which the scale grows."""
-    settings = {"batch": 1, "accumulate": accumulate, "epochs": 2}
-    plain, scaled = (bench.run(job(equal(6 * accumulate), scaler=on, **settings)) for on in (False, True))
+    job = Job(train=equal(6 * accumulate), batch=1, accumulate=accumulate, epochs=2)
+    plain, scaled = bench.run(job), bench.run(replace(job, scaler=True))
     return plain, scaled
 
 
@@ -426,13 +429,14 @@ def falsify_clipping_scales_the_window(bench: Bench) -> None:
     cases: Cases = {}
     # One limit that always clips, and one that never does.
     for accumulate, limit in product((1, 2), (0.1, 3.0)):
-        run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, epochs=2))
+        run = bench.run(Job(train=equal(8), accumulate=accumulate, clip=limit, epochs=2))
         require_forwards(run)
         cases |= {f"clip {limit:g}, accumulation {accumulate}": _step_case(bench, run)}
         for k, step in enumerate(run.steps):
             right = sums(run.before(k), run.named(step.names))
             length = norm(right.gradient) / right.tokens
             scale = min(1.0, limit / length) / right.tokens
+            # PyTorch divides by the norm + 1e-6, so a clipped gradient is exact to 1e-5 alone.
             off = difference(step.gradient, {name: tensor * scale for name, tensor in right.gradient.items()})
             why = (
                 f"a gradient of norm {length:.6g}, clipped at {limit:g}, arrives with norm {norm(step.gradient):.6g}, "
@@ -521,7 +525,7 @@ def _left_out(actual: Mapping[str, Tensor | None], plain: Mapping[str, Tensor]) 
 def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, limit in product((1, 2), (0.3, None)):
-        run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, scaler=True))
+        run = bench.run(Job(train=equal(8), accumulate=accumulate, clip=limit, scaler=True))
         require_forwards(run)
         require_scale(bench)
         if limit is not None:
@@ -541,7 +545,7 @@ def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:
 
 
 def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
-    run = bench.run(job(equal(8), accumulate=2, clip=0.3))
+    run = bench.run(Job(train=equal(8), accumulate=2, clip=0.3))
     require_forwards(run)
     require(run.logs, "`logs`", "where the loop logs no norm, name `norm` as missing in `features`")
     actual, cases = {int(row["step"]): row["norm"] for row in run.logs if "norm" in row}, Cases()
