@@ -195,7 +195,8 @@ _SIMPLE = (0.0, 1.0, 2.0, 0.5)
 class Shrinker:
     """A greedy search that accepts an example if it still fails and has a strictly lower cost.
 
-    fails: returns whether an example of the domain fails; it must not raise.
+    Attributes:
+        fails: Returns whether an example of the domain fails; it must not raise.
     """
 
     variables: Mapping[str, Variable]

@@ -26,7 +26,11 @@ inf = math.inf
 
 # Lower-case names are those of PyTorch, so that callers need not know which library is used.
 class dtype(NamedTuple):
-    """The type of the numbers of a tensor. cast: how a Python number becomes one."""
+    """The type of the numbers of a tensor.
+
+    Attributes:
+        cast: How a Python number becomes one.
+    """
 
     name: str
     cast: Callable[[Any], Any]
@@ -254,7 +258,8 @@ _LAYOUTS = (Check.NONCONTIGUOUS_INPUTS, Check.EXPANDED_INPUTS)
 def needs_torch(equation: Definition, definitions: Mapping[str, Definition]) -> str:
     """Return the part of an equation that needs PyTorch, such as `the array x[N]`; "" if there is none.
 
-    definitions: the equations that it may call.
+    Args:
+        definitions: The equations that it may call.
     """
     if equation.derivative is not None:
         return f"the derivative of {equation.derivative.equation}"

@@ -62,7 +62,11 @@ Layout = Callable[[Tensor], Tensor]
 
 
 class Refuted(AssertionError):
-    """Code and equation, or two equations, differ by more than rounding. cause: how, in a few words; "" if unclear."""
+    """Code and equation, or two equations, differ by more than rounding.
+
+    Args:
+        cause: How, in a few words; "" if unclear.
+    """
 
     def __init__(self, message: str, cause: str = "") -> None:
         super().__init__(message)
@@ -106,7 +110,8 @@ class Comparison:
 class Observer:
     """Calls the code under contract, and evaluates related equations. Only the code runs on `device`.
 
-    layout: changes how the arrays of the code are laid out in memory, not their values.
+    Attributes:
+        layout: Changes how the arrays of the code are laid out in memory, not their values.
     """
 
     system: System

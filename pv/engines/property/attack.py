@@ -43,7 +43,8 @@ _TOLERATED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.larg
 class Settings:
     """The number of examples and the seed. On a mutant the first refutation ends the trial, without shrinking.
 
-    skips_examples: a skip leaves out the example in which it is raised, not the whole claim.
+    Attributes:
+        skips_examples: A skip leaves out the example in which it is raised, not the whole claim.
     """
 
     examples: int
