@@ -4,9 +4,9 @@ A tensor here has the shape (), or (runs,) for several runs of one evaluation. `
 with other shapes, so that their shape can be reported. Automatic differentiation, arrays and memory layouts need
 PyTorch; `needs_torch` says which equations need it, and why.
 
-Why not NumPy: as a dependency it adds 60 MB to an installation without PyTorch, and to each worker an import that takes
-twice the time of this package. It would replace `floats` and the broadcasting here, but `tensors` is written in PyTorch's
-names (`dim`, `amax`, `permute`), and PyTorch infers other dtypes, so that most of this module would remain.
+Why not NumPy: as a dependency it adds 60 MB to an installation without PyTorch, and to a worker an import that takes
+twice the time of this package. It would replace `floats` and the broadcasting here, but `tensors` is written in the
+names of PyTorch (`dim`, `amax`, `permute`), which also infers other dtypes, so most of this module would remain.
 """
 
 import ast

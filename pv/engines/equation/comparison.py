@@ -345,8 +345,8 @@ def _repeated(claim: Claim, example: Example) -> Example:
     """Return the example with all slices of the first axis equal to the first; a distribution keeps its values."""
     arrays = {}
     for name, array in example.arrays.items():
-        kept = claim.equation.variables[name].kind in DISTRIBUTIONS and array.dim() == 1
-        whole = array.dim() == 0 or not array.numel() or kept
+        is_distribution = claim.equation.variables[name].kind in DISTRIBUTIONS and array.dim() == 1
+        whole = array.dim() == 0 or not array.numel() or is_distribution
         arrays[name] = array if whole else array[:1].expand_as(array).clone()
     return replace(example, arrays=arrays)
 

@@ -184,12 +184,12 @@ class _Watch:
         self._calling()
         if self.handle is None:
             arguments = dict(self.fixed)
-        with kept_output() as kept:
+        with kept_output() as output:
             try:
                 self._try(args, arguments)
             finally:
                 self.stream.returned()
-                self.printed = kept.getvalue()
+                self.printed = output.getvalue()
 
     def _try(self, args: tuple[Any, ...], arguments: Mapping[str, object]) -> None:
         try:
