@@ -1,6 +1,5 @@
 """The command check: judge a training script by one run, or attack a training loop."""
 
-import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -50,6 +49,8 @@ class _CheckCommand(click.Command):
         is_program = has_arguments and (has_script or shutil.which(command[0]) is not None)
         if interpreter or is_program or command[0] in LAUNCHERS:
             words = [*args[:start], "--", *([interpreter] if interpreter else []), *command]
+            import shlex  # here and not above, since `pv --help` imports this module
+
             raise click.UsageError(f"the command comes after --: pv check {shlex.join(words)}")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import sys
-import traceback
 from typing import Any
 
 import click
@@ -32,6 +31,8 @@ class _Command(click.Group):
             if isinstance(error, OSError) and (problem := _unusable(error)):
                 click.echo(f"pv: {problem}", err=True)
                 sys.exit(ExitCode.REFUSED)
+            import traceback  # its import takes a tenth of the time of `pv --help`
+
             traceback.print_exc()
             click.echo("pv: this is a bug in pv, not in your contract; please report the lines above", err=True)
             sys.exit(ExitCode.BUG)

@@ -1,9 +1,7 @@
 """The commands that read contracts and run nothing: lint, list, show, schema."""
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +43,8 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: boo
 
 def _print_findings(findings: "Sequence[Finding]", form: str, contracts: int, verbose: bool) -> None:
     if form == "json":
+        import json
+
         from pv.results.saved.report import to_json
 
         click.echo(json.dumps([to_json(finding) for finding in findings], indent=1, ensure_ascii=False))
@@ -118,6 +118,8 @@ def _select_equations(contract: "Contract", names: Sequence[Path]) -> "Contract"
     if not names or contract == contract.known.get(contract.id):
         return contract
     wanted = {claim.equation for claim in contract.claims}
+    from dataclasses import replace
+
     return replace(contract, equations=tuple(equation for equation in contract.equations if equation.name in wanted))
 
 
@@ -142,6 +144,8 @@ def schema(name: str, form: str) -> None:
     from pv.contract.reference import markdown
 
     if form == "json":
+        import json
+
         print_whole(json.dumps(published(name), indent=2, ensure_ascii=False) + "\n")
     elif name == "contract":
         print_whole(markdown(published(name)))

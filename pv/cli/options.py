@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from pv.report import COMPARISON_FORMATS, FORMATS, formats
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
@@ -53,9 +55,11 @@ def _seed(noun: str) -> Option:
     return click.option("--seed", type=int, default=0, show_default=True, help=f"Seed of the {noun}.")
 
 
-def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _names(_: click.Context, __: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return completions of a word: a path, and the ids of the project that start with the word."""
     # The item of type "file" comes first, because bash's completion script discards the items before it.
+    from click.shell_completion import CompletionItem
+
     from pv.commands.naming import ids
     from pv.errors import PvError
 

@@ -65,10 +65,12 @@ def compared(base: Report, now: Report, fail_on: str, start: Path | None = None)
     if not base.devices:  # results of a saved report show which claims an adapter leaves out, a commit has none
         static.append("nothing of the base was run: its contracts are compared, and no results")
         for verdict, file in _changed_adapters(project, now, hunks):
-            found = _less_declared(project, base, verdict, file)
-            declared += found if found is not None else ()
-            what = "whether it leaves out more claims is seen only against a saved report"
-            static += [f"{file} changed, the adapter of {verdict.contract.id}: {what}"] if found is None else []
+            weakenings = _less_declared(project, base, verdict, file)
+            if weakenings is not None:
+                declared += weakenings
+                continue
+            unread = "whether it leaves out more claims is seen only against a saved report"
+            static.append(f"{file} changed, the adapter of {verdict.contract.id}: {unread}")
     is_gone = partial(_is_gone, project)
     result = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=is_gone, further=declared)
     return replace(result, hunks=hunks, notes=(*result.notes, *static, *_changed_tests(project, now, hunks)))
@@ -120,11 +122,11 @@ def _less_declared(project: Project, base: Report, verdict: ContractVerdict, fil
     if not (was.is_whole and now.is_whole):
         return None
     contract = verdict.contract
-    found = []
+    weakenings = []
     for feature, text in find_less(was, now):
         count_of = sum(feature in claim.options.get("needs", ()) for claim in contract.falsifiers)
         claims = f": {count(count_of, 'claim')} not tried" if count_of else ""
-        found.append(
+        weakenings.append(
             Change(
                 kind=ChangeKind.WEAKER,
                 contract=contract.id,
@@ -133,7 +135,7 @@ def _less_declared(project: Project, base: Report, verdict: ContractVerdict, fil
                 location=contract.places.get("subject", contract.location),
             )
         )
-    return found
+    return weakenings
 
 
 def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:

@@ -137,10 +137,10 @@ def _entries(tree: ast.Module, value: ast.expr) -> dict[str, ast.expr]:
     """Return the keys of a mapping, or the items of a sequence, with their values. Raise `Unreadable`."""
     match _resolved(tree, value):
         case ast.Dict(keys=keys, values=values):
-            found: dict[str, ast.expr] = {}
+            entries: dict[str, ast.expr] = {}
             for key, item in zip(keys, values, strict=True):
-                found |= _entries(tree, item) if key is None else {_text(tree, key): item}
-            return found
+                entries |= _entries(tree, item) if key is None else {_text(tree, key): item}
+            return entries
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             return _entries(tree, left) | _entries(tree, right)
         case ast.Call(func=ast.Attribute(value=ast.Name(id="dict"), attr="fromkeys"), args=[names, *default]):
@@ -148,13 +148,13 @@ def _entries(tree: ast.Module, value: ast.expr) -> dict[str, ast.expr]:
         case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="split"), args=[]):
             return dict.fromkeys(text.split(), ast.Constant(False))
         case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
-            found = {}
+            entries = {}
             for item in items:
                 if isinstance(item, ast.Starred):
-                    found |= _entries(tree, item.value)
+                    entries |= _entries(tree, item.value)
                 else:
-                    found[_text(tree, item)] = ast.Constant(False)
-            return found
+                    entries[_text(tree, item)] = ast.Constant(False)
+            return entries
         case ast.Attribute():  # of a class elsewhere, such as `Lightning.features`: its own file has it
             return {}
     raise Unreadable
@@ -165,8 +165,8 @@ def _resolved(tree: ast.Module, value: ast.expr) -> ast.expr:
     if not isinstance(value, ast.Name):
         return value
     values = [
-        each for node in tree.body for target, each in _targets(node)
-        if isinstance(target, ast.Name) and target.id == value.id and each is not value
+        assigned for node in tree.body for target, assigned in _targets(node)
+        if isinstance(target, ast.Name) and target.id == value.id and assigned is not value
     ]  # fmt: skip
     if len(values) != 1 or isinstance(values[0], ast.Name):
         raise Unreadable

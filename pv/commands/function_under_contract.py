@@ -76,7 +76,7 @@ def parameters(node: Node, skipped: int = 0, *, required: bool = False) -> tuple
         required: Return () if every parameter has a default.
     """
     required_parameters = tuple(
-        _parameter(argument, by_keyword) for argument, by_keyword in list(_required(node.args))[skipped:]
+        _parameter(argument, by_keyword) for argument, by_keyword in list(required_arguments(node.args))[skipped:]
     )
     return required_parameters or (() if required else (*optional(node, skipped), *_any_number(node.args)))
 
@@ -114,7 +114,8 @@ def _any_number(arguments: ast.arguments) -> Iterator[Parameter]:
             yield Parameter(argument.arg, _text(argument.annotation), "", "", False, star)
 
 
-def _required(arguments: ast.arguments) -> Iterator[tuple[ast.arg, bool]]:
+def required_arguments(arguments: ast.arguments) -> Iterator[tuple[ast.arg, bool]]:
+    """Yield the parameters that have no default, and whether a call must pass them by keyword."""
     positional = [*arguments.posonlyargs, *arguments.args]
     for argument in positional[: len(positional) - len(arguments.defaults)]:
         yield argument, False

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from pv.commands.function_under_contract import required_arguments
 from pv.commands.naming import same_claims
 from pv.commands.new import Written, create
 from pv.commands.observed import ObservedRun, check_run
@@ -59,7 +60,11 @@ def makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
         for n, function in functions
         if (MAKER.fullmatch(function.name) or _parses(function)) and any(default_fields(function))
     }
-    return {name: function for name, function in usual.items() if {arg.arg for arg in _required(function)} <= {"cls"}}
+    return {
+        name: function
+        for name, function in usual.items()
+        if {arg.arg for arg, _ in required_arguments(function.args)} <= {"cls"}
+    }
 
 
 def _parses(function: ast.FunctionDef) -> bool:
@@ -75,16 +80,6 @@ def _parses(function: ast.FunctionDef) -> bool:
     }
     returned = {ast.unparse(node.value) for node in ast.walk(function) if isinstance(node, ast.Return) and node.value}
     return bool(returned & (parsed | stored))
-
-
-def _required(function: ast.FunctionDef) -> list[ast.arg]:
-    """Return the parameters of a function that have no default."""
-    positional = [*function.args.posonlyargs, *function.args.args]
-    keyword_only = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-    return [
-        *positional[: len(positional) - len(function.args.defaults)],
-        *(argument for argument, value in keyword_only if not value),
-    ]
 
 
 def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:

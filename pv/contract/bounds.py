@@ -40,8 +40,10 @@ Point = Mapping[str, Value]
 class Bound:
     """The values that an argument may have.
 
-    low, high: the range of the numbers, both included; 0 and 1 for booleans. boolean: booleans in place of numbers.
-    most: the maximum length of a list of such values, None for a single value.
+    Attributes:
+        low, high: The range of the numbers, both included; 0 and 1 for booleans.
+        boolean: Booleans in place of numbers.
+        most: The maximum length of a list of such values, None for a single value.
     """
 
     low: int
@@ -112,7 +114,9 @@ class Bound:
 class Box:
     """The bounds of a harness by name, with its precondition.
 
-    requires: the precondition as text, "" for none. admits: the precondition as a predicate of points.
+    Attributes:
+        requires: The precondition as text, "" for none.
+        admits: The precondition as a predicate of points.
     """
 
     bounds: Mapping[str, Bound]

@@ -55,8 +55,10 @@ EVIDENCE = Code("PV170", "an evidence file cannot be read, or belongs to somethi
 class Explanation:
     """The text that `pv explain` shows for a code.
 
-    wrong, right: a contract, or the sections of one that matter. If `file` is given, `wrong` and `right` are the text
-    of that file, which `contract` names; an empty `right` means that the file must not exist. encoding: of `wrong`.
+    Attributes:
+        wrong, right: A contract, or the sections of one that matter. If `file` is given, `wrong` and `right` are the
+            text of that file, which `contract` names; an empty `right` means that the file must not exist.
+        encoding: The encoding of `wrong`.
     """
 
     why: str

@@ -103,7 +103,8 @@ def load_file(path: Path) -> tuple[Contract | None, list[Finding]]:
 class _ParsedFile(NamedTuple):
     """The contract of a file, None if it is refused, and the findings.
 
-    is_meant: whether the file is meant as a contract, which its keys show; a YAML file of another tool is not.
+    Attributes:
+        is_meant: Whether the file is meant as a contract, which its keys show; a YAML file of another tool is not.
     """
 
     contract: Contract | None

@@ -57,7 +57,8 @@ class Target:
 class Edit:
     """The replacement of one expression or several statements in one function.
 
-    occurrence: the index of the occurrence of `find` that is replaced; None if `find` must occur exactly once.
+    Attributes:
+        occurrence: The index of the occurrence of `find` that is replaced; None if `find` must occur exactly once.
     """
 
     function: Target
@@ -78,8 +79,9 @@ class Swap:
 class Mutant:
     """A fault that a falsifier must detect.
 
-    seen_in: where the fault occurred in real code, "" if unknown. killed_by: claims that must detect it too, by their
-    ids in the contract's suite.
+    Attributes:
+        seen_in: Where the fault occurred in real code, "" if unknown.
+        killed_by: Claims that must detect it too, by their ids in the contract's suite.
     """
 
     id: str
@@ -127,7 +129,8 @@ class Name:
 class MutationScope:
     """The modules and packages whose generated mutants make up a contract's mutation score.
 
-    judges: ids of other contracts, whose falsifiers judge these mutants too.
+    Attributes:
+        judges: Ids of other contracts, whose falsifiers judge these mutants too.
     """
 
     modules: tuple[Name, ...] = ()
@@ -156,8 +159,10 @@ NO_SCOPE = MutationScope()
 class Equation:
     """A formula for people, one that `pv` evaluates, or both.
 
-    executable: the keys that `pv` evaluates (`expression`, `domain`, ...), as read. texts: for the path of every such
-    key, the function from a line and column of its text, from 1, to a location in the file.
+    Attributes:
+        executable: The keys that `pv` evaluates (`expression`, `domain`, ...), as read.
+        texts: For the path of every such key, the function from a line and column of its text, from 1, to a location in
+            the file.
     """
 
     name: str
@@ -183,9 +188,12 @@ class Obligation:
 class Falsifier:
     """A claim and the attack on it. Its engine (`pv.engines.registry`) decides how it is tried.
 
-    test: the function that attacks the claim, None for claims of other engines. kills: the ids of the mutants that the
-    attack must detect. run: the name of the run whose record it reads. limit_s: in seconds. places: the locations of
-    its keys and items.
+    Attributes:
+        test: The function that attacks the claim, None for claims of other engines.
+        kills: The ids of the mutants that the attack must detect.
+        run: The name of the run whose record it reads.
+        limit_s: The time limit in seconds.
+        places: The locations of its keys and items.
     """
 
     id: str
@@ -225,8 +233,10 @@ class Falsifier:
 class Harness(Falsifier):
     """A predicate over a bounded box, to be proved.
 
-    test: the predicate. bounds, requires: the box, in the syntax of `pv.contract.bounds`. engine: `exhaustive`,
-    `symbolic` or `both`; "" for the engine that fits the size of the box.
+    Attributes:
+        test: The predicate.
+        bounds, requires: The box, in the syntax of `pv.contract.bounds`.
+        engine: `exhaustive`, `symbolic` or `both`; "" for the engine that fits the size of the box.
     """
 
     prediction: str = ""
@@ -250,10 +260,12 @@ class Harness(Falsifier):
 class Run:
     """One named configuration of the subject, executed once per device and subject.
 
-    callable: the function that executes the run; None for a run with a `command`. environment: the variables that the
-    command gets besides the worker's. claims: the claims of `training-run` about the observed command, or the single
-    name `all`. arguments: what the function or command is called with. small: the arguments with mutants, None if the
-    run has none.
+    Attributes:
+        callable: The function that executes the run; None for a run with a `command`.
+        environment: The variables that the command gets besides the worker's.
+        claims: The claims of `training-run` about the observed command, or the single name `all`.
+        arguments: The arguments of the function or command.
+        small: The arguments that replace them on mutants, None if the run has none.
     """
 
     name: str
@@ -279,7 +291,10 @@ class Run:
 class NotClaimed:
     """Falsifiers whose claims another subject does not make.
 
-    why: the reason. reference: where the documentation of that subject says so. places: the location of every id.
+    Attributes:
+        why: The reason.
+        reference: Where the documentation of that subject says so.
+        places: The location of every id.
     """
 
     falsifiers: tuple[str, ...]
@@ -292,8 +307,9 @@ class NotClaimed:
 class OtherSubject:
     """Code that can replace the subject.
 
-    package: the distribution that it needs, "" for none. claims_as: a subject declared before it that makes the same
-    claims, "" for none.
+    Attributes:
+        package: The distribution that it needs, "" for none.
+        claims_as: A subject declared before it that makes the same claims, "" for none.
     """
 
     name: str
@@ -308,10 +324,12 @@ class OtherSubject:
 class Gate:
     """The requirements of a contract.
 
-    falsifiers, mutants, harnesses: the required ids, None for all. devices: the devices on which the contract makes
-    claims, () for the devices of its falsifiers. fresh: the devices whose recorded results are required too.
-    mutation_score: the minimum recorded share of generated mutants that are killed, None for no minimum. equivalents:
-    the maximum share of generated mutants that may be declared equivalent.
+    Attributes:
+        falsifiers, mutants, harnesses: The required ids, None for all.
+        devices: The devices on which the contract makes claims, () for the devices of its falsifiers.
+        fresh: The devices whose recorded results are required too.
+        mutation_score: The minimum recorded share of generated mutants that are killed, None for no minimum.
+        equivalents: The maximum share of generated mutants that may be declared equivalent.
     """
 
     id: str = ""
@@ -330,7 +348,9 @@ class Gate:
 class Waiver:
     """A weakening that its owner accepts until a date, inclusive.
 
-    weaker: the clause that asks for less than in the base; removed: the clause that was removed. One of them is "".
+    Attributes:
+        weaker: The clause that asks for less than in the base.
+        removed: The clause that was removed. One of them is "".
     """
 
     owner: str
@@ -358,8 +378,10 @@ class Waiver:
 class Contract:
     """The content of one YAML file.
 
-    strict: False for the field's existing format, whose falsifiers are prose. suite: the conformance suite whose claims
-    precede the contract's. known: all contracts of the project by id, to look up the ids in `use` and `judges`.
+    Attributes:
+        strict: False for the field's existing format, whose falsifiers are prose.
+        suite: The conformance suite whose claims precede the contract's.
+        known: All contracts of the project by id, to look up the ids in `use` and `judges`.
     """
 
     id: str

@@ -40,8 +40,11 @@ _WORDS: dict[str, bool | float | None] = {
 class Node:
     """A YAML value with its location.
 
-    value: a scalar, a list of nodes, or a dict of nodes. text: a scalar as it is written, without quotes. keys: the
-    locations of the keys of a mapping. inside: the position of the text of a scalar, None if it cannot be mapped.
+    Attributes:
+        value: A scalar, a list of nodes, or a dict of nodes.
+        text: A scalar as it is written, without quotes.
+        keys: The locations of the keys of a mapping.
+        inside: The position of the text of a scalar, None if it cannot be mapped.
     """
 
     location: Location
@@ -84,7 +87,9 @@ class Inside:
 
     Only for text on one line without escapes, and for `|` blocks: other styles change line ends or characters.
 
-    start: the position of the first character. block: whether it is a `|` block, whose lines all start in one column.
+    Attributes:
+        start: The position of the first character.
+        block: Whether it is a `|` block, whose lines all start in one column.
     """
 
     start: Location

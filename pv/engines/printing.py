@@ -12,30 +12,30 @@ MAX_PRINTED = 4000
 class _Tee:
     """A stream that also writes to a bounded buffer; all other attributes are those of the stream."""
 
-    def __init__(self, stream: Any, kept: StringIO) -> None:
-        self._stream, self._kept = stream, kept
+    def __init__(self, stream: Any, buffer: StringIO) -> None:
+        self._stream, self._buffer = stream, buffer
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> Any:
-        self._kept.write(text[-MAX_PRINTED:])
+        self._buffer.write(text[-MAX_PRINTED:])
         # Trim rarely: cutting the buffer at every write would be quadratic.
-        if self._kept.tell() > 2 * MAX_PRINTED:
-            last = self._kept.getvalue()[-MAX_PRINTED:]
-            self._kept.seek(0)
-            self._kept.truncate()
-            self._kept.write(last)
+        if self._buffer.tell() > 2 * MAX_PRINTED:
+            last = self._buffer.getvalue()[-MAX_PRINTED:]
+            self._buffer.seek(0)
+            self._buffer.truncate()
+            self._buffer.write(last)
         return self._stream.write(text)
 
 
 @contextmanager
 def kept_output() -> Iterator[StringIO]:
     """Capture the end of the output of the body, at most twice `MAX_PRINTED` characters, without child processes."""
-    kept = StringIO()
+    buffer = StringIO()
     before = sys.stdout
-    sys.stdout = cast("TextIO", _Tee(before, kept))
+    sys.stdout = cast("TextIO", _Tee(before, buffer))
     try:
-        yield kept
+        yield buffer
     finally:
         sys.stdout = before

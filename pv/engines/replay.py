@@ -76,7 +76,8 @@ def refuse_point(replay: str, harness: Harness) -> None:
 def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay: str, of: str) -> None:
     """Raise `UsageError`, with every wrong name, unless an example has exactly the names of `notes`.
 
-    notes: the names, each with the note that is printed if it is missing, or "".
+    Args:
+        notes: The names, each with the note that is printed if it is missing, or "".
     """
     labels = {f"{name} ({note})" if note else name: name for name, note in notes.items()}
     missing = (f"missing {label}" for label, name in labels.items() if name not in example)

@@ -35,8 +35,9 @@ Watch = Callable[[str, object], None]
 class Call:
     """A parsed call: the dotted name of the function, and the syntax tree of the call.
 
-    calls: its calls in the order in which they are made, each with its dotted name below the subject. More than one is
-    a method of a constructed object.
+    Attributes:
+        calls: Its calls in the order in which they are made, each with its dotted name below the subject. More than one
+            is a method of a constructed object.
     """
 
     function: str

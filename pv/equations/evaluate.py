@@ -28,7 +28,11 @@ _WHOLE_FUNCTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """A formula over a domain. results: the axes of each of its values, in the order of the code."""
+    """A formula over a domain.
+
+    Attributes:
+        results: The axes of each of its values, in the order of the code.
+    """
 
     name: str
     formula: Formula
@@ -104,7 +108,8 @@ FLOAT64 = UNITS["float64"]
 class Limits:
     """The allowed errors of one example, measured when they are first asked for.
 
-    values: the exact values of the equation, each [*axes].
+    Args:
+        values: The exact values of the equation, each [*axes].
     """
 
     def __init__(self, equation: Equation, accuracy: Accuracy, example: Example, values: tuple[Tensor, ...]) -> None:

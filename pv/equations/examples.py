@@ -195,7 +195,8 @@ _SIMPLE = (0.0, 1.0, 2.0, 0.5)
 class Shrinker:
     """A greedy search that accepts an example if it still fails and has a strictly lower cost.
 
-    fails: returns whether an example of the domain fails; it must not raise.
+    Attributes:
+        fails: Returns whether an example of the domain fails; it must not raise.
     """
 
     variables: Mapping[str, Variable]
@@ -228,26 +229,26 @@ class Shrinker:
     def _fewer_slices(self, best: Example) -> Example:
         least = {axis: low for axis, (low, _) in axis_bounds(self.variables).items()}
         for axis in best.sizes:
-            for kept in _choices(best.sizes[axis], least[axis]):
-                other = self._keep(best, axis, kept)
+            for indices in _choices(best.sizes[axis], least[axis]):
+                other = self._keep(best, axis, indices)
                 if other is not None and self._better(best, other):
                     best = other
                     break
         return best
 
-    def _keep(self, example: Example, axis: str, kept: list[int]) -> Example | None:
+    def _keep(self, example: Example, axis: str, indices: list[int]) -> Example | None:
         arrays = {}
         for name, array in example.arrays.items():
             variable = self.variables[name]
             if axis in variable.axes:
-                array = array.index_select(variable.axes.index(axis), torch.tensor(kept))
+                array = array.index_select(variable.axes.index(axis), torch.tensor(indices))
             # Indices refer to slices by number: those that remain get their new numbers.
             if variable.of == axis:
-                array = _renumbered(array, kept)
+                array = _renumbered(array, indices)
             arrays[name] = array
         if any(v.kind in DISTRIBUTIONS and v.axes[-1:] == (axis,) for v in self.variables.values()):
             arrays = self._normalised(arrays)
-        return self._fitted(replace(example, arrays=arrays, sizes={**example.sizes, axis: len(kept)}))
+        return self._fitted(replace(example, arrays=arrays, sizes={**example.sizes, axis: len(indices)}))
 
     def _fitted(self, example: Example) -> Example:
         """Return the example with numbers representable in its dtype."""
@@ -327,8 +328,8 @@ def _choices(size: int, least: int) -> Iterator[list[int]]:
         yield from ([i for i in range(size) if i != left_out] for left_out in range(size))
 
 
-def _renumbered(array: Tensor, kept: list[int]) -> Tensor:
-    new = {old: place for place, old in enumerate(kept)}
+def _renumbered(array: Tensor, indices: list[int]) -> Tensor:
+    new = {old: place for place, old in enumerate(indices)}
     return torch.tensor([new.get(i, 0) if i >= 0 else i for i in array.flatten().tolist()]).reshape(array.shape)
 
 

@@ -13,7 +13,11 @@ from pv.equations.parse import Definition
 
 
 def text(equation: Definition, unit: str) -> Iterator[str]:
-    """Yield the lines that show an equation. unit: the unit of its value, or ""."""
+    """Yield the lines that show an equation.
+
+    Args:
+        unit: The unit of its value, or "".
+    """
     yield f"  {equation.name}" + (f"  [{unit}]" if unit else "")
     for line in equation.formula.lines:
         parts = line.value.elts if isinstance(line.value, ast.Tuple) else [line.value]

@@ -248,7 +248,11 @@ class Interpreter(Generic[C]):
         return axes
 
     def axis(self, name: ast.expr, value: Value[C], habit: str = "") -> str:
-        """Return the axis of a value that an expression names. habit: the hint for an expression that is no axis."""
+        """Return the axis of a value that an expression names.
+
+        Args:
+            habit: The hint for an expression that is no axis.
+        """
         if not isinstance(name, ast.Name) or name.id in self.environment or name.id not in self.sizes:
             hint = f"the axes are {', '.join(value.axes) or 'none'}"
             raise self.refuse("expected the name of an axis", name, habit or hint)

@@ -37,7 +37,8 @@ MAX_SHOWN = 80
 class MutatedEquation:
     """One mutant: the equation that is mutated, the position in its expression, and the text before and after.
 
-    callees: all equations by name, with the mutated one in the place of the original.
+    Attributes:
+        callees: All equations by name, with the mutated one in the place of the original.
     """
 
     equation: str

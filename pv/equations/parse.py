@@ -23,7 +23,11 @@ UNITS = {"float64": 2.0**-52, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat1
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """A fixed tolerance, relative * |value| + absolute, instead of the measured one. why: the reason for it."""
+    """A fixed tolerance, relative * |value| + absolute, instead of the measured one.
+
+    Attributes:
+        why: The reason for it.
+    """
 
     relative: float
     absolute: float
@@ -75,7 +79,11 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """The checks of one equation. result_dtype: "" for any, `input` for the dtype of the arrays."""
+    """The checks of one equation.
+
+    Attributes:
+        result_dtype: "" for any, `input` for the dtype of the arrays.
+    """
 
     names: frozenset[Check] = frozenset()
     result_dtype: str = ""
@@ -100,7 +108,11 @@ class Derivative:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One executable equation of a contract. results: the axes of each of its values, in the order of the code."""
+    """One executable equation of a contract.
+
+    Attributes:
+        results: The axes of each of its values, in the order of the code.
+    """
 
     name: str
     formula: Formula

@@ -160,7 +160,11 @@ _EXACT_REDUCTIONS = frozenset({"max", "min", "count", "any", "all"})
 
 
 class Tensors:
-    """The algebra of float64 tensors on the CPU. unit: the relative error of every operation; 0 is exact."""
+    """The algebra of float64 tensors on the CPU.
+
+    Args:
+        unit: The relative error of every operation; 0 is exact.
+    """
 
     def __init__(self, sizes: Mapping[str, int], *, unit: float, runs: int) -> None:
         self._sizes, self._unit, self._runs = sizes, unit, runs

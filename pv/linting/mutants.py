@@ -234,7 +234,8 @@ def is_private(name: str) -> bool:
 class _Code:
     """The names that an edit of one function may use (`parameters`, `public`), and may not use (`locals`).
 
-    nested: whether the function is defined inside another function.
+    Attributes:
+        nested: Whether the function is defined inside another function.
     """
 
     nested: bool

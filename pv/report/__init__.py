@@ -1,8 +1,7 @@
 """The formats of a report. A format presents verdicts and decides nothing."""
 
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pv.errors import ExitCode, UsageError
 
@@ -27,8 +26,7 @@ MAX_BYTES = 1 << 20  # of the job summary of one step on GitHub
 COMPARISON_FORMATS = ("text", "json", "markdown")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(NamedTuple):
     """The display options of a report.
 
     Attributes:

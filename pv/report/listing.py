@@ -86,7 +86,11 @@ def _harness(harness: Harness) -> dict[str, object]:
 
 
 def render_formulas(contracts: Sequence[Contract], form: str) -> str:
-    """Return every valid executable equation of the contracts. form: "text" or "latex"."""
+    """Return every valid executable equation of the contracts.
+
+    Args:
+        form: "text" or "latex".
+    """
     lines = (line for contract in contracts for line in _formulas(contract, as_latex=form == "latex"))
     return "".join(f"{line}\n" for line in lines)
 

@@ -8,12 +8,10 @@ from pv.contract.wording import count
 from pv.engines.registry import engine_of
 from pv.report import View
 from pv.results import gates
-from pv.results.outcome import Outcome, Result
+from pv.results.outcome import GOOD, Outcome, Result
 from pv.results.saved.changes import Compared
 from pv.results.trial import UNFINISHED, TrialStatus
 from pv.results.verdict import FAILING, ContractVerdict, Report, Shard, Status, find_missing_shards
-
-HELD = (Outcome.HELD, Outcome.PROVED)
 
 
 def stated(verdict: ContractVerdict) -> str:
@@ -44,12 +42,12 @@ def claimed_on(verdict: ContractVerdict, device: str) -> list[Result]:
 
 
 def count_held(results: Sequence[Result]) -> int:
-    return sum(result.outcome in HELD for result in results)
+    return sum(result.outcome in GOOD for result in results)
 
 
 def proved(verdict: ContractVerdict) -> tuple[int, str]:
     """Return the number of proofs that were found, and their outcome: "held" for a replayed example."""
-    outcomes = [result.outcome.value for result in verdict.proofs if result.outcome in HELD]
+    outcomes = [result.outcome.value for result in verdict.proofs if result.outcome in GOOD]
     return len(outcomes), Outcome.HELD.value if Outcome.HELD.value in outcomes else Outcome.PROVED.value
 
 

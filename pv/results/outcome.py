@@ -100,7 +100,7 @@ class Result:
     def waived(self) -> tuple[str, ...]:
         """Return the declared mutants that survived a claim that holds because the gate does not require them."""
         survived = (trial.mutant or "" for trial in self.mutants if trial.status is TrialStatus.HELD)
-        held = self.outcome in (Outcome.HELD, Outcome.PROVED)
+        held = self.outcome in GOOD
         return tuple(mutant for mutant in survived if held and mutant in self.falsifier.kills)
 
     @property
@@ -167,7 +167,7 @@ def _measured_result(
     # Mutants are only tried on the CPU, and a request without mutants leaves the outcome and marks it `unjudged`.
     unjudged = False
     judged_here = device == "cpu" and not replayed and engine_of(falsifier).judged(falsifier)
-    if judged_here and outcome in (Outcome.HELD, Outcome.PROVED):
+    if judged_here and outcome in GOOD:
         sensitive, why = _sensitivity(contract, falsifier, mutants, evidence)
         unjudged = sensitive is not Outcome.HELD and not selection.mutants
         outcome, reason = (outcome, reason) if sensitive is Outcome.HELD or unjudged else (sensitive, why)
@@ -181,7 +181,7 @@ def _measured_result(
         recorded=recorded,
         mutants=mutants,
         unjudged=unjudged,
-        fewer=outcome in (Outcome.HELD, Outcome.PROVED) and _fewer(falsifier, trial, selection),
+        fewer=outcome in GOOD and _fewer(falsifier, trial, selection),
     )
 
 

@@ -37,7 +37,9 @@ class Span:
 class Match:
     """A place that reads like a pattern: one expression, or consecutive statements of `block`.
 
-    first, last: the first and the last node; the same for an expression. block: None for an expression.
+    Attributes:
+        first, last: The first and the last node; the same for an expression.
+        block: None for an expression.
     """
 
     first: Any
@@ -70,7 +72,8 @@ class Match:
 class Segment:
     """Whole lines whose statements `body` can be parsed without the rest of the module.
 
-    indented: whether the lines are indented, so that they are parsed below an `if`.
+    Attributes:
+        indented: Whether the lines are indented, so that they are parsed below an `if`.
     """
 
     span: Span

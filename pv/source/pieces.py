@@ -21,10 +21,14 @@ READ_NO_DOCSTRING = frozenset(
 class Pieces:
     """The digests of the parts of a module on which a result can depend separately.
 
-    at_import: everything but the bodies of functions, so signatures, decorators and class bodies too. functions: the
-    bodies of the functions that are in no other function, by dotted name. docs: all docstrings. shown_docs: the
-    docstrings of decorated functions and derived classes, which libraries turn into help texts and schemas. constants:
-    the numbers and texts in the code. reads_docs: whether the module itself may read docstrings.
+    Attributes:
+        at_import: Everything but the bodies of functions, so signatures, decorators and class bodies too.
+        functions: The bodies of the functions that are in no other function, by dotted name.
+        docs: All docstrings.
+        shown_docs: The docstrings of decorated functions and derived classes, which libraries turn into help texts and
+            schemas.
+        constants: The numbers and texts in the code.
+        reads_docs: Whether the module itself may read docstrings.
     """
 
     at_import: str

@@ -23,9 +23,12 @@ _INSTALLED = ("/site-packages/", "/dist-packages/", f"{sysconfig.get_path('stdli
 class Project:
     """The folders of a project.
 
-    root: the folder of its pyproject.toml. roots: the only folders that code under contract is imported from, in this
-    order. contracts: the folders of its contracts. evidence: the folder of recorded evidence. declared: whether a
-    `[tool.pv]` table exists.
+    Attributes:
+        root: The folder of its pyproject.toml.
+        roots: The only folders that code under contract is imported from, in this order.
+        contracts: The folders of its contracts.
+        evidence: The folder of recorded evidence.
+        declared: Whether a `[tool.pv]` table exists.
     """
 
     root: Path

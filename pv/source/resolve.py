@@ -36,8 +36,10 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 class Unbound(PvError):
     """A name in a contract that cannot be resolved.
 
-    kind: the step that failed: `file` for no such file or module, `name` for no such definition in it, `source` for a
-    file that is not Python. known: the names that exist, for a hint.
+    Args:
+        kind: The step that failed: `file` for no such file or module, `name` for no such definition in it, `source` for
+            a file that is not Python.
+        known: The names that exist, for a hint.
     """
 
     def __init__(self, kind: str, message: str, known: tuple[str, ...] = ()) -> None:
@@ -247,9 +249,11 @@ def _modules(project: Project) -> tuple[str, ...]:
 class Parameters:
     """The parameters of a function for its callers: without `self` or `cls`.
 
-    positional: the names of positional parameters, of which the first `positional_only` cannot be passed by name.
-    keyword: the keyword-only parameters. required: the parameters without a default. any_positional, any_keyword:
-    whether there is `*args` and `**kwargs`.
+    Attributes:
+        positional: The names of positional parameters, of which the first `positional_only` cannot be passed by name.
+        keyword: The keyword-only parameters.
+        required: The parameters without a default.
+        any_positional, any_keyword: Whether there is `*args` and `**kwargs`.
     """
 
     positional: tuple[str, ...]

@@ -62,7 +62,11 @@ Layout = Callable[[Tensor], Tensor]
 
 
 class Refuted(AssertionError):
-    """Code and equation, or two equations, differ by more than rounding. cause: how, in a few words; "" if unclear."""
+    """Code and equation, or two equations, differ by more than rounding.
+
+    Args:
+        cause: How, in a few words; "" if unclear.
+    """
 
     def __init__(self, message: str, cause: str = "") -> None:
         super().__init__(message)
@@ -106,7 +110,8 @@ class Comparison:
 class Observer:
     """Calls the code under contract, and evaluates related equations. Only the code runs on `device`.
 
-    layout: changes how the arrays of the code are laid out in memory, not their values.
+    Attributes:
+        layout: Changes how the arrays of the code are laid out in memory, not their values.
     """
 
     system: System
@@ -340,8 +345,8 @@ def _repeated(claim: Claim, example: Example) -> Example:
     """Return the example with all slices of the first axis equal to the first; a distribution keeps its values."""
     arrays = {}
     for name, array in example.arrays.items():
-        kept = claim.equation.variables[name].kind in DISTRIBUTIONS and array.dim() == 1
-        whole = array.dim() == 0 or not array.numel() or kept
+        is_distribution = claim.equation.variables[name].kind in DISTRIBUTIONS and array.dim() == 1
+        whole = array.dim() == 0 or not array.numel() or is_distribution
         arrays[name] = array if whole else array[:1].expand_as(array).clone()
     return replace(example, arrays=arrays)
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 from pv.contract import sharing
 from pv.contract.model import Contract, Falsifier
@@ -27,7 +28,7 @@ class EquationPayload:
     """The payload of an equation claim: all executable equations, and the name of the claimed one."""
 
     equation: str
-    equations: Mapping[str, Mapping[str, object]]
+    equations: Mapping[str, Mapping[str, Any]]  # a worker reads it with cattrs, which does not read `object`
     examples: int
     seed: int
     replay: str

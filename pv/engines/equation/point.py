@@ -17,7 +17,9 @@ SUM_ERROR = 0.05
 class Array:
     """The shape of an argument and its numbers in order. () is the shape of a number.
 
-    rounding: the relative error that is allowed at a bound, since a number of the dtype need not be within the bounds.
+    Attributes:
+        rounding: The relative error that is allowed at a bound, since a number of the dtype need not be within the
+            bounds.
     """
 
     shape: tuple[int, ...]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pv.contract import bounds
 from pv.contract.model import Contract, Falsifier, Harness
@@ -25,7 +26,7 @@ class HarnessPayload:
     requires: str
     engines: tuple[str, ...]
     limit_s: float
-    replay: Mapping[str, object] | None
+    replay: Mapping[str, Any] | None
 
 
 class HarnessEngine(Engine[HarnessPayload]):

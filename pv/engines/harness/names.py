@@ -111,7 +111,8 @@ def _stored(targets: Iterable[ast.AST]) -> Iterator[str]:
 class Module:
     """A file of the project, the names that it defines at its top, and the absolute target of each imported name.
 
-    stars: the modules that it imports all names of.
+    Attributes:
+        stars: The modules that it imports all names of.
     """
 
     name: str
@@ -255,7 +256,11 @@ Value = list[Thing] | None
 
 
 class Names:
-    """The definitions of some modules. subject: the dotted target of the parameters `subject`."""
+    """The definitions of some modules.
+
+    Args:
+        subject: The dotted target of the parameters `subject`.
+    """
 
     def __init__(self, modules: Sequence[Module], subject: str = "") -> None:
         self.modules = tuple(modules)

@@ -88,7 +88,8 @@ MUTATORS = {
 def kept_state(definition: Definition, is_module: Callable[[str], bool]) -> Iterator[str]:
     """Yield each state that it keeps, in words that follow "which".
 
-    is_module: whether an imported name, or `subject`, is a module: a call of its function `add` changes nothing.
+    Args:
+        is_module: Whether an imported name, or `subject`, is a module: a call of its function `add` changes nothing.
     """
     modules = {name for name, target in definition.imported.items() if is_module(target)}
     modules |= {"subject"} if is_module("subject") else set()

@@ -43,7 +43,8 @@ _TOLERATED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.larg
 class Settings:
     """The number of examples and the seed. On a mutant the first refutation ends the trial, without shrinking.
 
-    skips_examples: a skip leaves out the example in which it is raised, not the whole claim.
+    Attributes:
+        skips_examples: A skip leaves out the example in which it is raised, not the whole claim.
     """
 
     examples: int
@@ -214,12 +215,12 @@ class _Watch:
         self._calling()
         if self.handle is None:
             arguments = dict(self.fixed)
-        with kept_output() as kept:
+        with kept_output() as output:
             try:
                 self._try(args, arguments)
             finally:
                 self.stream.returned()
-                self.printed = kept.getvalue()
+                self.printed = output.getvalue()
 
     def _try(self, args: tuple[Any, ...], arguments: Mapping[str, object]) -> None:
         try:

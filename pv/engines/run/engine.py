@@ -4,6 +4,7 @@ import linecache
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from pv.contract.model import Contract, Falsifier, Run
 from pv.contract.wording import count
@@ -27,7 +28,7 @@ class RunPayload:
     callable: Function | None = None
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    arguments: Mapping[str, object]
+    arguments: Mapping[str, Any]
     test: Function | None = None
     # The id of a claim of `training-run`.
     observed: str = ""

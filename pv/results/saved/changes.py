@@ -186,6 +186,7 @@ def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str)
     assert old.definitions is not None and new.definitions is not None
     definitions = old.definitions, new.definitions
     before, after = (str(definition["equations"][equation].get("implemented_by")) for definition in definitions)
+    # A renaming is recognised only where both texts call one function, in the same way.
     called, calls = CALLED.findall(before), CALLED.findall(after)
     same_call = is_same_text(CALLED.sub("f", before), CALLED.sub("f", after))
     claims = [claim.id for claim in new.contract.claims if claim.equation == equation]

@@ -295,6 +295,7 @@ def _missing(contract: Contract, results: Sequence[Result]) -> Iterator[tuple[Fa
     unselected = _unselected(contract, results)
     for claim in contract.claims:
         devices = _required_devices(contract, claim)
+        # A claim that no report selected is listed once, even if the gate requires it on no device.
         if claim in unselected:
             devices = devices or claim.devices[:1]
         if claim.id not in unclaimed:

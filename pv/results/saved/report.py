@@ -125,6 +125,7 @@ def _result_fields(data: Data) -> Json:
     # Trials and records do not repeat the claim and the device of their result.
     same = {"falsifier": data["falsifier"]["id"], "device": data["device"]}
     mutants = [{**item, **same, "mutant": item["id"], "mutant_reached": item["reached"]} for item in data["mutants"]]
+    # `reached` is a flag of a mutant here, and in the model the functions that ran, which are not saved.
     return {
         "trial": data["trial"] and {**data["trial"], **same},
         "recorded": data["recorded"] and {**data["recorded"], **same},
