@@ -15,8 +15,7 @@ from pv.contract.finding import Finding
 from pv.contract.model import Contract
 from pv.engines.registry import engine_of
 from pv.mutation import scope
-from pv.mutation.judge import DETECTED, UNDETECTED, MutantStatus
-from pv.mutation.result import MutationResult
+from pv.mutation.judge import DETECTED, UNDETECTED, MutantStatus, MutationResult
 from pv.results import store
 from pv.results.store import Fingerprint
 from pv.results.trial import MutationScore

@@ -11,7 +11,7 @@ import pytest
 import pv
 from pv.commands.why import why
 from pv.results.reuse import cache
-from pv.results.reuse.tree import SETTLED_NS
+from pv.results.reuse.dependencies import SETTLED_NS
 from pv.source.project import find_project
 
 OF_PRICE = "PLAIN DECORATED CLASSES LAZY STATE ASYNC NAMES SPACE TEXT CONSTS WARNED LOADER OWN_NAMES"
