@@ -36,7 +36,6 @@ ROOMS: dict[str, str] = {
 THIRD_PARTIES: dict[str, str] = {
     "contract": "cattrs yaml jsonschema",
     "results": "cattrs jsonschema",
-    "mutation": "jsonschema",
     "equations": "torch",
     "observe": "torch",
     "suites": "accelerate datasets fastai hypothesis ignite lightning tokenizers torch torchdata transformers trl",

@@ -15,7 +15,7 @@ from pv.execution.consumers import OnProgress
 from pv.execution.mutants import MutantTrials
 from pv.linting import RUNNABLE, SCORE_STALE
 from pv.mutation import scope, score, summary
-from pv.mutation.result import MutationResult
+from pv.mutation.judge import MutationResult
 from pv.results import store
 from pv.source.project import Project
 from pv.workers.pool import default_jobs, refuse_optimized

@@ -169,15 +169,17 @@ def validated(
         validation.absent = {device.CPU: request.absent} if request.absent else {}
         notes: tuple[str, ...] = ()
         with closing(ResultCache(project)) if request.reuse else nullcontext() as cache:
-            subjects = {attempts.subject(c, claim) for c in contracts for claim in c.claims if _is_imported(c, claim)}
             try:
+                # Without a contract that can be tried, no worker starts.
                 if contracts:
+                    imported = [(c, claim) for c in contracts for claim in c.claims if _imports_subject(c, claim)]
+                    subjects = {attempts.subject(contract, claim) for contract, claim in imported}
                     with pools.pool(tasks.preload(project, contracts, subjects)) as pool:
                         requested = sorted({name for c in contracts for name in plan.selections[c.id].live})
                         validation.devices, validation.absent = device.find(pool, project, requested, probe)
                         _run(validation, pool, cache, request, project, on_progress)
                         notes = (pool.note, *_notes_on_reuse(cache))
-            except KeyboardInterrupt:
+            except KeyboardInterrupt:  # the evidence so far is reported
                 validation.interrupted = True
     report = _report(plan, validation, attempts, notes, started, replace(request, replay=replay))
     if validation.interrupted:
@@ -206,7 +208,7 @@ def _run(
     executor.run(validation, journal.order if journal is not None and request.fail_fast else None)
 
 
-def _is_imported(contract: Contract, claim: Falsifier) -> bool:
+def _imports_subject(contract: Contract, claim: Falsifier) -> bool:
     """Return whether a worker imports the subject of a claim; a run that is a command does not."""
     run = engine_of(claim).run_of(contract, claim)
     return run is None or run.callable is not None

@@ -86,7 +86,7 @@ class Executor:
         """Drop the attempts that have not started, and refuse new ones that are not cached."""
         self._cancelled = True
         for task in self._pool.drop_pending():
-            self._cancel(task.key)
+            self._cancel(task.key, queued=True)
 
     def _take(self, steps: Iterable[Step]) -> None:
         for step in steps:
@@ -181,9 +181,9 @@ class Executor:
                 self._read(attempt, finished)
         self._take(self._plan.follow(finished))
 
-    def _cancel(self, attempt: Attempt) -> None:
+    def _cancel(self, attempt: Attempt, *, queued: bool = False) -> None:
         for lost in [attempt, *self._readers.pop(attempt, ())]:
-            cancelled = Cancelled(lost)
+            cancelled = Cancelled(lost, queued)
             self._emit(cancelled)
             self._take(self._plan.follow(cancelled))
 

@@ -15,8 +15,7 @@ from pv.execution.executor import Executor
 from pv.execution.plan import Cancelled, Consumer, Finished, Step
 from pv.mutation import judge, scope
 from pv.mutation.generate import Automatic, Module, compiles_to
-from pv.mutation.judge import DETECTED, Judged, MutantStatus
-from pv.mutation.result import MutationResult
+from pv.mutation.judge import DETECTED, Judged, MutantStatus, MutationResult
 from pv.results.reuse.cache import ResultCache
 from pv.results.trial import Trial, TrialStatus
 from pv.source import resolve

@@ -55,9 +55,15 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """An attempt was not run, because the executor was cancelled first."""
+    """An attempt was not run, because the executor was cancelled first.
+
+    Attributes:
+        attempt: The attempt.
+        queued: Whether it waited for a worker; otherwise the plan asked for it later.
+    """
 
     attempt: Attempt
+    queued: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class Validation:
     def follow(self, event: Finished | Cancelled) -> Iterator[Step]:
         attempt = event.attempt
         if isinstance(event, Cancelled):
-            yield from self._cancelled(attempt)
+            yield from self._cancelled(attempt, queued=event.queued)
         elif attempt.executes is not None:
             self._add_trace(event)
         elif not engine_of(attempt.claim).confirms:
@@ -150,13 +150,15 @@ class Validation:
             if attempt.device == CPU and is_accepted(claim, trial) and self._selections[contract.id].mutants:
                 yield from self._start_mutants(contract, claim)
 
-    def _cancelled(self, attempt: Attempt) -> Iterator[Step]:
-        """Record that an attempt was not run. Of generated mutants, a later one may have a cached result."""
+    def _cancelled(self, attempt: Attempt, *, queued: bool) -> Iterator[Step]:
+        """Record that an attempt was not run."""
         contract, claim = attempt.contract, attempt.claim
         lost = Trial(falsifier=claim.id, device=attempt.device, status=TrialStatus.CANCELLED, detail=STOPPED)
         if attempt.mutant is not None:
             self._mutants[contract.id][claim.id, attempt.mutant.id] = replace(lost, mutant=attempt.mutant.id)
-            if not claim.kills:
+            # A later generated mutant may have a cached result. It is looked for where a claim has just held, but not
+            # for all claims in the queue, since that would take longer than --fail-fast allows.
+            if not claim.kills and not queued:
                 yield from self._next_generated(contract, claim)
         elif attempt.small:
             self._mutants[contract.id].setdefault((claim.id, ""), lost)

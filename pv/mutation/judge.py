@@ -1,8 +1,9 @@
-"""Derive the status of an automatic mutant from its trials."""
+"""The status of a generated mutant, as it follows from its trials, and the result of a mutation run."""
 
 from dataclasses import dataclass
 from enum import Enum
 
+from pv.contract.model import Contract
 from pv.mutation.generate import Automatic
 from pv.results.trial import Trial, TrialStatus
 
@@ -51,6 +52,47 @@ class Judged:
     tried: tuple[str, ...] = ()
     seen: str = ""
     cached: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutationResult:
+    """The generated mutants of a contract with their statuses.
+
+    Attributes:
+        contract: The contract whose code was mutated.
+        falsifiers: Ids of the falsifiers that judged the mutants.
+        total: The number of generated mutants.
+        judged: The mutants that were tried.
+        unfit: Trials of falsifiers that do not hold on the clean code and were therefore not used.
+        unused: Declared equivalents that match no generated mutant.
+        idle: Modules in `mutation_scope` of which no falsifier executes anything.
+        scope: The modules that `mutation_scope` names.
+        files: The project files that were read.
+        restricted: Whether the falsifiers or modules are not those of the contract's score.
+        unrecorded: Whether the score was not recorded because of its problems.
+        elsewhere: The reason why nothing is mutated; "" if something is.
+    """
+
+    contract: Contract
+    falsifiers: tuple[str, ...]
+    total: int
+    judged: tuple[Judged, ...]
+    unfit: tuple[Trial, ...] = ()
+    unused: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
+    scope: tuple[str, ...] = ()
+    files: frozenset[str] = frozenset()
+    restricted: bool = False
+    unrecorded: bool = False
+    elsewhere: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Return whether every generated mutant of the contract was tried."""
+        return not self.restricted and len(self.judged) == self.total
+
+    def count(self, *statuses: MutantStatus) -> int:
+        return sum(judged.status in statuses for judged in self.judged)
 
 
 def limit_on_mutant(clean: Trial) -> float:

@@ -8,15 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jsonschema import Draft202012Validator
-
-from pv.contract.check import schema
 from pv.contract.finding import Finding
 from pv.contract.model import Contract
 from pv.engines.registry import engine_of
 from pv.mutation import scope
-from pv.mutation.judge import DETECTED, UNDETECTED, MutantStatus
-from pv.mutation.result import MutationResult
+from pv.mutation.judge import DETECTED, UNDETECTED, MutantStatus, MutationResult
 from pv.results import store
 from pv.results.store import Fingerprint
 from pv.results.trial import MutationScore
@@ -98,23 +94,13 @@ COUNTS = ("total", "sampled", "judged", "killed", "by_timeout", "by_error", "no_
 
 def read(project: Project, contract: Contract) -> tuple[MutationScore | None, list[Finding]]:
     """Return the recorded score of a contract, with what changed since. An invalid file is a finding."""
-    path = store.record_path(project, contract, "mutants")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except store.MISSING:
-        return None, []
-    except (OSError, ValueError) as error:
-        return None, [_broken(path, contract, str(error))]
-    problem = next(Draft202012Validator(schema("mutants")).iter_errors(content), None)
-    if problem is not None:
-        return None, [_broken(path, contract, f"{problem.json_path}: {problem.message[:200]}")]
+    path, renew = store.record_path(project, contract, "mutants"), f"pv mutate {contract.id} --record"
+    content, problems = store.load(path, "mutants", renew)
+    if content is None:
+        return None, problems
     if content["contract"] != contract.id:
-        return None, [_broken(path, contract, f"it is the score of {content['contract']}")]
+        return None, [store.broken(path, f"it is the score of {content['contract']}", renew)]
     return _score(project, contract, content), []
-
-
-def _broken(path: Path, contract: Contract, why: str) -> Finding:
-    return store.broken(path, why, f"pv mutate {contract.id} --record")
 
 
 def _score(project: Project, contract: Contract, content: Mapping[str, Any]) -> MutationScore:

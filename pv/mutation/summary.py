@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pv.mutation import score
-from pv.mutation.judge import UNDETECTED, Judged, MutantStatus
-from pv.mutation.result import MutationResult
+from pv.mutation.judge import UNDETECTED, Judged, MutantStatus, MutationResult
 
 FORMAT = "pv-mutants-report/1"
 SHOWN = (*UNDETECTED, MutantStatus.NOT_EQUIVALENT)

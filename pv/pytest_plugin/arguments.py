@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pv.pytest_plugin.claims import Workers
-from pv.pytest_plugin.modules import imported_from_elsewhere
 
 if TYPE_CHECKING:
     from pv.contract.model import Contract, Falsifier, Harness, Target
@@ -181,6 +180,14 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def imported_from_elsewhere(name: str, expected: Path) -> str:
+    """Return the reason why an imported module is not the project's; "" if it is."""
+    file = getattr(sys.modules[name], "__file__", None)
+    if file is None or Path(file).resolve() == expected.resolve():
+        return ""
+    return f"{name} was imported from {file}, not from {expected}; set `pythonpath` in the configuration of pytest"
 
 
 POINTS_OF_A_LARGE_BOX = 10_000

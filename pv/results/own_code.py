@@ -6,7 +6,7 @@ They count in a project that holds pv's own source; elsewhere pv is a library.
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-ROOMS = ("contract", "source", "instrument", "equations", "engines", "workers", "mutation")
+ROOMS = ("contract", "source", "instrument", "equations", "engines", "workers", "mutation", "execution")
 """The rooms of pv that decide which code a trial runs, on which examples, and how its end is judged."""
 
 

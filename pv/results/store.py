@@ -26,7 +26,6 @@ from pv.source.digest import digest_data, digest_file
 from pv.source.project import Project
 
 FORMAT = "pv-evidence/1"
-MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +169,9 @@ def _digest(project: Project, name: str) -> str:
 
 def _results(path: Path) -> list[dict[str, Any]]:
     """Return the results of an evidence file, with the values of its head; [] for an invalid file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return []
+    content, _ = load(path, "evidence")
     # Values of the head are repeated in a result only where they differ, so they are merged back here.
-    sound = Draft202012Validator(schema("evidence")).is_valid(content)
-    return [result | {**_head(content), **result} for result in content["results"]] if sound else []
+    return [result | {**_head(content), **result} for result in content["results"]] if content is not None else []
 
 
 def _head(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,18 +236,32 @@ def read(
         fingerprints: Returns the current fingerprints; it is only called if there is a valid file, since it is slow.
     """
     path = record_path(project, contract, device)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except MISSING:
-        return {}, []
-    except (OSError, ValueError) as error:
-        return {}, [broken(path, str(error))]
-    problem = next(Draft202012Validator(schema("evidence")).iter_errors(content), None)
-    if problem is not None:
-        return {}, [broken(path, f"{problem.json_path}: {problem.message[:200]}")]
+    content, problems = load(path, "evidence")
+    if content is None:
+        return {}, problems
     if (content["contract"], content["device"]) != (contract.id, device):
         return {}, [broken(path, f"it is evidence of {content['contract']} on {content['device']}")]
     return dict(_recorded(project, content, fingerprints())), []
+
+
+def load(path: Path, form: str, renew: str = "--record") -> tuple[dict[str, Any] | None, list[Finding]]:
+    """Return the content of a file in the evidence folder; None without a file, and with a finding if it is damaged.
+
+    Args:
+        path: The file.
+        form: The name of its JSON schema.
+        renew: The command or option that writes the file again.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None, []
+    except (OSError, ValueError) as error:
+        return None, [broken(path, str(error), renew)]
+    problem = next(Draft202012Validator(schema(form)).iter_errors(content), None)
+    if problem is None:
+        return content, []
+    return None, [broken(path, f"{problem.json_path}: {problem.message[:200]}", renew)]
 
 
 def broken(path: Path, why: str, renew: str = "--record") -> Finding:

@@ -12,7 +12,7 @@ import yaml
 import pv
 from pv.commands.explain import why
 from pv.results.reuse import cache
-from pv.results.reuse.tree import SETTLED_NS
+from pv.results.reuse.dependencies import SETTLED_NS
 from pv.source.project import find_project
 
 TABLE = yaml.safe_load(Path(__file__).with_name("reuse_changes.yaml").read_text(encoding="utf-8"))

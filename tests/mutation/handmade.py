@@ -6,8 +6,7 @@ from typing import Any
 
 from pv.contract.model import Edit, Mutant, Target
 from pv.mutation.generate import Automatic, Module
-from pv.mutation.judge import Judged, MutantStatus
-from pv.mutation.result import MutationResult
+from pv.mutation.judge import Judged, MutantStatus, MutationResult
 from pv.source import syntax
 from pv.source.patch import patch
 from tests.results.handmade import HERE, contract, falsifier

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import pv
-from pv.mutation.judge import MutantStatus
-from pv.mutation.result import MutationResult
+from pv.mutation.judge import MutantStatus, MutationResult
 from tests.support.projects import Project
 
 CLAIM = """- id: {id}

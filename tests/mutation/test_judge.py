@@ -11,7 +11,7 @@ import pytest
 
 from pv.mutation import judge, summary
 from pv.mutation.judge import MutantStatus
-from pv.results.reuse.tables import FILE
+from pv.results.reuse.cache import FILE
 from tests.commands.small import edit
 
 

@@ -1,16 +1,240 @@
-"""The dependencies of a result: what its worker imported, ran and read, and what changed while it ran."""
+"""The dependencies of a result: what its worker imported, ran and read, with their digests in the current project."""
 
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.machinery import all_suffixes
 from pathlib import Path
-from stat import S_ISDIR
+from stat import S_IFMT, S_ISDIR, S_ISREG
+from typing import Any
 
 from pv.engines.engine import Depends
 from pv.engines.trial import Reads, Trial
-from pv.results.reuse.tree import MISSING, Tree
-from pv.source.pieces import outermost
+from pv.source import resolve, syntax
+from pv.source.digest import digest_data
+from pv.source.pieces import Pieces, outermost, pieces
+from pv.source.project import Project, is_cache
+
+MISSING = "missing"
+LARGE = 64 << 20
+"""Files of at least this size, in bytes, are compared by size and times, without reading them."""
+SETTLED_NS = 100_000_000
+"""The age in nanoseconds from which the times of a file can be trusted.
+
+File systems round times, so a file that changed more recently may change again without a visible change of its times.
+"""
+METADATA = (".dist-info", ".egg-info", ".egg", "egg-info")
+"""The ends of the names of package metadata, in lower case."""
+PiecesCache = Callable[[str, Callable[[], Pieces]], Pieces]
+"""Returns the pieces of the source with a digest, parsed by the function if they are not stored."""
+
+
+class Tree:
+    """Digests of the dependencies of results.
+
+    A dependency is a text: its kind, a space, and a path below the root or a name. The kinds, with what is digested:
+
+    - `import FILE`: the code that runs when a module is imported;
+    - `function FILE:NAME`: the body of a function;
+    - `docs FILE`, `shown-docs FILE`, `constants FILE`: see `Pieces`;
+    - `file PATH`, `opened PATH`: the bytes of a file;
+    - `listed FOLDER`: the names of the entries of a folder;
+    - `metadata FOLDER`: the names of the package metadata in a folder;
+    - `searched [FOLDER, NAMES]`, as JSON: the files in a folder from which modules of these names can be loaded;
+    - `entry PATH`: whether there is a file or folder, its kind and its size;
+    - `module NAME`: the file from which a module is loaded;
+    - `everything`: all files and folders of the project.
+
+    A digest is computed once: the state of the project is that of the first question about it.
+
+    Args:
+        project: The project.
+        stored_pieces: Returns the pieces of a source, so that unchanged modules are not parsed again.
+    """
+
+    def __init__(self, project: Project, stored_pieces: PiecesCache) -> None:
+        self.root = project.root
+        self._project, self._stored_pieces = project, stored_pieces
+        self._digests: dict[str, str] = {}
+        self._pieces: dict[str, Pieces | None] = {}
+        self._files: dict[str, tuple[tuple[int, ...], str]] = {}
+        self._folders: dict[str, list[tuple[str, bool]] | None] = {}
+        self._kinds: Mapping[str, Callable[[str], str]] = {
+            "import": lambda name: self._piece(name, lambda module: module.at_import),
+            "docs": lambda name: self._piece(name, lambda module: module.docs),
+            "shown-docs": lambda name: self._piece(name, lambda module: module.shown_docs),
+            "constants": lambda name: self._piece(name, lambda module: module.constants),
+            "function": self._function,
+            "file": self._file,
+            "opened": lambda name: self.digest(f"file {name}"),
+            "listed": self._listed,
+            "metadata": self._metadata,
+            "searched": self._searched,
+            "entry": self._entry,
+            "module": self._module,
+            "everything": lambda _: self._everything,
+        }
+
+    def digest(self, dependency: str) -> str:
+        """Return the current digest of a dependency; `MISSING` if what it names does not exist."""
+        if dependency not in self._digests:
+            kind, _, rest = dependency.partition(" ")
+            self._digests[dependency] = self._kinds[kind](rest)
+        return self._digests[dependency]
+
+    def pieces(self, name: str) -> Pieces | None:
+        """Return the pieces of a Python file below the root; None if it is not Python."""
+        if name not in self._pieces:
+            self._pieces[name] = self._read(self._project.root / name)
+        return self._pieces[name]
+
+    def evidence(self) -> str:
+        """Return the digest of the recorded evidence, on which reports depend and no trial does."""
+        names = (os.path.relpath(path, self._project.root) for path in sorted(self._project.evidence.glob("*")))
+        return digest_data({name: self._file(name) for name in names})
+
+    def newest(self) -> int:
+        """Return when a file of the project was changed last, in nanoseconds."""
+        return max((max(s.st_mtime_ns, s.st_ctime_ns) for s in map(os.lstat, self._walk())), default=0)
+
+    def _read(self, path: Path) -> Pieces | None:
+        with suppress(OSError, UnicodeDecodeError, *syntax.UNREADABLE):
+            source = resolve.source(path)
+            digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+            return self._stored_pieces(digest, lambda: pieces(source))
+        return None
+
+    def _piece(self, name: str, choose: Callable[[Pieces], str]) -> str:
+        """Return one digest of the pieces of a Python file."""
+        module = self.pieces(name)
+        return MISSING if module is None else choose(module)
+
+    def _function(self, name: str) -> str:
+        file, _, function = name.rpartition(":")
+        return self._piece(file, lambda module: module.functions.get(function, MISSING))
+
+    def _file(self, name: str) -> str:
+        """Return the digest of a file. A file is not read again until it changes.
+
+        The log of opened files cannot tell whether a claim or this method opened a file while a claim ran.
+        """
+        try:
+            path = self._project.root / name
+            state = path.stat()
+            stamp = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+            if (stored := self._files.get(name)) is not None and stored[0] == stamp:
+                return stored[1]
+            digest = _digest(path)
+            if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) > SETTLED_NS:
+                self._files[name] = stamp, digest
+        except OSError:
+            return MISSING
+        return digest
+
+    def _entries(self, folder: str) -> list[tuple[str, bool]] | None:
+        """Return the names of the entries of a folder, with whether an entry is a folder; None if it does not exist."""
+        folder = os.path.normpath(folder)
+        if folder not in self._folders:
+            try:
+                entries = os.scandir(self._project.root / folder)
+                self._folders[folder] = sorted((entry.name, entry.is_dir()) for entry in entries)
+            except OSError:
+                self._folders[folder] = None
+        return self._folders[folder]
+
+    def _listed(self, folder: str) -> str:
+        """Return the digest of the entries of a folder, except bytecode and hidden folders, which tools create."""
+        if (entries := self._entries(folder)) is None:
+            return MISSING
+        counted = [
+            (name, is_folder)
+            for name, is_folder in entries
+            if not name.endswith((".pyc", "__pycache__")) and not (name[0] == "." and is_folder)
+        ]
+        return digest_data(counted)
+
+    def _metadata(self, folder: str) -> str:
+        return digest_data([name for name, _ in self._entries(folder) or () if name.lower().endswith(METADATA)])
+
+    def _searched(self, described: str) -> str:
+        folder, modules = json.loads(described)
+        return digest_data(self._modules(folder, {*modules}))
+
+    def _modules(self, folder: str, modules: set[str]) -> list[Any]:
+        """Return the entries of a folder from which one of the modules can be loaded."""
+        entries: list[Any] = []
+        for name, is_folder in self._entries(folder) or ():
+            if is_folder and name in modules:
+                entries.append([name, self._modules(f"{folder}/{name}", {"__init__"})])
+            elif not is_folder and any(name.removesuffix(suffix) in modules for suffix in _suffixes(name)):
+                entries.append(name)
+        return entries
+
+    def _entry(self, name: str) -> str:
+        """Return the digest of the kind, link and size of a path.
+
+        The size of a Python file is left out: its code counts by pieces, so an edited comment must not count.
+        """
+        path = self._project.root / name
+        try:
+            link = str(path.readlink()) if path.is_symlink() else ""
+            state = path.stat()
+        except OSError:
+            return MISSING
+        is_data = S_ISREG(state.st_mode) and not name.endswith(".py")
+        return digest_data([S_IFMT(state.st_mode), link, state.st_size if is_data else 0])
+
+    def _module(self, name: str) -> str:
+        file = resolve.find_module(self._project, name)
+        return MISSING if file is None else os.path.relpath(file, self._project.root)
+
+    @cached_property
+    def _everything(self) -> str:
+        names = [str(path.relative_to(self._project.root)) for path in self._walk()]
+        folders = [os.path.relpath(folder, self._project.root) for folder, _ in self._walk_folders()]
+        for folder in folders:
+            self._entries(folder)  # reads the folder before any claim runs
+        return digest_data([folders, {name: self._file(name) for name in names}])
+
+    def _walk(self) -> Iterator[Path]:
+        """Yield every file of the project, except caches, environments, recorded evidence and bytecode of sources.
+
+        Bytecode outside `__pycache__` counts: it is a module without a source.
+        """
+        for folder, files in self._walk_folders():
+            is_cache = folder.name == "__pycache__"
+            yield from (folder / name for name in sorted(files) if not (is_cache and name.endswith(".pyc")))
+
+    def _walk_folders(self) -> Iterator[tuple[Path, list[str]]]:
+        for folder, folders, files in os.walk(self._project.root):
+            parent = Path(folder)
+            folders[:] = [name for name in sorted(folders) if self._counts(parent / name)]
+            yield parent, files
+
+    def _counts(self, folder: Path) -> bool:
+        return folder != self._project.evidence and not is_cache(folder)
+
+
+def _suffixes(name: str) -> list[str]:
+    """Return the module suffixes with which a name ends; an extension module has several: `.abi3.so` and `.so`."""
+    return [suffix for suffix in all_suffixes() if name.endswith(suffix)]
+
+
+def _digest(path: Path) -> str:
+    """Return the digest of the bytes of a file."""
+    stat = path.stat()
+    if not S_ISREG(stat.st_mode):
+        # Opening a pipe or a socket would wait for a process at its other end.
+        return digest_data([S_IFMT(stat.st_mode)])
+    if stat.st_size >= LARGE:
+        return digest_data([stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
 
 EVERYTHING = "everything"
 

@@ -12,10 +12,9 @@ import pytest
 
 from pv.engines.trial import Counterexample, Output, Reads, Trial, TrialStatus
 from pv.results.reuse import opened_files
-from pv.results.reuse.cache import MOST_STATES, ResultCache
+from pv.results.reuse.cache import FILE, MOST_STATES, ResultCache
 from pv.results.reuse.dependencies import Source
 from pv.results.reuse.opened_files import OpenedFilesLog
-from pv.results.reuse.tables import FILE
 from pv.source.project import find_project
 from tests.support.projects import write
 
