@@ -113,6 +113,7 @@ STRANGERS["reference_trainer"] = "pv falsifiers hypothesis pytest"
 @pytest.mark.parametrize("package", STRANGERS)
 def test_a_package_does_not_know_others(package: str) -> None:
     names = [(path, name.split(".")) for path in files(package) for name in imported(path)]
+    # Falsifiers use the suites and the observer as a user's adapter does.
     shared = (["pv", "suites"], ["pv", "observe"])
     knowing = [path for path, name in names if name[0] in STRANGERS[package].split() and name[:2] not in shared]
     assert knowing == []

@@ -121,6 +121,7 @@ exit 1
 def step(job: str, folder: Path, shard: int = 0) -> int:
     """Run the script of a job on the contracts in a folder, and return its exit code."""
     (script,) = [each["run"] for each in JOBS[job]["steps"] if "run" in each and "name" in each]
+    # GitHub puts these into the environment of a step; `pv` on the path is a stand-in.
     variables = {"SHARD": str(shard), "SHARDS": str(len(SHARDS)), "GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
     environment = {**os.environ, **variables, "PATH": f"{folder}:{os.environ['PATH']}"}
     return subprocess.run(["bash", "-e", "-c", script], cwd=folder, env=environment, timeout=60).returncode

@@ -203,6 +203,7 @@ class Runner:
     def _condition(self, text: str, inputs: dict[str, str]) -> bool:
         if not text:
             return True
+        # The conditions of action.yml have the form `inputs.x == 'y'` or `!=`.
         left, sign, right = text.split()
         equal = self._expanded(f"${{{{ {left} }}}}", inputs) == right.strip("'")
         return equal is (sign == "==")

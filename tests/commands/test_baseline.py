@@ -42,6 +42,7 @@ def commit() -> None:
 @pytest.fixture
 def small(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository whose project is in a folder of it, on a branch that left main."""
+    # The project is a folder below the root of the repository, as in many monorepos.
     git("init", "-q")
     monkeypatch.chdir(project := copy("small", empty / "project"))
     edit(CONTRACT, "falsifiers:\n", EQUATION)

@@ -94,6 +94,7 @@ def written_adapter(folder: Path, case: dict[str, Any], **filled: str) -> Any:
     assert run("new", "--trainer", case["loop"]).returncode == 0
     for name, text in filled.items():
         edit(folder / "loops_adapter.py", f'fill_in("{name}")', text)
+    # Modules of an earlier test with the same names.
     for name in ("loops", "loops_adapter", "model"):
         sys.modules.pop(name, None)
     return importlib.import_module("loops_adapter").Adapter

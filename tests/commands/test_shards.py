@@ -50,6 +50,7 @@ def tried(name: str) -> set[str]:
 def test_each_claim_of_this_repository_is_in_one_shard_beside_those_that_read_its_run(of: int) -> None:
     contracts = load([ROOT / "contracts"]).contracts
     selections = {contract.id: Selection() for contract in contracts}
+    # Predicates of one run belong to one shard, else the run would be executed twice.
     places: dict[tuple[str, str], list[int]] = {}
     runs: dict[tuple[str, str], set[int]] = {}
     for index in range(1, of + 1):

@@ -90,6 +90,7 @@ def test_nothing_is_stored_of_code_that_is_edited_while_it_is_tried(project: Pro
     sound = code.read_text()
     options: Any = {"only": ["C-LIMIT"], "mutants": False}
     edited = sound.replace("epochs * steps", "steps * epochs")
+    # The callback runs when the claim starts: after its key was computed, before its result comes.
     assert validate(**options, on_progress=lambda _: code.write_text(edited)).exit_code == 0
     code.write_text(sound)
     assert validate(**options).notes == ()

@@ -33,6 +33,7 @@ def merged(example: str) -> str:
         return example
     example_sections = sections(example)
     rest = "".join(part for key, part in sections(BASE) if key not in dict(example_sections))
+    # The schema comes first, since a loader stops at a file of another format.
     return (
         "".join(part for key, part in example_sections if key == "schema")
         + rest

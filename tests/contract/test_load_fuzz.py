@@ -80,6 +80,7 @@ CHANGES: list[Callable[[st.DrawFn, Any, Key], None]] = [delete, repeat, retype, 
 def spoilt_trees(draw: st.DrawFn, text: str) -> bytes:
     """The contract with one to four of its nodes changed: one, mostly, so that the rest is still read."""
     tree = yaml.safe_load(text)
+    # One change mostly, so that the remaining nodes are still read.
     for _ in range(draw(st.sampled_from([1, 1, 1, 2, 4]))):
         path = draw(st.sampled_from(places(tree) or [()]))
         if path:

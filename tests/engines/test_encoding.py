@@ -53,6 +53,7 @@ def edges(dtype: torch.dtype) -> torch.Tensor:
         info = torch.iinfo(dtype)
         return torch.tensor([info.min, 0, info.max], dtype=dtype)
     limits = torch.finfo(dtype)
+    # A number below the smallest normal one, which some devices flush to zero.
     subnormal = limits.smallest_normal / 2
     values = [limits.min, -0.0, 0.0, subnormal, limits.tiny, limits.eps, limits.max, math.nan, math.inf, -math.inf]
     return torch.tensor(values, dtype=torch.float64).to(dtype)

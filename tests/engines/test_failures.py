@@ -60,6 +60,7 @@ def test_innermost_frame_of_the_user_is_neither_of_pv_nor_installed(blamed: Blam
     assert failures.user_frame(AssertionError()) == ""
 
 
+# A function whose code belongs to a file outside the project.
 LIBRARY = types.FunctionType(compile("assert False", "/elsewhere/library.py", "exec"), {"__name__": "library"})
 HERE = pytest.mark.skipif(torch.cuda.is_available(), reason="no device is missing where there is CUDA")
 

@@ -57,6 +57,7 @@ def evaluated() -> Callable[..., Any]:
         kinds = {name: variable.kind for name, variable in claim.equation.variables.items()}
         dtypes = {Kind.INDEX: torch.int64, Kind.MASK: torch.bool}
         tensors = {n: torch.tensor(array, dtype=dtypes.get(kinds[n], torch.float64)) for n, array in arrays.items()}
+        # The sizes of the arrays, and for axes that no array has the smallest size.
         axes = (dict(zip(claim.equation.variables[n].axes, each.shape, strict=True)) for n, each in tensors.items())
         sizes = {axis: low for axis, (low, _) in axis_bounds(claim.equation.variables).items()}
         sizes |= {axis: size for each in axes for axis, size in each.items()}

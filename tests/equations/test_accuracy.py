@@ -140,5 +140,6 @@ def test_any_result_holds_where_rounding_may_leave_no_number(tried) -> None:
         code = {"rest": lambda p: torch.stack([torch.tensor(first), (1 - p[1].sum()).log() + second])}
         return tried({"rest": rest}, "rest", code, replay=json.dumps(rows))["status"]
 
+    # In the first row any result is accepted, in the second only the logarithm.
     assert trial(-torch.inf, 0.0) == trial(-17.0, 0.0) == "held"
     assert trial(-torch.inf, 1e-3) == trial(-17.0, 1e-3) == trial(-17.0, -torch.inf) == "refuted"

@@ -87,6 +87,7 @@ def test_unrelated_values_become_zero_and_axes_minimal(seed) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_one_needed_element_is_kept(seed) -> None:
+    # The shrinker prefers whole numbers: 5 is the smallest one above 4.5.
     smallest, _ = shrunk({"a": "real[N]"}, lambda example: bool((example.arrays["a"] > 4.5).any()), seed)
     assert lists(smallest) == {"a": [5.0]}
 

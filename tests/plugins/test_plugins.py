@@ -19,6 +19,7 @@ Run = Callable[..., Ended]
 def installed(tmp_path: Path) -> Run:
     """Install the package, copy the project, and return what runs `pv` there."""
     shutil.copytree(HERE, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "test_*.py"))
+    # An entry point is found in the metadata of every folder on the path, as after an installation.
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
 
     def run(*arguments: str, entry_points: str = ENTRY_POINTS) -> Ended:

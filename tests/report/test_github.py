@@ -21,6 +21,7 @@ COMMAND = re.compile(r"::(?P<name>\w+) (?P<properties>[^:]*)::(?P<message>.*)")
 
 def commands(text: str) -> list[tuple[str, dict[str, str], str]]:
     """Return the commands as the runner reads them: a line each, properties split at commas, then unescaped."""
+    # GitHub's runner splits at line feeds alone, so `splitlines` would be wrong.
     found = []
     for line in text.split("\n"):
         if line.lstrip().startswith("::"):

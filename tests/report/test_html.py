@@ -33,6 +33,7 @@ def parsed(text: str) -> Element:
 
 def fragment(text: str) -> Element:
     """Return a part of a page inside a new element."""
+    # A strict parser refuses a document without a title.
     head = "<!doctype html><html><head><title>t</title></head><body>"
     return parsed(f"{head}{text}</body></html>").find("body")
 

@@ -25,6 +25,7 @@ def ended(how: str, contracts: dict[str, tuple[Trial, ...]], gate: Gate | None =
     verdicts = []
     for id_, trials in contracts.items():
         known = {each.falsifier for each in trials}
+        # --fail-fast reports cancelled trials; after Ctrl-C there are none.
         lost = [trial(TrialStatus.CANCELLED, claim.id, detail=STOPPED) for claim in BOTH if claim.id not in known]
         lost += [judged(TrialStatus.CANCELLED, detail=STOPPED)] if trials == (trial(),) else []
         found = evidence(*trials, *(lost if how == "--fail-fast" else ()), recorded=(recorded(),))

@@ -72,6 +72,7 @@ def test_file_that_is_not_evidence_is_a_finding(project: Project, contract: Cont
 
 
 def test_write_that_fails_names_the_file_and_leaves_none(tmp_path: Path) -> None:
+    # A limit on the size of files makes the write fail as a full disk does.
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
     try:

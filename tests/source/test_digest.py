@@ -23,6 +23,7 @@ def test_the_digest_of_a_sample_is_pinned() -> None:
 def interpreter(version: str) -> str | None:
     """A Python of that version that runs: on the path, where a shim may lead nowhere, or among pyenv's."""
     managed = map(str, sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")))
+    # A shim on the path may name a version that is not installed, so each candidate is run.
     for python in [shutil.which(f"python{version}"), *managed]:
         if python is not None and subprocess.run([python, "-c", ""], capture_output=True).returncode == 0:
             return python

@@ -31,6 +31,7 @@ def run_pytest(*arguments: str) -> Ended:
 
 def git(*words: str, cwd: Path | None = None) -> str:
     """Run git as an author of its own, and return what it printed."""
+    # A machine of CI has no author configured, and its default branch may have another name.
     identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
     done = subprocess.run(["git", *identity, *words], cwd=cwd, check=True, capture_output=True, text=True)
     return done.stdout.strip()

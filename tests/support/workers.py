@@ -33,12 +33,14 @@ class SharedPools:
     def pool(self, preload: Sequence[str], jobs: int, *, spawn: bool = False) -> AbstractContextManager[Pool]:
         if spawn:
             return Pool(list(preload), jobs, spawn=True)
+        # A server has its packages loaded and its environment fixed when it starts, so both are part of the key.
         key = (packages(preload), *sorted(environment("").items()))
         pool = self.pools.pop(key, None)
         if pool is not None and (pool.running or pool.pending or pool.suspects):  # an interrupted validation left tasks
             pool.__exit__()
             pool = None
         pool = self.pools[key] = pool or Pool([*preload, *ALWAYS, *(OF_TORCH if "torch" in key[0] else ())], jobs)
+        # The number of workers is read when a task starts, so that it may change between validations.
         pool.jobs = jobs
         for path in pool.work.iterdir():  # runs that claims of an earlier validation shared
             if path.is_dir():

@@ -49,6 +49,7 @@ def test_only_the_arrays_of_the_code_are_on_the_device(tried) -> None:
             "invariants": ["sum(x, N, M) > 0"],
         }
     }
+    # Every call notes where its arguments are.
     given = []
 
     def size(x, y, masks, tau, many):

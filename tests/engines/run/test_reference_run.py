@@ -37,6 +37,7 @@ def test_result_that_is_not_json_is_refused_with_a_conversion(tmp_path: Path, sa
 
 
 def test_command_that_fails_leaves_its_output_and_the_reason(tmp_path: Path) -> None:
+    # The script prints its variable and arguments, then fails with a message that looks like a placeholder.
     script = "import os, sys; print(os.environ['A'], *sys.argv[1:]); sys.exit('no {x}')"
     command = ["python", "-c", script, "{n}", "{text}", "{unknown}", "{directory}"]
     record = Record(tmp_path, "cpu", {"n": 3, "text": "a b"})

@@ -70,6 +70,7 @@ def test_claims_of_one_contract_from_two_reports_make_it_whole() -> None:
 
 def test_a_failure_in_one_report_is_not_hidden_by_a_pass_in_another() -> None:
     failing = decide(named("c", "F"), evidence(trial(TrialStatus.REFUTED)), Selection())
+    # The order of the reports must not matter.
     for order in ((passing("c"), failing), (failing, passing("c"))):
         (verdict,) = merge({str(n): report(each) for n, each in enumerate(order)}, partial=True).contracts
         assert (verdict.status, verdict.results[0].outcome) == (Status.FAIL, Outcome.FALSIFIED)

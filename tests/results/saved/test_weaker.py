@@ -46,6 +46,7 @@ CHANGES = [
 @pytest.mark.parametrize(("new", "id_", "text"), CHANGES, ids=[text for _, _, text in CHANGES])
 def test_a_weaker_clause_is_found_and_a_stronger_one_is_not(new: Contract, id_: str, text: str) -> None:
     assert (id_, text) in said(BASE, new)
+    # A change that has no order, such as another test, is reported in both directions.
     back = said(new, BASE)
     assert back == [] or all(" changed: " in t or "tried by" in t or "proved over" in t for _, t in back)
 
