@@ -109,9 +109,9 @@ def _state() -> dict[str, object]:
         ],
         "the folder of temporary files": tempfile.tempdir,
         "the random numbers of `random`": random.getstate(),
-        # A fork inherits the generators of NumPy and PyTorch: what an import draws, or seeds, is the same in every worker
-        # that imports the module. But NumPy seeds its generator anew in every process that loads it.
-        "the modules: NumPy was loaded": "numpy.random" in sys.modules,
+        # A fork inherits the generators of NumPy and PyTorch, so each worker that imports a module draws the same from
+        # them. Only a process that loads NumPy itself seeds the generator anew.
+        "the generator of NumPy": "numpy.random" in sys.modules,
         "CUDA": _cuda_is_initialized(),
     }
 
