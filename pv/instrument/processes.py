@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, FunctionType
@@ -118,7 +118,7 @@ class Processes:
         self._id, self._started, self._foreign = uuid.uuid4().hex, 0, ""
         self._write({"id": self._id})
 
-    def _entry(self) -> dict[str, Any]:
+    def _entry(self) -> dict[str, object]:
         hook, files = self.hook, self._files
         read, missing = files.opened()
         return {
@@ -141,7 +141,7 @@ class Processes:
             "foreign": self._foreign,
         }
 
-    def _write(self, entry: Mapping[str, Any]) -> None:
+    def _write(self, entry: Mapping[str, object]) -> None:
         log = os.open(self.hook.plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.write(log, (json.dumps(entry) + "\n").encode())  # one call, so that lines of two children do not mix
         os.close(log)
@@ -207,13 +207,13 @@ def _of_subprocess(frame: FrameType) -> bool:
     return frame.f_code.co_filename.endswith("/subprocess.py")
 
 
-def _count_fork_exec(spawned: Any) -> None:
+def _count_fork_exec(spawned: Callable[[list[str]], None]) -> None:
     """Call `spawned` for the processes that `multiprocessing` spawns, for which Python raises no audit event."""
     import _posixsubprocess
 
     fork_exec = _posixsubprocess.fork_exec
 
-    def counted(arguments: Any, *rest: Any) -> Any:
+    def counted(arguments: Any, *rest: Any) -> int:
         if not _of_subprocess(sys._getframe(1)):  # an audit event has recorded those
             spawned([os.fsdecode(word) for word in arguments])
         return fork_exec(arguments, *rest)
@@ -221,7 +221,7 @@ def _count_fork_exec(spawned: Any) -> None:
     _posixsubprocess.fork_exec = counted
 
 
-def _at_every_exit(end: Any) -> None:
+def _at_every_exit(end: Callable[[], None]) -> None:
     """Call `end` at every exit but a kill; multiprocessing exits by os._exit."""
     leave = os._exit
 

@@ -109,21 +109,11 @@ def _state() -> dict[str, object]:
         ],
         "the folder of temporary files": tempfile.tempdir,
         "the random numbers of `random`": random.getstate(),
-        "the random numbers of NumPy": _numpy_state(),
-        "the random numbers of PyTorch": _torch_state(),
+        # A fork inherits the generators of NumPy and PyTorch, so each worker that imports a module draws the same from
+        # them. Only a process that loads NumPy itself seeds the generator anew.
+        "the generator of NumPy": "numpy.random" in sys.modules,
         "CUDA": _cuda_is_initialized(),
     }
-
-
-def _numpy_state() -> object:
-    """Return the state of NumPy's generator. A fork inherits it, so a generator created meanwhile counts as changed."""
-    numpy = sys.modules.get("numpy.random")
-    return None if numpy is None else repr(numpy.get_state())
-
-
-def _torch_state() -> object:
-    torch = sys.modules.get("torch")
-    return None if torch is None else torch.get_rng_state().numpy().tobytes()
 
 
 def _cuda_is_initialized() -> bool:

@@ -175,8 +175,6 @@ class ForkLauncher:
     """
 
     note = ""
-    shares_modules = True
-    """Tests set it to False, to compare."""
 
     def __init__(self, preload: list[str], work: Path) -> None:
         self.pool_id = uuid.uuid4().hex
@@ -279,7 +277,7 @@ class ForkLauncher:
         return self._modules.get(modules) is _Modules.IMPORTING
 
     def start(self, task: TaskMessage, evidence_fd: int, output_fd: int) -> None:
-        fds, modules = [evidence_fd, output_fd], task["modules"] if self.shares_modules else ""
+        fds, modules = [evidence_fd, output_fd], task["modules"]
         state = self._modules.get(modules) if modules else _Modules.UNSHARED
         server = state if isinstance(state, _Server) else self._libraries
         if isinstance(state, _Server):
