@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.runs import scratch
+from falsifiers.support.scratch import scratch
 from reference_trainer import SettingError, Settings, distill
 
 HERE = "falsifiers.callbacks.mine"

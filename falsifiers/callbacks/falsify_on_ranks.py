@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import HOOKS, Script, lifecycle
-from falsifiers.rank_runs.falsify_runs import assert_no_error, launched
-from falsifiers.resume.runs import Noisy, settings, small_distillation
-from falsifiers.support.runs import scratch
+from falsifiers.rank_runs.launched import assert_no_error, launched
+from falsifiers.resume.runs import Noisy, own, settings
+from falsifiers.support.scratch import scratch
 from reference_trainer import Callback, MetricSum, Observer
 
 RANKS, MACHINE = 4, 2
@@ -48,7 +48,7 @@ KINDS = (Callback, Observer)
 def _seen(subject: Any, accumulate: int, every: tuple[int, int, int]) -> list[list[list[Any]]]:
     """Return the contexts of each rank of a run of two epochs, for a callback and an observer."""
 
-    class Evaluated(small_distillation(subject)):  # the subject is any module
+    class Evaluated(own(subject)):  # the subject is any module
         def evaluate(self) -> dict[str, Any]:
             return {"score": MetricSum(6.0, 4)}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, edited, names, place, tensors
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.runs import flip
+from falsifiers.support.scratch import flip
 from reference_trainer.storage.checkpoint_manifest import MANIFEST
 from reference_trainer.storage.retention import checkpoint_name
 

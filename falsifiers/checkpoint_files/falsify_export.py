@@ -16,7 +16,7 @@ from torch import nn
 
 from falsifiers.checkpoint_files.saved import assert_same, names, place
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.runs import flip
+from falsifiers.support.scratch import flip
 from reference_trainer.errors import CheckpointError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import load_teacher

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RANK, RUN, assert_whole, manifest, names, place, tensors
-from falsifiers.support.runs import flip
+from falsifiers.support.scratch import flip
 from reference_trainer.errors import CheckpointError
 from reference_trainer.storage.checkpoint_files import find_checkpoint, saved_steps
 from reference_trainer.storage.checkpoints import save_checkpoint

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from falsifiers.support.runs import scratch
+from falsifiers.support.scratch import scratch
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoint_manifest import Manifest
 from reference_trainer.storage.retention import Best, checkpoint_name

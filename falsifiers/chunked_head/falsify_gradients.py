@@ -21,8 +21,8 @@ from falsifiers.chunked_head.models import (
     oracle,
     repeated,
 )
+from falsifiers.support.divergence_oracles import DIVERGENCES
 from falsifiers.support.fake_cuda import fake_cuda, moved
-from falsifiers.support.oracles import DIVERGENCES
 from falsifiers.support.ranks import run_ranks
 from reference_trainer.data.text import Sequences
 from reference_trainer.distillation.objective import Weights

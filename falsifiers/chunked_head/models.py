@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from falsifiers.support.cases import IGNORED
-from falsifiers.support.oracles import DIVERGENCES
+from falsifiers.support.divergence_oracles import DIVERGENCES
 from reference_trainer.distillation import heads, output_layers
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch

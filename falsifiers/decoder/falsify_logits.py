@@ -11,7 +11,7 @@ from torch import Tensor
 
 from falsifiers.decoder.cases import DecoderCase, assert_close, assert_follows_equations, decoder_cases
 from falsifiers.support import decoder_oracle as oracle
-from falsifiers.support import runs
+from falsifiers.support import texts
 from falsifiers.support.fake_cuda import fake_cuda, moved
 from reference_trainer.data import text as text_data
 from reference_trainer.models import decoder
@@ -46,7 +46,7 @@ def falsify_hidden_states_are_those_after_each_block(
 def falsify_providers_return_decoder_logits(subject: Any, device: str, case: DecoderCase) -> None:
     module = case.decoder(decoder, device=device)
     text = torch.cat((case.tokens[0], *case.tokens[1:, 1:])).to(torch.uint8)
-    sequences = runs.sequences_of(text_data, text, case.tokens.shape[1], batch_size=9, device=device)
+    sequences = texts.sequences_of(text_data, text, case.tokens.shape[1], batch_size=9, device=device)
     batch = sequences.batch(torch.arange(len(sequences)), 1)
     with torch.no_grad():
         alone = copy.deepcopy(module)(batch.tokens)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from falsifiers.support.runs import run, scratch, small
+from falsifiers.support.scratch import scratch
+from falsifiers.support.small_runs import run, small
 from reference_trainer import Schedule, Settings
 
 MODELS = {"layers": 1, "width": 32, "teacher_layers": 4, "teacher_width": 128, "teacher_steps": None}

@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
-from falsifiers.support.runs import SMALL, file_digests, scratch, small, written_model
+from falsifiers.support.scratch import scratch
+from falsifiers.support.small_runs import SMALL, found, small, written_model
 from reference_trainer import Callback, Lines, SettingError, Settings
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.step import MetricSum
@@ -95,12 +96,12 @@ def falsify_missing_part_is_refused(subject: Any) -> None:
         with scratch() as directory:
             given = {"teacher": written_model(directory)} if "teacher" in others else {}
             settings = small(directory, out=directory / "out", **others | given)
-            before = file_digests(directory)
+            before = found(directory)
             _, said = prepared(own(subject, *names), settings)
             words = ("Own", f"override {needed} too") if needed else ()
             assert bool(said) == bool(needed), f"{kind}: {said or 'the run is accepted'}"
             assert all(word in said for word in words), f"{kind}: {said!r} does not say {words}"
-            changed = sorted(set(before.items()) ^ set(file_digests(directory).items())) if needed else []
+            changed = sorted(set(before.items()) ^ set(found(directory).items())) if needed else []
             assert not changed, f"{kind}: the run was refused, and changed {changed}"
 
 
@@ -137,7 +138,7 @@ def falsify_own_parts_are_used(subject: Any, epochs: int, smoke: bool) -> None:
         untrained, after = own_model(1).state_dict(), result.student.state_dict()
         kept = [name for name in untrained if torch.equal(untrained[name], after[name])]
         assert not kept, f"{given}: {kept} of the own student are not trained"
-        assert (directory / "out").exists() is not smoke, f"{given}: the files are {sorted(file_digests(directory))}"
+        assert (directory / "out").exists() is not smoke, f"{given}: the files are {sorted(found(directory))}"
         if not smoke:
             _assert_saved(directory / "out", after)
 

@@ -9,7 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.resume.runs import Cut, assert_same_end
-from falsifiers.support.runs import assert_same_history, file_digests, refused, run, scratch, small
+from falsifiers.support.histories import assert_same_history
+from falsifiers.support.scratch import scratch
+from falsifiers.support.small_runs import found, refused, run, small
 from reference_trainer import Callback
 
 TEXT = b"".join(b"%d, %d.\n\n" % (k, k * k) + b"so it goes. " * (k % 3) for k in range(16))
@@ -109,7 +111,7 @@ def falsify_another_text_is_refused(subject: Any, place: int) -> None:
         text = bytearray(settings.data.read_bytes())
         text[place] += 1
         settings.data.write_bytes(text)
-        before, said = file_digests(directory), refused(subject, settings)
+        before, said = found(directory), refused(subject, settings)
         assert "data_sha256 was" in said, f"byte {place} of the text is another: {said or 'the run is resumed'!r}"
-        changed = sorted(set(file_digests(directory).items()) ^ set(before.items()))
+        changed = sorted(set(found(directory).items()) ^ set(before.items()))
         assert not changed, f"byte {place} of the text is another: the run is refused, and changed {changed}"

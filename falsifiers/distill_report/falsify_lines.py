@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.distill_smoke.cases import changes, distilled, finished, place, planned
+from falsifiers.support.acting import acting
 from falsifiers.support.run_lines import (
     SMOKE_END,
     SMOKE_PLANNED,
@@ -23,7 +24,6 @@ from falsifiers.support.run_lines import (
     STEP,
     matcher,
 )
-from falsifiers.support.runs import acting
 from reference_trainer import Action
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import SmokeError

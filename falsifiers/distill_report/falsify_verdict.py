@@ -13,8 +13,10 @@ from torch import Tensor
 
 from falsifiers.distill_report.falsify_lines import distilled_with, result_of
 from falsifiers.distill_smoke.cases import changes, invoked, place
-from falsifiers.support.cases import ANYWHERE, NAMED, KdCase, kd_cases
+from falsifiers.kd_divergences.falsify_divergences import NAMED, Divergence
+from falsifiers.support.comparison import ANYWHERE
 from falsifiers.support.run_lines import SMOKE_END
+from falsifiers.support.strategies import KdCase, kd_cases
 from reference_trainer.distillation.losses import kd_logit_gradient
 from reference_trainer.pipeline.smoke import Check
 
@@ -110,7 +112,7 @@ ONE_ROW = KdCase(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2), torch.zeros(1, 1, d
 def falsify_difference_is_relative(
     subject: Any, device: str, case: KdCase, named: tuple[str, float], off: float, asking: bool, integers: torch.dtype
 ) -> None:
-    assume(not case.kd_weight or case.but(ce_weight=0.0, divergence=named[0], beta=named[1]).oracle_nats() < math.inf)
+    assume(not case.kd_weight or Divergence(case, *named).nats() < math.inf)
 
     def wrong(*tensors: Tensor, **settings: Any) -> Tensor:
         asked = settings["divergence"], settings["beta"]
@@ -124,7 +126,8 @@ def falsify_difference_is_relative(
     given_gradient = {"gradient": wrong} if off else {}
     seen = subject.relative_difference(*tensors, **case.settings, **_divergence(*named), **given_gradient)
     terms = (case.ce_weight + case.kd_weight * case.temperature) * math.sqrt(max(1, int(case.scored.sum())))
-    scale = max(float(case.but(divergence=named[0], beta=named[1]).oracle_gradient().norm()), terms)
+    hard = case.but(kd_weight=0.0).oracle_gradient()
+    scale = max(float((hard + Divergence(case, *named).gradient()).norm()), terms)
     expected = off / scale if scale else math.inf if off else 0.0
     assert type(seen) is float, f"the difference is a {type(seen).__name__}; expected a float"
     assert seen == expected or abs(seen - expected) <= subject.AGREE * (1 + expected) < math.inf, (

@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from falsifiers.distill_run.reference_run import CHOSEN
 from falsifiers.distill_run.run_observations import HEADS, batches_of, digests, held_back_of, weights_of
 from falsifiers.support import decoder_oracle as oracle
-from falsifiers.support.runs import SMALL, file_digests, run, small
+from falsifiers.support.small_runs import SMALL, found, run, small
 
 
 def falsify_student_learns(run: Any) -> None:
@@ -123,7 +123,7 @@ def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: flo
         result = run(subject, settings, clock=lambda: next(shown))
         manifest = json.loads((settings.out / "manifest.json").read_text())
         config = json.loads((settings.out / "config.json").read_text())
-        files = file_digests(settings.out)
+        files = found(settings.out)
         (teacher,) = settings.teacher_cache.glob("*/model.safetensors")
         expected = {
             "schema": "reference-trainer/manifest/1",

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from falsifiers.distill_run.run_observations import held_back_of
-from falsifiers.support.runs import run, scratch, small
+from falsifiers.support.scratch import scratch
+from falsifiers.support.small_runs import run, small
 from reference_trainer.callbacks.base import Callback
 
 

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_trainer
+from falsifiers.support.acting import acting
 from falsifiers.support.run_lines import ATTACHED, matcher
-from falsifiers.support.runs import acting, file_digests, refused, run, scratch, small
+from falsifiers.support.scratch import scratch
+from falsifiers.support.small_runs import found, refused, run, small
 
 EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
 
@@ -32,7 +34,7 @@ def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[Bas
         if there != "nothing":
             out.mkdir(parents=True)
         run(subject, small(directory, out=out if there == "an older model" else directory / "model"))
-        before = file_digests(directory)
+        before = found(directory)
         settings = small(directory, out=out, force=True, seed=0)
         try:
             run(subject, settings, callbacks=[acting(fail, event)])
@@ -40,7 +42,7 @@ def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[Bas
             pass
         else:
             raise AssertionError(f"an exception in {event} is lost")
-        left = sorted(set(file_digests(directory).items()) ^ set(before.items()))
+        left = sorted(set(found(directory).items()) ^ set(before.items()))
         assert not left, f"with {there} in its place, a run that failed in {event} created or removed {left}"
 
 
@@ -59,9 +61,9 @@ def falsify_refused_run_leaves_no_files(subject: Any, kind: str) -> None:
     with scratch() as directory:
         run(subject, small(directory, out=directory / "model"))
         settings = small(directory, **{"out": directory / "out", **TAKEN[kind](directory)})
-        before = file_digests(directory)
+        before = found(directory)
         assert refused(subject, settings), f"{kind}: the run is accepted"
-        left = sorted(set(file_digests(directory).items()) ^ set(before.items()))
+        left = sorted(set(found(directory).items()) ^ set(before.items()))
         assert not left, f"{kind}: the run was refused, and created or changed {left}"
 
 
@@ -77,15 +79,13 @@ def falsify_run_that_does_not_fit_is_refused_at_its_start(subject: Any) -> None:
             with subject.Distillation(settings) as made:
                 student = made.make_student()
             free = int(share * sum(each.numel() * each.element_size() for each in student.parameters()))
-            before, disk = file_digests(directory), SimpleNamespace(free=free)
+            before, disk = found(directory), SimpleNamespace(free=free)
             with mock.patch.object(shutil, "disk_usage", lambda path, disk=disk: disk):
                 said = refused(subject, settings)
             what = f"with {others or 'no checkpoints'} and {share} times the bytes of the weights"
             assert (said == "") is fits, f"{what}, the run ends with {said or 'a model'!r}"
             assert fits or f"{free:,} bytes" in said, f"{what}, the refusal is {said!r}"
-            assert fits or file_digests(directory) == before, (
-                f"{what}, the refused run leaves {sorted(file_digests(directory))}"
-            )
+            assert fits or found(directory) == before, f"{what}, the refused run leaves {sorted(found(directory))}"
 
 
 def falsify_teacher_progress_is_printed_every_hundred_steps(subject: Any) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from falsifiers.support.run_lines import SMOKE_SUMMARY, matcher
-from falsifiers.support.runs import SMALL
+from falsifiers.support.small_runs import SMALL
 from reference_trainer.callbacks.lines import Lines
 from reference_trainer.config.settings import Settings
 

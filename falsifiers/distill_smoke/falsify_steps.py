@@ -14,8 +14,8 @@ from falsifiers.distill_smoke.cases import (
     planned,
     steps_per_epoch,
 )
+from falsifiers.support.acting import acting
 from falsifiers.support.run_lines import SMOKE_OUTPUT, SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
-from falsifiers.support.runs import acting
 from reference_trainer import Action
 
 SUMMARY, PROJECTION = matcher(SMOKE_SUMMARY), matcher(SMOKE_PROJECTION)

@@ -9,8 +9,9 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.support import oracles, runs
-from falsifiers.support.cases import LOGITS, KdCase, tensors
+from falsifiers.support import oracles, texts
+from falsifiers.support.cases import KdCase
+from falsifiers.support.strategies import LOGITS, tensors
 from reference_trainer import Settings
 from reference_trainer.data import text as data
 from reference_trainer.distillation.objective import Weights
@@ -57,7 +58,7 @@ class Student(nn.Module):
 
 def sequences_of(text: Tensor, length: int, batch_size: int, device: str = "cpu") -> Any:
     """Return the trainer's sequences of a text."""
-    return runs.sequences_of(data, text.to(torch.uint8), length, batch_size, device)
+    return texts.sequences_of(data, text.to(torch.uint8), length, batch_size, device)
 
 
 def learner(module: nn.Module) -> Any:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from falsifiers.evaluation.cases import TOKENS, checkpoint, chosen, model
 from falsifiers.support.ranks import run_ranks
-from falsifiers.support.runs import reconfigure, run, scratch, small
+from falsifiers.support.scratch import reconfigure, scratch
+from falsifiers.support.small_runs import run, small
 from falsifiers.teacher_outputs.falsify_outputs import written
 
 IDENTITY = {"data": "a", "length": 3}

@@ -23,10 +23,11 @@ from falsifiers.evaluation.cases import (
     weights_at,
 )
 from falsifiers.support import oracles
-from falsifiers.support.cases import TEMPERATURES
 from falsifiers.support.fake_cuda import fake_cuda, moved
 from falsifiers.support.ranks import run_ranks
-from falsifiers.support.runs import run, scratch, small
+from falsifiers.support.scratch import scratch
+from falsifiers.support.small_runs import run, small
+from falsifiers.support.strategies import TEMPERATURES
 from reference_trainer.distillation.providers import ModuleTeacher
 from reference_trainer.ranks.parallel import DataParallel
 

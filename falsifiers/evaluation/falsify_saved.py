@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from falsifiers.evaluation.cases import BYTES, ROUNDING, TOKENS, checkpoint, chosen, decoder, expected, model
 from falsifiers.support.oracles import assert_close, assert_refused
-from falsifiers.support.runs import flip, run, scratch, small
+from falsifiers.support.scratch import flip, scratch
+from falsifiers.support.small_runs import run, small
 from reference_trainer import MetricSum
 from reference_trainer.errors import TrainerError
 from reference_trainer.pipeline import distill

@@ -15,8 +15,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.support.cases import HALVES, tensors
 from falsifiers.support.oracles import UNIT_ROUNDOFF
+from falsifiers.support.strategies import HALVES, tensors
 
 SMALLEST_NORM = 1e-4
 DISTANCES = st.sampled_from(["cosine", "l2"])

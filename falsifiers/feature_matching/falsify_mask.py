@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.feature_matching.cases import DISTANCES, FeatureCase, feature_cases
-from falsifiers.support.cases import HALF_DTYPES, HALVES
 from falsifiers.support.oracles import UNIT_ROUNDOFF, assert_close
+from falsifiers.support.strategies import HALF_DTYPES, HALVES
 
 
 @given(

@@ -15,8 +15,9 @@ from falsifiers.feature_matching.cases import FeatureCase, feature_cases
 from falsifiers.feature_training.windows import FeatureWindow, feature_windows
 from falsifiers.support.fake_cuda import fake_cuda
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.runs import scratch, small
-from falsifiers.support.steps import V
+from falsifiers.support.scratch import scratch
+from falsifiers.support.small_runs import small
+from falsifiers.support.windows import V
 from reference_trainer import Lines
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.plan.annealing import Annealed

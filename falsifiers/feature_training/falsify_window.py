@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from falsifiers.feature_training.windows import FeatureWindow, feature_windows
 from falsifiers.support import oracles
-from falsifiers.support.steps import TinyModel, V, assert_gradients, gradients_of
+from falsifiers.support.windows import TinyModel, V, assert_gradients, gradients_of
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
 

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.feature_matching.cases import derivative, distance
-from falsifiers.support.cases import IGNORED, Case, tensors
-from falsifiers.support.steps import EXACT, HALF, TinyModel, V, W, WindowCase, window_cases
+from falsifiers.support.cases import IGNORED, Case
+from falsifiers.support.strategies import tensors
+from falsifiers.support.windows import EXACT, HALF, TinyModel, V, W, WindowCase, window_cases
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Outputs
 from reference_trainer.distillation.rows import Weights

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from falsifiers.support.interruptions import LINES_AT_MOST, in_child, kill
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.runs import scratch
+from falsifiers.support.scratch import scratch
 from reference_trainer.errors import OutputError
 
 OLD, NEW = b"old" * 1000, b"the new one" * 1000

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, ended, settings
+from falsifiers.support.acting import acting
 from falsifiers.support.oracles import assert_refused
-from falsifiers.support.runs import acting, scratch
+from falsifiers.support.scratch import scratch
 from reference_trainer import Callback, OutputError
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps

@@ -10,7 +10,7 @@ import pytest
 
 import reference_trainer
 from falsifiers.support.interruptions import LINES_AT_MOST, at_line
-from falsifiers.support.runs import small
+from falsifiers.support.small_runs import small
 from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.callbacks.progress import Lines
 from reference_trainer.errors import StopRequestedError
