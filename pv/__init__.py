@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     observe = recording
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # The hook of every worker and child process passes through here, so nothing is imported before it is asked for.
 _HOMES = {

@@ -153,7 +153,7 @@ __all__ = [
     "share_vocabulary",
     "split_document",
 ]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _NAMES = {
     "config.settings": "Settings",

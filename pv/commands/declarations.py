@@ -105,7 +105,7 @@ def old_names_note(subject: str, declared: Declarations) -> str:
     entries = dict.fromkeys(sorted(declared.there), "True") | dict(declared.missing)
     mapping = ", ".join(f'"{name}": {value}' for name, value in entries.items())
     names = ", ".join(f"`{name}`" for name in declared.old)
-    return f"{subject}: {names} will not be read from version 0.4 on; write `features = {{{mapping}}}`"
+    return f"{subject}: {names} will not be read from version 0.5 on; write `features = {{{mapping}}}`"
 
 
 def _assigned(tree: ast.Module, subject: str, seen: tuple[str, ...] = ()) -> Iterator[tuple[str, ast.expr]]:

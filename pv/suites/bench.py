@@ -95,7 +95,7 @@ class CallableBench(SuiteBench):
         """
         detected = {feature: reason for feature, reason in reasons.items() if reason}
         if hasattr(self.subject, "lacks"):  # the name of version 0.2
-            text = f"{name_of(self.subject)}: `lacks` will not be read from version 0.4 on; write `features` instead"
+            text = f"{name_of(self.subject)}: `lacks` will not be read from version 0.5 on; write `features` instead"
             warnings.warn(text, FutureWarning, stacklevel=2)
         declared = {**getattr(self.subject, "lacks", {}), **getattr(self.subject, "features", {})}
         for feature, value in declared.items():

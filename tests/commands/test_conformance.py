@@ -112,7 +112,7 @@ def test_adapter_with_names_of_version_0_2_gets_a_note_with_the_new_names(projec
     report = pv.check("trainers:Reserved", only=["TL-CLIP-002"])
     assert result(report, "TL-CLIP-002").reason == "no norm: it logs no norm"
     (note,) = report.notes
-    says = """`lacks` will not be read from version 0.4 on; write `features = {"norm": 'it logs no norm'}`"""
+    says = """`lacks` will not be read from version 0.5 on; write `features = {"norm": 'it logs no norm'}`"""
     assert note.endswith(says)
 
 

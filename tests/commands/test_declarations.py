@@ -63,6 +63,6 @@ def test_declarations_of_a_function_are_attributes() -> None:
 def test_names_of_version_0_2_have_a_note_with_the_new_names() -> None:
     source = "class A:\n    has = ('keep',)\n    lacks = {'clip': WHY}\n"
     assert old_names_note("loop:A", read_declarations(source, "A")) == (
-        'loop:A: `has`, `lacks` will not be read from version 0.4 on; write `features = {"keep": True, "clip": WHY}`'
+        'loop:A: `has`, `lacks` will not be read from version 0.5 on; write `features = {"keep": True, "clip": WHY}`'
     )
     assert old_names_note("loop:A", read_declarations("class A: ...", "A")) == ""

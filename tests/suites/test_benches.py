@@ -134,5 +134,5 @@ def test_features_that_are_unknown_or_not_there_are_refused(features: dict[str, 
 
 
 def test_lacks_of_version_0_2_is_read_with_a_notice() -> None:
-    with pytest.warns(FutureWarning, match="Metric: `lacks` will not be read from version 0.4 on"):
+    with pytest.warns(FutureWarning, match="Metric: `lacks` will not be read from version 0.5 on"):
         assert MetricBench(metric_with(lacks={"merge": "none"})).lacks == {"merge": "none"}

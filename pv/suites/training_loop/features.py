@@ -160,7 +160,7 @@ def _restrict_example(example: Example, missing: Set[str]) -> Example:
     return Example(tokens, labels)
 
 
-# Adapters of version 0.2. All below goes in version 0.4.
+# Adapters of version 0.2. All below goes in version 0.5.
 
 OLD_NAMES = ("has", "lacks", "without", "logged")
 
@@ -215,7 +215,7 @@ def old_names_notice(trainer: object) -> str:
     changed = {name: value for name, value in _from_old_names(features, old).items() if features.get(name) != value}
     names = ", ".join(f"`{name}`" for name in old)
     parts = ", ".join(f'"{feature}": {value!r}' for feature, value in changed.items())
-    return f"{type(trainer).__qualname__}: {names} will not be read from version 0.4 on; write `features = {{{parts}}}`"
+    return f"{type(trainer).__qualname__}: {names} will not be read from version 0.5 on; write `features = {{{parts}}}`"
 
 
 def old_contradictions(trainer: object) -> Iterator[str]:

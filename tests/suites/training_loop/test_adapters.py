@@ -142,7 +142,7 @@ class Computed(HandWritten):
     ],
 )
 def test_names_of_version_0_2_are_read_with_a_notice_of_what_to_write(old: Any, new: dict[str, object]) -> None:
-    with pytest.warns(FutureWarning, match="will not be read from version 0.4 on; write `features = ") as warned:
+    with pytest.warns(FutureWarning, match="will not be read from version 0.5 on; write `features = ") as warned:
         read = missing_features(adapted(old()))
     (notice,) = warned
     assert ast.literal_eval(str(notice.message).partition("`features = ")[2].rstrip("`")) == new

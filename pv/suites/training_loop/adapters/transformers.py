@@ -96,7 +96,7 @@ class Transformers:
         collator: Of rows with `input_ids`, `attention_mask` and `labels`; None for the collator of the job.
         features: What differs from Trainer, as in the attribute `features`. Without `sequences`, the model is a
             classifier of rows of one token, whose `labels` is one number.
-        without: The name of version 0.2 for missing features, a sequence; it goes in version 0.4.
+        without: The name of version 0.2 for missing features, a sequence; it goes in version 0.5.
 
     Warns:
         FutureWarning: `without` is used. The text says what to write.
@@ -124,7 +124,7 @@ class Transformers:
         self.features = {**type(self).features, **of_collator, **dict.fromkeys(without, False), **(features or {})}
         if without:
             parts = ", ".join(f'"{name}": False' for name in without)
-            text = f"the argument `without` goes in version 0.4; write `features={{{parts}}}`"
+            text = f"the argument `without` goes in version 0.5; write `features={{{parts}}}`"
             warnings.warn(text, FutureWarning, stacklevel=2)
 
     @property
