@@ -80,16 +80,6 @@ class Worker(Protocol):
     def function(self, described: Function) -> Any:
         """Return a function, imported from the file that it was resolved to."""
 
-    def loaded(self, unshared: str = "") -> None:
-        """Mark the point at which all modules are imported and no function of them has been called.
-
-        The worker may go on in a fork, so that later tasks with the same modules need not import them. An engine that
-        never calls this imports them for every task.
-
-        Args:
-            unshared: The reason why later tasks must import the modules anew; "" if the engine knows none.
-        """
-
     def ready(self) -> None:
         """Mark the end of the imports: code that runs from now on counts as executed by the attack."""
 

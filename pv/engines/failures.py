@@ -35,7 +35,6 @@ class FailureClassifier:
     ) -> None:
         self.root, self.mutated, self.replacement = root, mutated, replacement
         self._subject_files = tuple(subject_files)
-        self._files_in_project: dict[str, bool] = {}
 
     @cached_property
     def subject_files(self) -> set[str]:
@@ -123,12 +122,8 @@ class FailureClassifier:
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else filename
 
     def _in_project(self, filename: str) -> bool:
-        # Kept by name: a search classifies hundreds of exceptions, with the same files in their frames.
-        if filename not in self._files_in_project:
-            path = Path(filename)
-            inside = path.is_relative_to(self.root) and "site-packages" not in path.parts
-            self._files_in_project[filename] = inside or is_shipped(path)
-        return self._files_in_project[filename]
+        path = Path(filename)
+        return is_shipped(path) or (path.is_relative_to(self.root) and "site-packages" not in path.parts)
 
 
 def lacks(error: BaseException) -> bool:

@@ -172,10 +172,7 @@ class Trial:
     seed: int = 0
     seconds: float = 0.0
     cpu_s: float = 0.0
-    """CPU time of its worker and of every process below it. `seconds` are wall time, which depends on the load.
-
-    The time to import the modules of the claim counts for every trial, although trials share the imports.
-    """
+    """CPU time of its worker and of every process below it. `seconds` are wall time, which depends on the load."""
     peak_mib: int = 0
     output: Output = Output()
     equation_mutants: EquationMutants | None = None

@@ -7,9 +7,10 @@ import contextlib
 import dataclasses
 import hashlib
 import marshal
+import os
+import tempfile
 from collections.abc import Callable
 from functools import lru_cache
-from os import getpid  # code under test may replace that of `os`
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -17,8 +18,6 @@ from typing import Any
 UNFINISHED = "."
 _held: dict[str, CodeType] = {}
 """What a fork server has read, for its forks."""
-written_bytes = 0
-"""The bytes that this process has written to files of kept code."""
 
 
 def load_or_compile(folder: str, key: tuple[object, ...], source: bytes, compiled: Callable[[], CodeType]) -> CodeType:
@@ -77,9 +76,8 @@ def _read(file: Path) -> CodeType:
 
 def _write(file: Path, data: bytes) -> None:
     """Write the file whole or not at all: other workers read it, and a worker can be killed at any time."""
-    global written_bytes
     file.parent.mkdir(exist_ok=True)
-    unfinished = file.with_name(f"{UNFINISHED}{getpid()}-{file.name}")
-    unfinished.write_bytes(data)
-    written_bytes += len(data)
-    unfinished.replace(file)
+    handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=file.parent)
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(data)
+    Path(name).replace(file)

@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pv.instrument import audit
 from pv.instrument.readers import IMPORTING, METADATA, PACKAGE, is_quiet, reader
 from pv.source.project import is_cache, is_installed
 
@@ -53,7 +52,7 @@ class FilesRead:
         self._metadata = set[str]()
         self._searched: dict[str, set[str]] = {}
         self._looked = set[str]()
-        audit.observe({"open", *LISTS, *TELLS, *NATIVE}, self._record_event)
+        sys.addaudithook(self._record_event)
         _before(linecache, "getlines", self._record_text)
         for name in LOOKS:
             _before(os, name, self._record_look)
@@ -102,11 +101,6 @@ class FilesRead:
     def texts(self) -> list[str]:
         """Return the Python files whose text was read, other than to load or to print it."""
         return [path for path, name in self._inside(self._texts).items() if _is_file(name)]
-
-    @property
-    def read_texts(self) -> frozenset[str]:
-        """The absolute paths of the Python files whose text was read, other than to load or to print it."""
-        return frozenset(self._texts)
 
     def listed(self) -> list[str]:
         """Return the folders whose entries were read, other than to find a module or the metadata of packages."""

@@ -16,13 +16,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 from pv.errors import BrokenMutant, MutantProblem
-from pv.instrument import audit
 from pv.instrument.code_cache import keep_dataclasses, load_or_compile
 from pv.instrument.coverage import insert, instrument, ran, seen
 from pv.instrument.swap import swap
@@ -60,14 +59,6 @@ class Plan:
     occurrence: int | None = None
     swap_with: str = ""
 
-    def covers(self, name: str) -> bool:
-        """Return whether it is a module whose functions count as reached, or lies in one."""
-        return any(name == module or name.startswith(f"{module}.") for module in self.covered)
-
-    def without_mutant(self) -> "Plan":
-        """Return the plan of the clean code."""
-        return replace(self, module="", name="", find=None, replace="", occurrence=None, swap_with="", guarded=False)
-
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
@@ -83,7 +74,6 @@ class ImportHook(importlib.abc.MetaPathFinder):
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.roots_first = RootsFirst(set(plan.packages), list(plan.roots))
         self.applied = False
         self.broken = ""
         """The reason why the mutant could not be applied; "" if it could, or there is none."""
@@ -91,16 +81,11 @@ class ImportHook(importlib.abc.MetaPathFinder):
         """The modules of the project's packages that were asked for, whether or not they exist."""
         self.loaded: dict[str, str] = {}
         """The file of every module whose functions are recorded."""
-        self.codes: dict[str, CodeType] = {}
-        """The code of every such module as it was compiled, without a mutant."""
-        self.importers: dict[str, tuple[str, ...]] = {}
-        """The modules that were being imported when such a module began to run, by its name."""
-        self._importing: list[str] = []
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if not (name == self.plan.module or self.plan.covers(name) or self.is_own(name)):
+        if not (name == self.plan.module or self.covers(name) or self.is_own(name)):
             return None
         self.asked.add(name)
         for finder in sys.meta_path:
@@ -122,48 +107,16 @@ class ImportHook(importlib.abc.MetaPathFinder):
             for root in map(Path, self.plan.roots):
                 if real.is_relative_to(root):
                     name = ".".join(real.relative_to(root).with_suffix("").parts)
-                    if name == self.plan.module or self.plan.covers(name) or self.is_own(name):
+                    if name == self.plan.module or self.covers(name) or self.is_own(name):
                         return ScriptFinder(Loader(self, name, path, is_script=True))
         raise ImportError(path)
+
+    def covers(self, name: str) -> bool:
+        return any(name == module or name.startswith(f"{module}.") for module in self.plan.covered)
 
     def is_own(self, name: str) -> bool:
         """Return whether it is a module of the project."""
         return name.partition(".")[0] in self.plan.packages
-
-    @contextmanager
-    def running(self, name: str) -> Iterator[None]:
-        """Record that a module runs, which may import others."""
-        self.importers[name] = tuple(self._importing)
-        self._importing.append(name)
-        try:
-            yield
-        finally:
-            self._importing.remove(name)
-
-    def carry_out(self, plan: Plan) -> None:
-        """Load the modules that are imported from now on by another plan, here and in child processes."""
-        self.plan = plan
-        self.roots_first.packages.update(plan.packages)
-        os.environ[VARIABLE] = plan.to_json()
-        if plan.guarded:
-            roots = [str(Path(root).resolve()) for root in plan.roots]
-            guard = WriteGuard(roots, str(Path(plan.log).parent.parent))
-            audit.observe((*guard.REMOVE, "open"), guard)
-
-    def swap(self, module: ModuleType) -> None:
-        """Put the replacement of the plan in the place of an object of a module. Raise BrokenMutant."""
-        with self.planting():
-            swap(module, self.plan.name, _replacement(self.plan))
-
-    @contextmanager
-    def planting(self) -> Iterator[None]:
-        """Record whether the mutant was planted: in a child, a falsifier may take the error for a detected fault."""
-        try:
-            yield
-        except BrokenMutant as error:
-            self.broken = str(error)
-            raise
-        self.applied = True
 
     def mutated(self) -> str:
         """Return the name under which coverage records the mutated function."""
@@ -184,17 +137,11 @@ class Loader(importlib.machinery.SourceFileLoader):
         data = self.get_data(path)
         self.hook.loaded[fullname] = os.path.abspath(path)  # noqa: PTH100  (links stay)
         if fullname == plan.module and plan.find is not None:
-            return self.mutated_code(fullname, data)
-        key = (fullname, path, self.hook.plan.covers(fullname), plan.statements, self.is_script)
-        code = load_or_compile(
+            return self._compiled(fullname, path, self._patched(path, importlib.util.decode_source(data)))
+        key = (fullname, path, self.hook.covers(fullname), plan.statements, self.is_script)
+        return load_or_compile(
             plan.cache, key, data, lambda: self._compiled(fullname, path, importlib.util.decode_source(data))
         )
-        self.hook.codes[fullname] = code
-        return code
-
-    def mutated_code(self, fullname: str, data: bytes) -> CodeType:
-        """Return the code of the module with the mutant of the plan in it. Raise BrokenMutant."""
-        return self._compiled(fullname, self.path, self._patched(self.path, importlib.util.decode_source(data)))
 
     def _as_script(self) -> str:
         """Make the path that of a script, whose folder comes first, and return its name as a module."""
@@ -203,19 +150,19 @@ class Loader(importlib.machinery.SourceFileLoader):
         if self.name == self.hook.plan.module and self.hook.plan.swap_with:
             self.hook.broken = f"{self.path} runs as a script, in which nothing can be swapped: use an `edit`"
         self.hook.asked.add(self.name)
-        (seen if self.hook.plan.covers(self.name) else ran).add(f"{self.name}:")
+        (seen if self.hook.covers(self.name) else ran).add(f"{self.name}:")
         return self.name
 
     def _patched(self, path: str, source: str) -> str:
         plan = self.hook.plan
-        with self.hook.planting():
+        with self._planting():
             source = patch(source, plan.name, plan.find or "", plan.replace, plan.occurrence)
         # Tracebacks and inspect.getsource read this cache before the file.
         linecache.cache[path] = (len(source), None, list(io.StringIO(source)), path)
         return source
 
     def _compiled(self, fullname: str, path: str, source: str) -> CodeType:
-        tree, covered = ast.parse(source, filename=path), self.hook.plan.covers(fullname)
+        tree, covered = ast.parse(source, filename=path), self.hook.covers(fullname)
         instrument(tree, fullname, covered=covered, statements=covered and self.hook.plan.statements)
         if self.is_script:
             insert(tree.body, "__spec__ = __cached__ = __package__ = None")  # as Python runs a script
@@ -223,10 +170,20 @@ class Loader(importlib.machinery.SourceFileLoader):
         return code
 
     def exec_module(self, module: ModuleType) -> None:
-        with self.hook.running(module.__name__):
-            super().exec_module(module)
+        super().exec_module(module)
         if module.__name__ == self.hook.plan.module and self.hook.plan.swap_with:
-            self.hook.swap(module)
+            with self._planting():
+                swap(module, self.hook.plan.name, _replacement(self.hook.plan))
+
+    @contextmanager
+    def _planting(self) -> Iterator[None]:
+        """Record whether the mutant was planted: in a child, a falsifier may take the error for a detected fault."""
+        try:
+            yield
+        except BrokenMutant as error:
+            self.hook.broken = str(error)
+            raise
+        self.hook.applied = True
 
 
 class ScriptFinder:
@@ -275,7 +232,11 @@ def install(plan: Plan) -> ImportHook:
     hook = ImportHook(plan)
     if plan.cache:
         keep_dataclasses(plan.cache)
-    sys.meta_path[:0] = [hook, hook.roots_first]
+    sys.meta_path[:0] = [hook, RootsFirst(set(plan.packages), list(plan.roots))]
     sys.path_hooks.insert(0, hook.script_finder)
-    hook.carry_out(plan)
+    os.environ[VARIABLE] = plan.to_json()
+    if plan.guarded:
+        sys.addaudithook(
+            WriteGuard([str(Path(root).resolve()) for root in plan.roots], str(Path(plan.log).parent.parent))
+        )
     return hook

@@ -5,18 +5,17 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, NoReturn
 
-from pv.instrument import audit, planting
 from pv.instrument.coverage import ran, seen
 from pv.instrument.files import FilesRead
 from pv.instrument.import_hook import VARIABLE, ImportHook, Plan, install
 from pv.instrument.process_trace import ProcessTrace, entries, trace_of, union
-from pv.instrument.readers import BETWEEN, PACKAGE, QUIET
+from pv.instrument.readers import BETWEEN, QUIET
 from pv.source.project import is_installed
 
 STARTS = ("os.posix_spawn", "os.exec", "os.system", "os.forkpty", "pty.spawn")
@@ -33,15 +32,10 @@ class Processes:
     """
 
     def __init__(self, hook: ImportHook, files: FilesRead, *, child: bool) -> None:
-        self.hook, self._files = hook, files
+        self._hook, self._files = hook, files
         self._id, self._started, self._foreign = "", 0, ""
         self._used: list[ProcessTrace] = []
-        self._stays = False
-        """True in a process that has imported the modules of a task and forks a copy for each attempt."""
-        self._packages = frozenset[str]()
-        self._codes_read: set[str] = set()
-        """The functions whose `__code__` was read, by any code but that of `pv`."""
-        audit.observe(("os.fork", "subprocess.Popen", "os.kill", "object.__getattr__", *STARTS), self._record_event)
+        sys.addaudithook(self._record_event)
         _count_fork_exec(self._spawned)
         os.register_at_fork(after_in_child=self._begin)
         _at_every_exit(self.end)
@@ -50,34 +44,11 @@ class Processes:
 
     def trace(self) -> ProcessTrace:
         """Return the trace of this process, its ended children, and the processes whose results they use."""
-        return union([trace_of([self._entry(), *entries(self.hook.plan.log)]), *self._used])
+        return union([trace_of([self._entry(), *entries(self._hook.plan.log)]), *self._used])
 
     def use(self, other: ProcessTrace) -> None:
         """Record that this process uses a result of another one, whose trace until then is `other`."""
         self._used.append(replace(other, seen=frozenset(), ran=other.ran | other.seen))
-
-    def stay(self, packages: frozenset[str]) -> None:
-        """From now on this process only forks attempts, which begin by `resume`.
-
-        Args:
-            packages: The top-level packages of the modules that were imported since the hook was installed.
-        """
-        self._stays, self._packages = True, packages
-        self._entry()  # looks up the real paths of the files read so far, once for all attempts
-
-    def resume(self, plan: Plan) -> None:
-        """Go on as the process of an attempt, in a fork of a process that has imported its modules.
-
-        Raises:
-            NotPlantable: The imported modules cannot be shared with this plan.
-        """
-        self._stays, self._started = False, 0
-        planting.check_shared(self.hook, plan, self._packages)
-        self.hook.carry_out(plan)
-
-    def plant(self) -> None:
-        """Plant the mutant of the plan in the imported modules. Raise BrokenMutant, or NotPlantable."""
-        planting.plant(self.hook, self._codes_read | self._files.read_texts)
 
     def end(self) -> None:
         """Write the trace of this process to the log, if it is a child: at its exit, or before it kills itself."""
@@ -92,19 +63,16 @@ class Processes:
         elif event == "os.kill" and arguments[0] == os.getpid():
             self.end()
         # `subprocess` of Python 3.13 calls os.posix_spawn, but raises the event subprocess.Popen first.
-        elif event in STARTS and not _of_subprocess(sys._getframe(2)):
+        elif event in STARTS and not _of_subprocess(sys._getframe(1)):
             self._foreign = self._foreign or event
         elif event == "object.__getattr__" and arguments[1] == "__code__" and isinstance(arguments[0], FunctionType):
             self._record_code(arguments[0])
 
     def _record_code(self, function: FunctionType) -> None:
         """Record a function whose `__code__` is read: a result may depend on it although it does not run."""
-        name = f"{function.__module__}:{function.__qualname__.replace('.<locals>', '')}"
-        reader = sys._getframe(3).f_code.co_filename
-        if not reader.startswith(str(PACKAGE)):
-            self._codes_read.add(name)
+        reader = sys._getframe(2).f_code.co_filename
         if not reader.startswith((*QUIET, *BETWEEN)) and not is_installed(reader):
-            ran.add(name)
+            ran.add(f"{function.__module__}:{function.__qualname__.replace('.<locals>', '')}")
 
     def _spawned(self, command: list[str]) -> None:
         if not any(TRACKER in word for word in command):
@@ -113,13 +81,11 @@ class Processes:
                 self._foreign = self._foreign or Path(command[0]).name
 
     def _begin(self) -> None:
-        if self._stays:
-            return  # the fork is no child that the attempt has started, but the process of an attempt
         self._id, self._started, self._foreign = uuid.uuid4().hex, 0, ""
         self._write({"id": self._id})
 
-    def _entry(self) -> dict[str, object]:
-        hook, files = self.hook, self._files
+    def _entry(self) -> dict[str, Any]:
+        hook, files = self._hook, self._files
         read, missing = files.opened()
         return {
             "id": self._id,
@@ -141,8 +107,8 @@ class Processes:
             "foreign": self._foreign,
         }
 
-    def _write(self, entry: Mapping[str, object]) -> None:
-        log = os.open(self.hook.plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        log = os.open(self._hook.plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.write(log, (json.dumps(entry) + "\n").encode())  # one call, so that lines of two children do not mix
         os.close(log)
 
@@ -157,22 +123,6 @@ def watch(plan: Plan, root: Path, *, child: bool = False) -> tuple[ImportHook, P
     hook = install(plan)
     _here.append(Processes(hook, files, child=child))
     return hook, _here[-1]
-
-
-def is_watched() -> bool:
-    """Return whether this process, or the one that forked it, is watched."""
-    return bool(_here)
-
-
-def resume(plan: Plan) -> tuple[ImportHook, Processes]:
-    """Return the hook and the observer that this fork has inherited, which follow `plan` from now on.
-
-    Raises:
-        NotPlantable: The modules that the parent has imported cannot be shared with this plan.
-    """
-    watched = _here[-1]
-    watched.resume(plan)
-    return watched.hook, watched
 
 
 def current_trace() -> ProcessTrace | None:
@@ -207,13 +157,13 @@ def _of_subprocess(frame: FrameType) -> bool:
     return frame.f_code.co_filename.endswith("/subprocess.py")
 
 
-def _count_fork_exec(spawned: Callable[[list[str]], None]) -> None:
+def _count_fork_exec(spawned: Any) -> None:
     """Call `spawned` for the processes that `multiprocessing` spawns, for which Python raises no audit event."""
     import _posixsubprocess
 
     fork_exec = _posixsubprocess.fork_exec
 
-    def counted(arguments: Any, *rest: Any) -> int:
+    def counted(arguments: Any, *rest: Any) -> Any:
         if not _of_subprocess(sys._getframe(1)):  # an audit event has recorded those
             spawned([os.fsdecode(word) for word in arguments])
         return fork_exec(arguments, *rest)
@@ -221,7 +171,7 @@ def _count_fork_exec(spawned: Callable[[list[str]], None]) -> None:
     _posixsubprocess.fork_exec = counted
 
 
-def _at_every_exit(end: Callable[[], None]) -> None:
+def _at_every_exit(end: Any) -> None:
     """Call `end` at every exit but a kill; multiprocessing exits by os._exit."""
     leave = os._exit
 

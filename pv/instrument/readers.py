@@ -19,7 +19,7 @@ BETWEEN = (
     *(f"{LIBRARY}/{name}" for name in ("linecache.py", "tokenize.py", "inspect.py", "pathlib", "contextlib.py")),
     f"{LIBRARY}/glob.py",
     "<frozen codecs>",
-    *(str(Path(__file__).with_name(name)) for name in ("files.py", "audit.py")),
+    str(Path(__file__).with_name("files.py")),
 )
 """Code that reads a file for the one that called it."""
 GETTERS = ("get_data", "get_source")

@@ -13,9 +13,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,32 +38,16 @@ MAX_OUTPUT = 4000
 MAX_MESSAGE = 1 << 16
 """Bytes of a message from the server."""
 
-MAX_MODULE_SERVERS = 8
-"""The number of module servers that are kept for later tasks: each holds the memory of its modules."""
-NEEDS_IMPORT = 98
-"""Exit status of a worker whose task needs a worker that imports its modules anew."""
-
 TaskMessage = dict[str, Any]
 """A task as JSON: `Body.as_json` with the keys `id` and `scratch`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The event that a process of a task has started, or that the task goes on in another one.
-
-    imported_s: the CPU time of the module server that has imported the modules of the task; 0 without one.
-    """
+    """The event that the process of a task has started."""
 
     task: str
     pid: int
-    imported_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class NeedsImport:
-    """The event that a module server cannot run a task: start it again without the key `modules`."""
-
-    task: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +59,7 @@ class Ended:
     """As from os.wait: see os.WIFSIGNALED and os.WEXITSTATUS."""
 
 
-Event = Started | Ended | NeedsImport
+Event = Started | Ended
 
 
 class Launcher(Protocol):
@@ -97,10 +79,6 @@ class Launcher(Protocol):
         Raises:
             WorkerLost: No task can be started.
         """
-        ...
-
-    def imports(self, modules: str) -> bool:
-        """Return whether a worker imports these modules now, and later tasks may then share them."""
         ...
 
     def start(self, task: TaskMessage, evidence_fd: int, output_fd: int) -> None:
@@ -147,32 +125,8 @@ def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> Launcher
     return ForkLauncher(preload, work)
 
 
-class _Modules(Enum):
-    """The state of the modules of some tasks, by `Body.modules`, as far as it is not a module server."""
-
-    IMPORTING = "importing"
-    """A worker imports them, and becomes a module server if it can."""
-    UNSHARED = "unshared"
-    """Every worker imports them anew."""
-
-
-@dataclass(eq=False)
-class _Server:
-    """A fork server, seen from its client, with the ids of the tasks that it runs."""
-
-    socket: socket.socket
-    modules: str = ""
-    """The modules that it has imported, "" for the server that has only loaded libraries."""
-    tasks: set[str] = field(default_factory=set)
-
-
 class ForkLauncher:
-    """A client of fork servers (`pv.workers.server`). Its methods raise WorkerLost once a server is dead.
-
-    One server has loaded libraries. It forks workers, some of which become module servers: these have also imported the
-    modules of a task, and fork workers for later tasks with the same modules. A module server ends when
-    `MAX_MODULE_SERVERS` have been used since.
-    """
+    """A client of one fork server (`pv.workers.server`). Its methods raise WorkerLost once the server is dead."""
 
     note = ""
 
@@ -198,19 +152,6 @@ class ForkLauncher:
         servers.close()
         self.socket = ours
         self.loaded = False
-        self._libraries = _Server(ours)
-        self._modules: dict[str, _Server | _Modules] = {}
-        """Every module server, the one that was used last at the end, and which modules have none."""
-        self._ours: dict[int, _Server] = {}
-        """The servers by the descriptors of their sockets, also those that are not module servers yet."""
-        self._became_servers: set[str] = set()
-        """The tasks whose first process has become a module server."""
-        self._epoll = select.epoll()
-        self._watch(self._libraries)
-
-    def _watch(self, server: _Server) -> None:
-        self._ours[server.socket.fileno()] = server
-        self._epoll.register(server.socket.fileno(), select.EPOLLIN)
 
     @property
     def loading(self) -> bool:
@@ -273,128 +214,46 @@ class ForkLauncher:
             f"{', '.join(self.preload) or 'nothing'}; `--spawn` runs without it; {quoted}"
         )
 
-    def imports(self, modules: str) -> bool:
-        return self._modules.get(modules) is _Modules.IMPORTING
-
     def start(self, task: TaskMessage, evidence_fd: int, output_fd: int) -> None:
-        fds, modules = [evidence_fd, output_fd], task["modules"]
-        state = self._modules.get(modules) if modules else _Modules.UNSHARED
-        server = state if isinstance(state, _Server) else self._libraries
-        if isinstance(state, _Server):
-            self._modules[modules] = self._modules.pop(modules)  # used last
-        elif state is None:
-            self._start_module_server(task, fds)
-            return
-        self._send(server, task, fds)
-
-    def _start_module_server(self, task: TaskMessage, fds: list[int]) -> None:
-        """Start a task whose worker imports its modules for later tasks too."""
-        ours, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            self._send(self._libraries, task, [*fds, workers.fileno()])
-        except WorkerLost:
-            ours.close()
-            raise
-        finally:
-            workers.close()
-        ours.setblocking(False)
-        self._watch(_Server(ours, task["modules"]))
-        self._modules[task["modules"]] = _Modules.IMPORTING
+        self._send(json.dumps(task).encode(), [evidence_fd, output_fd])
 
     def kill(self, task: str) -> None:
-        server = next((server for server in self._ours.values() if task in server.tasks), None)
-        if server is not None:
-            self._send(server, {"kill": task}, [])
+        self._send(json.dumps({"kill": task}).encode(), [])
 
-    def _send(self, server: _Server, message: TaskMessage, fds: list[int]) -> None:
+    def _send(self, data: bytes, fds: list[int]) -> None:
         try:
-            server.socket.setblocking(True)
-            socket.send_fds(server.socket, [json.dumps(message).encode()], fds)
-            server.socket.setblocking(False)
+            self.socket.setblocking(True)
+            socket.send_fds(self.socket, [data], fds)
+            self.socket.setblocking(False)
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise WorkerLost("a fork server was killed") from error
-        if "id" in message:
-            server.tasks.add(message["id"])
+            raise WorkerLost("the fork server was killed") from error
 
     def fileno(self) -> int | None:
-        return self._epoll.fileno()
+        return self.socket.fileno()
 
     def events(self) -> list[Event]:
         """Return the events since the last call. Raise WorkerLost once a killed server has nothing left to read."""
         events: list[Event] = []
-        lost = False
-        for fd, _ in self._epoll.poll(0):
-            server = self._ours[fd]
-            for message in self._messages(server):
-                if message is None:
-                    lost = lost or not self._was_no_server(server)
-                elif (event := self._event(server, message)) is not None:
-                    events.append(event)
-        if lost and not events:
-            raise WorkerLost("a fork server was killed")
-        self._close_unused()
-        return events
-
-    def _messages(self, server: _Server) -> Iterator[dict[str, Any] | None]:
-        """Yield the messages from a server that can be read now, and None at the end of its socket."""
         while True:
             try:
-                data = server.socket.recv(MAX_MESSAGE)
+                data = self.socket.recv(MAX_MESSAGE)
             except BlockingIOError:
-                return
+                return events
             except ConnectionResetError:
                 continue  # the kernel reports it once, before the messages that the server had still written
-            yield json.loads(data) if data else None
             if not data:
-                return
-
-    def _event(self, server: _Server, message: dict[str, Any]) -> Event | None:
-        """Return the event of a message; None for the end of a module server, whose task goes on elsewhere."""
-        if "started" in message:
-            task = message["started"]
-            if server.modules and self._modules[server.modules] is _Modules.IMPORTING:
-                # The worker of this task has become a module server: the task goes on in its fork.
-                self._libraries.tasks.discard(task)
-                self._became_servers.add(task)
-                self._modules[server.modules] = server
-                server.tasks.add(task)
-            return Started(task, message["pid"], message["imported_s"])
-        task, status = message["ended"], message["status"]
-        if server is self._libraries and task in self._became_servers:
-            self._became_servers.discard(task)
-            return None
-        server.tasks.discard(task)
-        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == NEEDS_IMPORT:
-            return NeedsImport(task)
-        return Ended(task, status)
-
-    def _was_no_server(self, server: _Server) -> bool:
-        """Return whether the socket belongs to a worker that cannot share its modules, and forget it then."""
-        if not server.modules or self._modules[server.modules] is not _Modules.IMPORTING:
-            return False
-        self._modules[server.modules] = _Modules.UNSHARED
-        self._close(server)
-        return True
-
-    def _close_unused(self) -> None:
-        """End the module servers that have been used least recently and run no task, if there are too many."""
-        servers = [server for server in self._modules.values() if isinstance(server, _Server)]
-        unused = [server for server in servers if not server.tasks]
-        for server in unused[: max(0, len(servers) - MAX_MODULE_SERVERS)]:
-            del self._modules[server.modules]
-            self._close(server)
-
-    def _close(self, server: _Server) -> None:
-        """Close the socket of a server, which then ends."""
-        self._epoll.unregister(server.socket.fileno())
-        del self._ours[server.socket.fileno()]
-        server.socket.close()
+                if events:
+                    return events
+                raise WorkerLost("the fork server was killed")
+            message = json.loads(data)
+            if "started" in message:
+                events.append(Started(message["started"], message["pid"]))
+            else:
+                events.append(Ended(message["ended"], message["status"]))
 
     def close(self) -> None:
-        """End the servers and all their descendants."""
-        for server in list(self._ours.values()):
-            server.socket.close()
-        self._epoll.close()
+        """End the server and all its descendants."""
+        self.socket.close()
         # A loaded server reads from its socket, and ends itself and its workers when the socket closes.
         if not self.loaded:
             tree.kill_tree(self.process.pid)
@@ -437,9 +296,6 @@ class SpawnLauncher:
 
     def ready(self) -> Launcher:
         return self
-
-    def imports(self, modules: str) -> bool:
-        return False
 
     def start(self, task: TaskMessage, evidence_fd: int, output_fd: int) -> None:
         file = self.work / f"{uuid.uuid4().hex}.json"

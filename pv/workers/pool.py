@@ -13,12 +13,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 from pv.errors import UsageError, WorkerLost
 from pv.workers import tree
-from pv.workers.launch import Ended, Launcher, NeedsImport, Started, launcher
+from pv.workers.launch import Ended, Launcher, Started, launcher
 from pv.workers.running_task import Reply, RunningTask, Task
 
 TICK_S = 0.02
@@ -64,7 +63,7 @@ class Pool:
         self.work = Path(tempfile.mkdtemp(prefix="pv-"))
         self.pending: deque[Task] = deque()
         self.suspects: deque[Task] = deque()
-        """Tasks that ran when a server was killed: each of them is run again, alone."""
+        """Tasks that ran when the fork server was killed: each of them is run again, alone."""
         self.running: dict[str, RunningTask] = {}
         self.selector = selectors.DefaultSelector()
         self.losses = self.count = 0
@@ -154,7 +153,7 @@ class Pool:
         try:
             while (task := self._next_task()) is not None:
                 self._start(task)
-                if on_start is not None and not task.imports_anew:
+                if on_start is not None:
                     on_start(task)
             for key, _ in self.selector.select(wait_s):
                 if key.data is not None:  # a pipe; None is the socket of the fork server
@@ -167,16 +166,7 @@ class Pool:
     def _next_task(self) -> Task | None:
         if self.suspects:
             return None if self.running else self.suspects.popleft()
-        if not self.pending or not self._has_room():
-            return None
-        # Rather one whose modules are imported by no worker at this moment: it would import them a second time.
-        place = next((at for at, task in enumerate(self.pending) if not self._launcher_imports(task)), 0)
-        task = self.pending[place]
-        del self.pending[place]
-        return task
-
-    def _launcher_imports(self, task: Task) -> bool:
-        return self._launcher is not None and self._launcher.imports(task.body.modules)
+        return self.pending.popleft() if self.pending and self._has_room() else None
 
     def _has_room(self) -> bool:
         """Return whether a task may start. A waiting task takes no place, unless tasks are to run one at a time."""
@@ -192,8 +182,6 @@ class Pool:
         scratch = self.work / running.id
         scratch.mkdir()
         message = {**task.body.as_json(), "id": running.id, "scratch": str(scratch)}
-        if task.imports_anew:
-            message["modules"] = ""
         try:
             self._launcher.start(message, running.evidence.write_fd, running.output.write_fd)
         except WorkerLost:
@@ -208,13 +196,11 @@ class Pool:
         for event in self._launcher.events():
             running = self.running[event.task]
             match event:
-                case Started(pid=pid, imported_s=imported_s):
-                    running.started(pid, imported_s)
+                case Started(pid=pid):
+                    running.pid, running.start = pid, time.monotonic()
+                    running.measured = running.start
                 case Ended(status=status):
                     running.status, running.ended = status, True
-                case NeedsImport():
-                    self._remove(running)
-                    self.pending.appendleft(replace(running.task, imports_anew=True))
 
     def _stop_at_limits(self) -> None:
         assert self._launcher is not None
@@ -250,7 +236,7 @@ class Pool:
         if len(lost) == 1:
             lost[0].ended = True
             return
-        self.suspects.extend(replace(running.task, imports_anew=True) for running in lost)
+        self.suspects.extend(running.task for running in lost)
         for running in lost:
             self._remove(running)
 

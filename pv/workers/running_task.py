@@ -33,14 +33,12 @@ class Task:
 
     limit_s: limit in seconds of the CPU time, and of the time in which no thread of the task runs or is ready to run.
     Wall time has no limit: on busy cores a task takes longer, but computes and waits no longer.
-    imports_anew: whether its worker imports all modules, also those that a module server has imported.
     """
 
     key: Any
     body: Body
     limit_s: float
     memory_mib: int
-    imports_anew: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +105,7 @@ class RunningTask:
         self.evidence = Pipe(selector, self.read_evidence)
         self.output = Pipe(selector, self.read_output)
         self.start = self.measured = time.monotonic()
-        self.cpu_s = self.idle_s = self.rest_s = self.imported_s = 0.0
+        self.cpu_s = self.idle_s = self.rest_s = 0.0
         self.pid = self.peak_mib = 0
         self.stopped = ""
         self.status: int | None = None
@@ -135,28 +133,15 @@ class RunningTask:
             self._head += data[:room]
             self._tail = (self._tail + data[room:])[-KEPT_BYTES:] if room < len(data) else self._tail
 
-    def started(self, pid: int, imported_s: float) -> None:
-        """Begin to measure a process of the task. A module server is followed by its fork, in which the task goes on.
-
-        Args:
-            pid: The process.
-            imported_s: The CPU time that a module server took to import the modules of the task, which counts as the
-                task's: so a limit means the same whoever imported them.
-        """
-        if not self.pid:
-            self.start = time.monotonic()
-        self.pid, self.measured, self.imported_s, self.cpu_s = pid, time.monotonic(), imported_s, imported_s
-
     def measure(self, usage: tree.Usage, now: float) -> None:
         """Add what the task has used and waited since the last call, and set `stopped` once a limit is exceeded."""
         # A task that is ready to run waits for a core and not for itself, so this is not idle time. `cpu_s` may fall
         # when a child ends whose time the kernel has not yet added to its parent: hence the maximum.
-        cpu_s = self.imported_s + usage.cpu_s
-        waited_s = now - self.measured if cpu_s <= self.cpu_s and not usage.active else 0.0
+        waited_s = now - self.measured if usage.cpu_s <= self.cpu_s and not usage.active else 0.0
         self.idle_s += waited_s
         self.rest_s = self.rest_s + waited_s if waited_s else 0.0
         self.measured = now
-        self.cpu_s, self.peak_mib = max(self.cpu_s, cpu_s), max(self.peak_mib, usage.private_bytes >> 20)
+        self.cpu_s, self.peak_mib = max(self.cpu_s, usage.cpu_s), max(self.peak_mib, usage.private_bytes >> 20)
         exceeded = {
             "memory": self.peak_mib > self.task.memory_mib,
             "time": self.cpu_s > self.task.limit_s,

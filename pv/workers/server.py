@@ -6,15 +6,10 @@ Run as `python -m pv.workers.server FD CONFIG`. FD is a SEQPACKET socket:
 2. For each task that it receives, with the descriptors for evidence and output, it forks and sends `started`.
 3. When a task ends, it kills the processes that the task left behind, and sends `ended`.
 4. When the socket closes, it kills all tasks, removes the directory of the pool, and exits.
-
-A task that comes with a third descriptor, of another such socket, starts a *module server*: its worker imports subject
-and tests, and then serves that socket in the same way. The first process that it forks goes on with the task, later
-ones run other tasks with the same modules. If forks cannot share them, the worker closes the socket and goes on itself.
 """
 
 import contextlib
 import ctypes
-import functools
 import gc
 import importlib
 import json
@@ -24,23 +19,18 @@ import shutil
 import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pv.instrument import code_cache, files
-from pv.instrument.planting import NotPlantable
 from pv.workers import tasks, tree, worker
-from pv.workers.launch import NEEDS_IMPORT
 from pv.workers.worker import EVIDENCE_FD, use_descriptors
 
 MAX_MESSAGE = 1 << 20
 NO_RESULT = 97
 """Exit status of a worker that failed before its task began."""
-MODULES_FD = 201
-"""The descriptor of the socket of a future module server, beside that of the evidence."""
 FORKS_BEFORE_COLLAPSE = 32
 """`collapse_pages` takes as long as it saves in about this number of forks."""
 MADV_COLLAPSE = 25  # Linux 6.1; older kernels refuse it, and nothing changes
@@ -56,34 +46,23 @@ Message = dict[str, Any]
 class Server:
     """Forks a worker for each task that arrives on `sock`, until `sock` closes.
 
-    Args:
-        sock: The socket of the client.
-        work: The directory of the pool, which the server removes at its end; "" for a module server.
-
     tasks: the ids of the running tasks, by process id.
     """
 
-    def __init__(self, sock: socket.socket, work: str = "") -> None:
+    def __init__(self, sock: socket.socket, work: str) -> None:
         self.sock, self.work, self.pid = sock, work, os.getpid()
-        self.imported_s = 0.0 if work else time.process_time()
         self.tasks: dict[int, str] = {}
         self.forks = 0
         self.wake_read, self.wake_write = os.pipe()
         for fd in (self.wake_read, self.wake_write):
             os.set_blocking(fd, False)
 
-    def serve(self, *first: tuple[Message, list[int]]) -> None:
-        """Handle tasks and ends of workers until the socket closes, then exit the process.
-
-        Args:
-            first: Tasks to begin with, with their descriptors.
-        """
+    def serve(self) -> None:
+        """Handle tasks and ends of workers until the socket closes, then exit the process."""
         # The handler does nothing, but makes Python write a byte to the pipe for each SIGCHLD: `select` cannot miss
         # a worker that ends just before it waits.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
-        for request, fds in first:
-            self.fork(request, fds)
         while True:
             ready, _, _ = select.select([self.sock.fileno(), self.wake_read], [], [])
             if self.wake_read in ready:
@@ -92,44 +71,32 @@ class Server:
                 self._receive()
 
     def _receive(self) -> None:
-        message, fds, _, _ = socket.recv_fds(self.sock, MAX_MESSAGE, 3)
+        message, fds, _, _ = socket.recv_fds(self.sock, MAX_MESSAGE, 2)
         if not message:
             self._leave()
         request = json.loads(message)
         if "kill" in request:
             tree.kill_all(pid for pid, task in self.tasks.items() if task == request["kill"])
             return
-        if self.work:
-            code_cache.hold(Path(self.work, worker.CODE))
-        self.fork(request, fds)
-        self.forks += 1
-        if self.work and self.forks == FORKS_BEFORE_COLLAPSE:
-            collapse_pages()
-
-    def fork(self, request: Message, fds: list[int]) -> None:
-        """Fork a worker for a task, and close the descriptors that only the worker needs."""
+        code_cache.hold(Path(self.work, worker.CODE))
         pid = os.fork()
         if pid == 0:
             self._become_worker(request, fds)
         self.tasks[pid] = request["id"]
         for fd in fds:
             os.close(fd)
-        self._send({"started": request["id"], "pid": pid, "imported_s": self.imported_s})
+        self._send({"started": request["id"], "pid": pid})
+        self.forks += 1
+        if self.forks == FORKS_BEFORE_COLLAPSE:
+            collapse_pages()
 
     def _become_worker(self, request: Message, fds: list[int]) -> None:
         """Run a task in this fork of the server, and exit."""
         status = NO_RESULT
         try:
-            self._detach(fds[:2])
-            stay = None
-            if fds[2:]:
-                os.dup2(fds[2], MODULES_FD, inheritable=False)
-                os.close(fds[2])
-                stay = functools.partial(_serve_modules, request)
-            worker.run(request, EVIDENCE_FD, stay)
+            self._detach(fds)
+            worker.run(request, EVIDENCE_FD)
             status = 0
-        except NotPlantable:
-            status = NEEDS_IMPORT
         except BaseException:
             traceback.print_exc()
         finally:
@@ -186,37 +153,8 @@ class Server:
         """Kill all tasks and exit; the client is gone."""
         tree.kill_all(list(self.tasks))
         self._kill_orphans(keep=set())
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                os.waitpid(-1, 0)
-        if self.work:
-            shutil.rmtree(self.work, ignore_errors=True)
+        shutil.rmtree(self.work, ignore_errors=True)
         os._exit(0)
-
-
-def _serve_modules(request: Message, reason: str) -> None:
-    """Turn this worker into a module server, which forks a worker for the task and for later ones.
-
-    Args:
-        request: The task for which this worker has imported its modules.
-        reason: The reason why forks cannot share them; if there is one, close the socket and return.
-
-    Raises:
-        NotPlantable: The task has a mutant, which cannot be planted in this process any more.
-    """
-    sock = socket.socket(fileno=MODULES_FD)
-    if reason:
-        sock.close()
-        if request["plan"]["module"]:
-            raise NotPlantable(reason)
-        return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    fds = [os.dup(EVIDENCE_FD), os.dup(1)]
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for fd in (1, 2, EVIDENCE_FD):
-        os.dup2(nothing, fd, inheritable=fd != EVIDENCE_FD)
-    gc.freeze()  # a fork that searches for garbage would copy the pages of every module
-    Server(sock).serve((request, fds))
 
 
 def preload(names: list[str]) -> None:

@@ -1,11 +1,9 @@
 """Builds the task of a worker: `Body`, with every name resolved to the file that it must be imported from."""
 
-import hashlib
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -52,8 +50,6 @@ class Body:
     packages: tuple[str, ...] = ()
     """The top-level packages that must come from `roots`."""
     plan: Plan = field(default_factory=Plan)
-    modules: str = ""
-    """Equal for tasks whose workers import the same modules in the same way, but for mutants; "" if unknown."""
     backstop_bytes: int = 0
     scratch: str = ""
 
@@ -68,7 +64,7 @@ class Body:
         Left out are folders, which differ in every run, and the lists that follow from the files of the code, whose
         digests are compared apart.
         """
-        data = replace(self, subject_files=(), scratch="", modules="", plan=replace(self.plan, covered=())).as_json()
+        data = replace(self, subject_files=(), scratch="", plan=replace(self.plan, covered=())).as_json()
         return {**data, "payload": {**(data["payload"] or {}), "directory": ""}}
 
     @classmethod
@@ -155,7 +151,6 @@ def device(project: Project, name: str) -> Body:
 
 def _body(code: Code, engine: Engine[Any], payload: Any, conditions: Conditions) -> Body:
     files, plan = set(code.subject_files), Plan()
-    modules = _modules(code, engine, payload, conditions)
     if conditions.mutant is not None:
         plan, mutated_files = plan_mutant(code.project, conditions.mutant)
         files |= mutated_files
@@ -173,35 +168,16 @@ def _body(code: Code, engine: Engine[Any], payload: Any, conditions: Conditions)
         subject_files=tuple(sorted(map(str, files))),
         packages=_packages(code, payload, plan),
         plan=plan,
-        # A fork cannot use CUDA once its parent has.
-        modules=modules if conditions.device == "cpu" else "",
         # The parent measures memory every 50 ms: this limit stops an allocation in between that would fill the
         # machine. Not for CUDA, which maps far more memory than it uses.
         backstop_bytes=0 if conditions.device == "cuda" else MEMORY_MIB * 4 << 20,
     )
 
 
-def _functions(value: object) -> list[Function]:
-    """Return the functions that a payload names, in the order of its fields."""
-    if isinstance(value, Function):
-        return [value]
-    if is_dataclass(value):
-        return [function for part in fields(value) for function in _functions(getattr(value, part.name))]
-    return [function for part in value.values() for function in _functions(part)] if isinstance(value, dict) else []
-
-
-def _modules(code: Code, engine: Engine[Any], payload: Any, conditions: Conditions) -> str:
-    """Return a digest of what decides which modules a worker imports and how it instruments them."""
-    functions = list(dict.fromkeys((function.module, function.file) for function in _functions(payload)))
-    roots, files = [*map(str, code.project.roots)], sorted(map(str, code.subject_files))
-    subject = [code.subject.module, str(code.subject_file)]
-    parts = [engine.name, roots, subject, functions, files, conditions.statements]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
 def _packages(code: Code, payload: Any, plan: Plan) -> tuple[str, ...]:
     """Return the top-level packages of the subject, of the functions of the payload, and of the mutant."""
-    modules = [function.module for function in _functions(payload)]
+    values = (getattr(payload, field) for field in payload.__dataclass_fields__)
+    modules = [value.module for value in values if isinstance(value, Function)]
     modules += [code.subject.module, plan.module, plan.swap_with.partition(":")[0]]
     return tuple(sorted({name.partition(".")[0] for name in modules if name}))
 

@@ -14,10 +14,9 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,7 @@ from pv.engines.stream import SLOT, Stream
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
 from pv.instrument import code_cache, coverage, import_hook, processes
-from pv.instrument.planting import NotPlantable
 from pv.instrument.process_trace import ProcessTrace
-from pv.instrument.sharing import ImportEffects
 from pv.source.project import HOME, SUITES
 from pv.workers.tasks import DEVICE, Body, payload_of
 
@@ -44,8 +41,6 @@ SITE = Path(__file__).parents[1] / "instrument" / "site"
 
 Record = dict[str, Any]
 """A JSON object for the parent: the fields of the result."""
-Stay = Callable[[str], None]
-"""Serves forks of this process and does not return, unless a reason is given why forks cannot share its modules."""
 
 
 class WrongFile(Exception):
@@ -70,48 +65,37 @@ def use_descriptors(evidence: int, output: int) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def run(task: Mapping[str, Any], evidence_fd: int, stay: Stay | None = None) -> None:
+def run(task: Mapping[str, Any], evidence_fd: int) -> None:
     """Run one task and stream its evidence, which ends with a result unless the worker is killed.
-
-    In a fork of a worker that has imported the modules of the task, they are not imported again.
 
     Args:
         task: The JSON of a `pv.workers.tasks.Body`.
         evidence_fd: The descriptor of the pipe to the parent.
-        stay: Called once the modules are imported, without a mutant.
-
-    Raises:
-        NotPlantable: The task needs a worker that imports its modules anew.
     """
     body, start = Body.from_json(task), time.monotonic()
     stream = Stream(evidence_fd, Path(body.scratch) / SLOT)
-    _use_scratch(body)
-    if not processes.is_watched():
-        prepare(body)
+    prepare(body)
     if body.kind == DEVICE:
         stream.put("end", **_device(body.device))
         return
-    if stay is None:
-        record = _try(body, stream)
-    else:
-        record = _try(replace(body, plan=body.plan.without_mutant()), stream, stay)
-        if body.plan.module:
-            raise NotPlantable("the modules of the task cannot be shared")
+    record = _try(body, stream)
     stream.put("end", seconds=time.monotonic() - start, **record)
 
 
 def prepare(body: Body) -> None:
-    """Set up paths, devices and limits, for this process, for its forks, and for every Python that it starts."""
+    """Set up paths, folders, devices and limits, for this process and for every Python that it starts."""
     roots = list(body.roots)
     sys.path[:0] = roots
     _prefer_suites(roots)
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), *roots, *inherited])
+    os.environ["TMPDIR"] = body.scratch
     # Hypothesis keeps the constants of each module there, and would parse every module again in every worker.
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(_shared(body) / "hypothesis")
     # The fork server has used its own folder, and no result may depend on that.
     if "hypothesis" in sys.modules:
         sys.modules["hypothesis"].configuration.set_hypothesis_home_dir(None)
+    tempfile.tempdir = None  # a value that the server cached is not this worker's folder
     # No __pycache__ in the project: the bytecode of a mutant must never be loaded by another process.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -125,12 +109,6 @@ def prepare(body: Body) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
-def _use_scratch(body: Body) -> None:
-    """Create temporary files in the folder of the task."""
-    os.environ["TMPDIR"] = body.scratch
-    tempfile.tempdir = None  # a value that the server cached is not this worker's folder
-
-
 def _prefer_suites(roots: list[str]) -> None:
     """Import suites from a root that has them, as a clone of `pv` does, and not from the `pv` that is installed."""
     for root in reversed(roots):
@@ -140,7 +118,7 @@ def _prefer_suites(roots: list[str]) -> None:
             importlib.import_module("pv.suites").__path__.insert(0, str(folder))
 
 
-def _try(body: Body, stream: Stream, stay: Stay | None = None) -> Record:
+def _try(body: Body, stream: Stream) -> Record:
     """Attack the claim of a task, and return the fields of its result."""
     plan = body.plan
     failures = FailureClassifier(
@@ -149,17 +127,8 @@ def _try(body: Body, stream: Stream, stay: Stay | None = None) -> Record:
     planted: import_hook.ImportHook | None = None
     processes_watched: processes.Processes | None = None
     try:
-        if processes.is_watched():
-            planted, processes_watched = processes.resume(_plan(body))
-            processes_watched.plant()
-        else:
-            planted, processes_watched = processes.watch(_plan(body), Path(body.root))
-        services = _Services(body, failures, stream)
-        if stay is not None:
-            services.stay = partial(_stay, ImportEffects(str(_shared(body))), processes_watched, stay)
-        record = engine_named(body.kind).attack(payload_of(body), services)
-    except NotPlantable:
-        raise
+        planted, processes_watched = processes.watch(_plan(body), Path(body.root))
+        record = engine_named(body.kind).attack(payload_of(body), _Services(body, failures, stream))
     except BrokenMutant as error:
         record = {"status": TrialStatus.INVALID_MUTANT.value, "detail": str(error)}
     except BaseException as error:
@@ -169,14 +138,6 @@ def _try(body: Body, stream: Stream, stay: Stay | None = None) -> Record:
         return record
     trace = processes_watched.trace()
     return record | _reads(trace, Path(body.root)) | _reach(planted, trace, record["status"])
-
-
-def _stay(effects: ImportEffects, watched: processes.Processes, stay: Stay, unshared: str) -> None:
-    """Let this process stay as it is and fork attempts, unless there is a reason why forks cannot share its modules."""
-    reason = effects.reason() or unshared
-    if not reason:
-        watched.stay(effects.packages())
-    stay(reason)
 
 
 def _plan(body: Body) -> import_hook.Plan:
@@ -227,7 +188,6 @@ class _Services:
     def __init__(self, body: Body, failures: FailureClassifier, stream: Stream) -> None:
         self.device, self.mutated = body.device, bool(body.plan.module)
         self.failures, self.stream = failures, stream
-        self.stay: Stay | None = None
         self._body, self._target = body, Target.parse(body.subject)
 
     @property
@@ -246,10 +206,6 @@ class _Services:
 
     def function(self, described: Function) -> Any:
         return getattr(_module(described.module, described.file), described.name)
-
-    def loaded(self, unshared: str = "") -> None:
-        if self.stay is not None:
-            self.stay(unshared)
 
     def ready(self) -> None:
         """Set aside the coverage of the imports: from now on the attack runs."""

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -71,9 +70,7 @@ def test_a_killed_parent_leaves_nothing(validation: Start, marked: Marked, tmp_p
 
 def test_ctrl_c_prints_what_is_known_and_leaves_nothing(validation: Start, marked: Marked, tmp_path: Path) -> None:
     process = validation("good-first")
-    # The folders of the tasks that run.
-    folders = partial((tmp_path / "temporary").glob, "pv-*/t[0-9]*")
-    wait_for(steady(lambda: len(list(folders())) == 1), "only the task that hangs to run")
+    wait_for(steady(lambda: len(tree.children(server_of(process.pid))) == 1), "only the task that hangs to run")
     process.send_signal(signal.SIGINT)
     start = time.monotonic()
     out, err = process.communicate(timeout=300)

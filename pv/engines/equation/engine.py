@@ -62,7 +62,6 @@ class EquationEngine(Engine[EquationPayload]):
         from pv.engines.property.attack import Settings
 
         subject = worker.subject()
-        worker.loaded()
         worker.ready()
         settings = Settings(
             examples=payload.examples, seed=payload.seed, stop_at_first=worker.mutated, replay=payload.replay

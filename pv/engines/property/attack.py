@@ -58,32 +58,11 @@ class _StopAtFirstFailure(BaseException):
     """Leaves Hypothesis at the first refutation; not an Exception, so that no handler of the test catches it."""
 
 
-class _Profile(settings):
-    """Settings that can still be changed after tests were imported under them.
-
-    A test without `@settings` refers to the profile; one with `@settings(...)` copies the values of the profile, which
-    then can no longer be changed for that test: `is_copied` tells so.
-    """
-
-    is_copied = False
-
-    @property
-    def phases(self) -> Any:
-        vars(self)["is_copied"] = True  # an ordinary assignment is refused, as of all settings
-        return super().phases
-
-    def follow(self, other: settings) -> None:
-        """Take the number of examples and the phases of another profile."""
-        vars(self).update(_max_examples=other.max_examples, _phases=other.phases)
-
-
 def load_profile(examples: int, *, shrink: bool) -> None:
-    """Load the settings of every falsifier. Call it before the falsifier is imported: decorators read them.
-
-    Tests that were imported under an earlier call follow the new settings too.
-    """
+    """Load the settings of every falsifier. Call it before the falsifier is imported: decorators read them."""
     phases = [Phase.explicit, Phase.generate, Phase.target, *([Phase.shrink] if shrink else [])]
-    profile = _Profile(
+    settings.register_profile(
+        PROFILE,
         max_examples=examples,
         deadline=None,
         database=None,
@@ -93,17 +72,7 @@ def load_profile(examples: int, *, shrink: bool) -> None:
         phases=phases,
         suppress_health_check=_TOLERATED,
     )
-    if isinstance(settings.default, _Profile):
-        settings.default.follow(profile)
-    else:
-        settings.register_profile(PROFILE, profile)
-        settings.load_profile(PROFILE)
-
-
-def copied_settings() -> str:
-    """Return why tests that were imported cannot follow another call of `load_profile`; "" if they can."""
-    copied = not isinstance(settings.default, _Profile) or settings.default.is_copied
-    return "`@settings` was used at import" if copied else ""
+    settings.load_profile(PROFILE)
 
 
 def with_examples(test: Callable[..., object], examples: int) -> Callable[..., object]:

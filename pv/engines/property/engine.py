@@ -38,12 +38,11 @@ class PropertyEngine(Engine[PropertyPayload]):
 
     def attack(self, payload: PropertyPayload, worker: Worker) -> dict[str, object]:
         from pv.engines.property import constants
-        from pv.engines.property.attack import Settings, attack, copied_settings, load_profile
+        from pv.engines.property.attack import Settings, attack, load_profile
 
         constants.only_from()  # a module may draw examples when it is imported
         load_profile(payload.examples, shrink=not worker.mutated)
         subject, test = worker.subject(), worker.function(payload.test)
-        worker.loaded(copied_settings())
         constants.only_from(worker.subject_module)
         worker.ready()
         fixed = {"subject": subject, "device": worker.device}

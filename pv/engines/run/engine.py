@@ -96,7 +96,6 @@ class RunEngine(Engine[RunPayload]):
         record = reference_run.Record(Path(payload.directory), worker.device, payload.arguments)
         # The subject of a command is not imported here: it may be a script, which an import would run.
         code = (worker.subject(), worker.function(payload.callable)) if payload.callable is not None else None
-        worker.loaded()
         worker.ready()
         worker.stream.calling(dict(payload.arguments))
         try:

@@ -70,19 +70,14 @@ class SuiteEngine(Engine[SuitePayload]):
         )
 
     def attack(self, payload: SuitePayload, worker: Worker) -> dict[str, Any]:
-        from pv.engines.property.attack import Settings, attack, copied_settings, load_profile, with_examples
+        from pv.engines.property.attack import Settings, attack, load_profile, with_examples
 
         load_profile(payload.main.examples, shrink=not worker.mutated)
         parts = {**payload.premises, payload.claim: payload.main}
-        functions = {id_: worker.function(part.test) for id_, part in parts.items()}
+        tests = {id_: with_examples(worker.function(part.test), part.examples) for id_, part in parts.items()}
         bench: Any = None
         try:
-            with _cannot_run_on_error(LOADED, worker):
-                make, subject = worker.function(payload.bench), worker.subject()
-            worker.loaded(copied_settings())
-            with _cannot_run_on_error(LOADED, worker):
-                bench = make(subject, worker.shared)
-            refuse_unknown(bench.not_claimed, payload.ids)
+            bench = _bench(payload, worker)
             worker.ready()
             if reason := bench.missing(payload.claim, payload.main.needs):
                 return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}
@@ -91,8 +86,6 @@ class SuiteEngine(Engine[SuitePayload]):
             record = {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
             apart = sorted(getattr(bench, "apart", ()))
             return record | ({} if {*apart}.intersection(payload.main.needs) else {"untriable_but": apart})
-
-        tests = {id_: with_examples(function, parts[id_].examples) for id_, function in functions.items()}
 
         def tried(id_: str, stream: Stream, replay: str = "") -> dict[str, Any]:
             examples, seed = parts[id_].examples, parts[id_].seed
@@ -140,6 +133,14 @@ class UnknownClaim(PvError):
 
 class CannotRun(PvError):
     """A subject that raises before any claim is tried: every claim is undecided."""
+
+
+def _bench(payload: SuitePayload, worker: Worker) -> Any:
+    """Create the bench of the subject. Raise PvError with the reason if that is impossible."""
+    with _cannot_run_on_error(LOADED, worker):
+        bench = worker.function(payload.bench)(worker.subject(), worker.shared)
+    refuse_unknown(bench.not_claimed, payload.ids)
+    return bench
 
 
 def refuse_unknown(not_claimed: Iterable[str], ids: Sequence[str]) -> None:
