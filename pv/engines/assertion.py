@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
-from typing import Any
 
 from pv.contract.wording import cut
 from pv.engines.encoding import encode, show
@@ -53,7 +52,7 @@ def cause_of(error: BaseException) -> str:
     return ""
 
 
-def _cause(test: ast.expr, values: Mapping[int, Any]) -> list[str]:
+def _cause(test: ast.expr, values: Mapping[int, object]) -> list[str]:
     """Return how the two arrays, or mappings of arrays, differ that a condition compares."""
     sides = test.args if isinstance(test, ast.Call) else _sides(test)
     if len(sides) < 2 or not all(id(side) in values for side in sides[:2]):
@@ -94,7 +93,7 @@ def _test(frame: FrameType, line: int) -> ast.expr | None:
     return None
 
 
-def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, Any]]:
+def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, object]]:
     """Yield the parts of a condition that have a value, the sides of a comparison first."""
     todo, count = _sides(test), 0
     while todo and count < MAX_VALUES:
@@ -137,7 +136,7 @@ def _inside(part: ast.expr) -> list[ast.expr]:
     return []
 
 
-def _value(node: ast.expr, frame: FrameType) -> Any:
+def _value(node: ast.expr, frame: FrameType) -> object:
     code = compile(ast.Expression(node), frame.f_code.co_filename, "eval")
     return eval(code, frame.f_globals, frame.f_locals)
 

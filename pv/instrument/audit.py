@@ -28,6 +28,6 @@ def leave(observer: Observer) -> None:
             observers.remove(observer)
 
 
-def _dispatch(event: str, arguments: tuple[Any, ...]) -> None:
+def _dispatch(event: str, arguments: tuple[object, ...]) -> None:
     for observer in _observers.get(event, ()):
         observer(event, arguments)

@@ -112,7 +112,7 @@ def _unsure(ends: list[dict[str, Any]], begun: set[str]) -> str:
     return ""
 
 
-def entries(log: str) -> list[dict[str, Any]]:
+def entries(log: str) -> list[dict[str, object]]:
     """Return the entries that child processes wrote to a log.
 
     The last line is left out unless it ends with a newline: a child may still be writing it.

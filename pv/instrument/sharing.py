@@ -73,11 +73,11 @@ class ImportEffects:
         """Return the top-level packages of the modules that were imported."""
         return frozenset(name.partition(".")[0] for name in sys.modules.keys() - self._modules)
 
-    def _note_calls(self, owner: Any, name: str, matters: Callable[..., bool] = lambda *_: True) -> None:
+    def _note_calls(self, owner: object, name: str, matters: Callable[..., bool] = lambda *_: True) -> None:
         """Let a function of `owner` record that it is called, where `matters` is true of its arguments."""
         function = getattr(owner, name)
 
-        def noted(*arguments: Any, **named: Any) -> Any:
+        def noted(*arguments: object, **named: object) -> object:
             if self._active and matters(*arguments, **named):
                 self._reason = self._reason or f"importing called {name}"
             return function(*arguments, **named)

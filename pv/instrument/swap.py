@@ -19,7 +19,7 @@ def swap(module: ModuleType, name: str, new: Any) -> None:
     of such a call would look like a claim that noticed the fault.
     """
     *path, last = name.split(".")
-    holder: Any = module
+    holder: object = module
     try:
         for part in path:
             holder = getattr(holder, part)
@@ -32,7 +32,7 @@ def swap(module: ModuleType, name: str, new: Any) -> None:
     setattr(holder, last, swapped)
 
 
-def _check_parameters(original: Any, new: Any) -> None:
+def _check_parameters(original: object, new: object) -> None:
     """Raise BrokenMutant unless `new` takes what the function `original` can be given: as little, and as much."""
     if not (inspect.isfunction(original) and inspect.isfunction(new)):
         return
@@ -53,7 +53,7 @@ def _takes_original(new: Any) -> bool:
     return code is not None and code.co_argcount > 0 and code.co_varnames[0] == ORIGINAL
 
 
-def _raw(holder: Any, name: str) -> Any:
+def _raw(holder: object, name: str) -> object:
     """Return the attribute as its class or module holds it: a property, not its value."""
     for owner in getattr(holder, "__mro__", (holder,)):
         if name in vars(owner):
@@ -61,7 +61,7 @@ def _raw(holder: Any, name: str) -> Any:
     return getattr(holder, name)
 
 
-def _around(original: Any, new: Callable[..., Any]) -> Any:
+def _around(original: object, new: Callable[..., object]) -> object:
     """Return an object of the same kind as `original` that calls `new` with the original function first."""
     if isinstance(original, property):
         return property(_bound(original.fget, new))
@@ -70,9 +70,9 @@ def _around(original: Any, new: Callable[..., Any]) -> Any:
     return _bound(original, new)
 
 
-def _bound(original: Any, new: Callable[..., Any]) -> Callable[..., Any]:
+def _bound(original: Any, new: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         return new(original, *args, **kwargs)
 
     return call

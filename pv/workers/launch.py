@@ -335,7 +335,7 @@ class ForkLauncher:
         self._close_unused()
         return events
 
-    def _messages(self, server: _Server) -> Iterator[dict[str, Any] | None]:
+    def _messages(self, server: _Server) -> Iterator[dict[str, object] | None]:
         """Yield the messages from a server that can be read now, and None at the end of its socket."""
         while True:
             try:

@@ -72,7 +72,7 @@ class Body:
         return {**data, "payload": {**(data["payload"] or {}), "directory": ""}}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Body":
+    def from_json(cls, data: Mapping[str, object]) -> "Body":
         """Return the task of JSON data."""
         return cattrs.structure(data, cls)
 
@@ -190,7 +190,7 @@ def _functions(value: object) -> list[Function]:
     return [function for part in value.values() for function in _functions(part)] if isinstance(value, dict) else []
 
 
-def _modules(code: Code, engine: Engine[Any], payload: Any, conditions: Conditions) -> str:
+def _modules(code: Code, engine: Engine[object], payload: object, conditions: Conditions) -> str:
     """Return a digest of what decides which modules a worker imports and how it instruments them."""
     functions = list(dict.fromkeys((function.module, function.file) for function in _functions(payload)))
     roots, files = [*map(str, code.project.roots)], sorted(map(str, code.subject_files))
@@ -199,7 +199,7 @@ def _modules(code: Code, engine: Engine[Any], payload: Any, conditions: Conditio
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _packages(code: Code, payload: Any, plan: Plan) -> tuple[str, ...]:
+def _packages(code: Code, payload: object, plan: Plan) -> tuple[str, ...]:
     """Return the top-level packages of the subject, of the functions of the payload, and of the mutant."""
     modules = [function.module for function in _functions(payload)]
     modules += [code.subject.module, plan.module, plan.swap_with.partition(":")[0]]
@@ -262,6 +262,6 @@ def _uses_optimizer(files: Iterable[Path]) -> bool:
     return any("optim" in resolve.source(path) for path in files)
 
 
-def payload_of(body: Body) -> Any:
+def payload_of(body: Body) -> object:
     """Return the payload of a task as the `payload_type` of its engine."""
     return cattrs.structure(body.payload, engine_named(body.kind).payload_type)

@@ -70,7 +70,7 @@ def use_descriptors(evidence: int, output: int) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def run(task: Mapping[str, Any], evidence_fd: int, stay: Stay | None = None) -> None:
+def run(task: Mapping[str, object], evidence_fd: int, stay: Stay | None = None) -> None:
     """Run one task and stream its evidence, which ends with a result unless the worker is killed.
 
     In a fork of a worker that has imported the modules of the task, they are not imported again.
@@ -257,7 +257,7 @@ class _Services:
         coverage.imported()
 
 
-def _module(name: str, expected: str) -> Any:
+def _module(name: str, expected: str) -> object:
     with _no_garbage():
         module = importlib.import_module(name)
     actual = getattr(module, "__file__", None)
