@@ -89,14 +89,14 @@ def ignore() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
-def _exchange(old: Any, new: Callable[[int, Any], None]) -> None:
+def _exchange(old: object, new: Callable[[int, object], None]) -> None:
     """Replace only the handler `old`, so that the handlers of an embedding program stay."""
     for number in _NUMBERS:
         if signal.getsignal(number) == old:
             signal.signal(number, new)
 
 
-def _exit(number: int, frame: Any) -> None:
+def _exit(number: int, frame: object) -> None:
     try:
         os.write(2, b"error: interrupted\n")
     finally:
@@ -107,7 +107,7 @@ class _Once:
     def __init__(self) -> None:
         self.quiet_until, self.is_warned = float("-inf"), False
 
-    def __call__(self, number: int, frame: Any) -> None:
+    def __call__(self, number: int, frame: object) -> None:
         now = time.monotonic()
         if now > self.quiet_until and not (number in _WARNINGS and self.is_warned):
             self.quiet_until, self.is_warned = now + _REPEATED_S, True
@@ -124,7 +124,7 @@ class _Note(_Once):
         self.returned = self.received
         return self.returned
 
-    def __call__(self, number: int, frame: Any) -> None:
+    def __call__(self, number: int, frame: object) -> None:
         is_warning = number in _WARNINGS
         if self.insisted and not is_warning:
             super().__call__(number, frame)

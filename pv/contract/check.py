@@ -206,12 +206,12 @@ def _validator(name: str) -> Any:
     from jsonschema.exceptions import ValidationError
     from jsonschema.validators import extend
 
-    def matches_whole(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
+    def matches_whole(_: object, pattern: str, instance: object, __: object) -> Iterator[ValidationError]:
         """Check `pattern` against the whole text: Python's `$` would also match before a last line end."""
         if isinstance(instance, str) and not re.fullmatch(pattern, instance):
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
-    def unique(_: Any, enabled: bool, instance: Any, __: Any) -> Iterator[ValidationError]:
+    def unique(_: object, enabled: bool, instance: object, __: object) -> Iterator[ValidationError]:
         if enabled and isinstance(instance, list) and not has_no_duplicate(instance):
             yield ValidationError("duplicate item")
 

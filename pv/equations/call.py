@@ -21,7 +21,7 @@ from pv.equations.language import Formula, Refusal, syntax_refusal
 
 MAX_CHARACTERS = 500
 MAX_VALUE = 80
-OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
+OPERATORS: Mapping[type, Callable[[object, object], object]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
 }  # fmt: skip
@@ -219,7 +219,7 @@ def _object(node: ast.expr, subject: object, values: Mapping[str, object], watch
             raise AssertionError(f"parse_call must refuse {ast.dump(node)}")
 
 
-def _watched(node: ast.expr, values: Mapping[str, object], watch: Watch | None) -> Any:
+def _watched(node: ast.expr, values: Mapping[str, object], watch: Watch | None) -> object:
     value = _argument(node, values)
     if watch is not None:
         watch(ast.unparse(node), value)
@@ -313,7 +313,7 @@ def returned_names(node: ast.expr) -> list[str]:
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
-def returned(node: ast.expr, result: object, arrays: Mapping[str, object] = NO_ARRAYS) -> Any:
+def returned(node: ast.expr, result: object, arrays: Mapping[str, object] = NO_ARRAYS) -> object:
     """Evaluate a `returns` expression.
 
     Args:
@@ -353,7 +353,7 @@ def returned(node: ast.expr, result: object, arrays: Mapping[str, object] = NO_A
             raise AssertionError(f"parse_returns must refuse {ast.dump(node)}")
 
 
-def _attribute(result: object, name: str) -> Any:
+def _attribute(result: object, name: str) -> object:
     # A dict has no such attribute: say how to write an item, before Python says only "no attribute".
     if isinstance(result, Mapping) and name in result and not hasattr(result, name):
         raise LookupError(f"the code returned a {type(result).__name__}: write `result[{name!r}]` in `returns`")

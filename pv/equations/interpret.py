@@ -165,7 +165,7 @@ class Interpreter(Generic[C]):
     def value(self, node: ast.expr) -> Value[C]:
         """Return the value of one expression. Raise `Refusal` if its axes or types do not fit."""
         # The parser admits only nodes that have a method here: ast.BinOp is `_binop`.
-        visit: Callable[[Any], Value[C]] = getattr(self, f"_{type(node).__name__.lower()}")
+        visit: Callable[[object], Value[C]] = getattr(self, f"_{type(node).__name__.lower()}")
         return visit(node)
 
     def refuse(self, message: str, node: ast.AST, hint: str = "") -> Refusal:

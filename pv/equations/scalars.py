@@ -46,7 +46,7 @@ float16, bfloat16 = dtype("float16", float), dtype("bfloat16", float)
 int64, _complex, _bool = dtype("int64", int, False), dtype("complex128", complex, False), dtype("bool", bool, False)
 
 
-def _map_numbers(function: Callable[..., Any], *operands: Any, to: dtype = float64) -> "Tensor":
+def _map_numbers(function: Callable[..., object], *operands: object, to: dtype = float64) -> "Tensor":
     """Return the results of a function of numbers. An operand with one number is repeated."""
     # Broadcasting with two shapes only: () and (runs,). A single number is repeated for every run.
     tensors = [operand if isinstance(operand, Tensor) else Tensor([operand], ()) for operand in operands]
@@ -56,7 +56,7 @@ def _map_numbers(function: Callable[..., Any], *operands: Any, to: dtype = float
     return Tensor([*map(function, *columns)], shape, to)
 
 
-def _lifted(function: Callable[..., Any], to: dtype = float64) -> Callable[..., "Tensor"]:
+def _lifted(function: Callable[..., object], to: dtype = float64) -> Callable[..., "Tensor"]:
     """Return a function of tensors that applies `function` to their numbers. As a class attribute it is a method."""
     return lambda *operands: _map_numbers(function, *operands, to=to)
 
@@ -193,7 +193,7 @@ def as_tensor(value: object, dtype: dtype | None = None) -> Tensor:
 tensor = as_tensor
 
 
-def _flat(value: object) -> tuple[list[Any], tuple[int, ...]]:
+def _flat(value: object) -> tuple[list[object], tuple[int, ...]]:
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         value = value.tolist()
     # A text is a sequence of texts, and would recur for ever.
@@ -246,7 +246,7 @@ class Function:
     forward: Callable[..., Any]
 
     @classmethod
-    def apply(cls, *arguments: Any) -> Any:
+    def apply(cls, *arguments: object) -> object:
         return cls.forward(SimpleNamespace(save_for_backward=lambda *_: None), *arguments)
 
 

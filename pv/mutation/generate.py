@@ -63,7 +63,7 @@ def root(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def changed_source(node: ast.AST, **changed: Any) -> str:
+def changed_source(node: ast.AST, **changed: object) -> str:
     fields: dict[str, Any] = dict(ast.iter_fields(node)) | changed
     return ast.unparse(ast.fix_missing_locations(type(node)(**fields)))
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from pv.mutation import score
 from pv.mutation.judge import UNDETECTED, Judged, MutantStatus, MutationResult
@@ -121,7 +120,7 @@ def data(results: Sequence[MutationResult], seconds: float) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def _contract(result: MutationResult) -> dict[str, Any]:
+def _contract(result: MutationResult) -> dict[str, object]:
     measured = score.of(result)
     return {
         "id": result.contract.id,
@@ -136,7 +135,7 @@ def _contract(result: MutationResult) -> dict[str, Any]:
     }
 
 
-def _mutant(judged: Judged) -> dict[str, Any]:
+def _mutant(judged: Judged) -> dict[str, object]:
     mutant = judged.mutant
     return {
         "id": mutant.mutant.id,

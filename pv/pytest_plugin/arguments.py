@@ -113,7 +113,7 @@ class Rows:
         if "_directory" in vars(self):
             self._directory.cleanup()
 
-    def row(self, clause: Clause, device: str, wanted: Iterable[str]) -> Any:
+    def row(self, clause: Clause, device: str, wanted: Iterable[str]) -> object:
         """Return one parameter set of pytest.
 
         Args:
@@ -143,7 +143,7 @@ class Rows:
             return imported_from_elsewhere(target.module, module_file(self.project, target.module))
         return ""
 
-    def _run(self, clause: Clause, device: str, target: "Target", subject: Any) -> RunRequest | None:
+    def _run(self, clause: Clause, device: str, target: "Target", subject: object) -> RunRequest | None:
         """Return the request for a run; predicates with the same run, device and subject get the same request."""
         name = clause.claim.run
         if name is None:
@@ -152,7 +152,7 @@ class Rows:
         return self._runs.setdefault((clause.contract.id, name, device, target), fresh)
 
 
-def skipped(wanted: Iterable[str], reason: str, id_: str) -> Any:
+def skipped(wanted: Iterable[str], reason: str, id_: str) -> object:
     """Return a row of a test that is skipped."""
     return pytest.param(*(None for _ in wanted), marks=pytest.mark.skip(reason=reason), id=id_)
 

@@ -54,7 +54,7 @@ class SuiteClaim:
             self._require(bench, id_)
         self._attack(bench, self.claim)
 
-    def _attack(self, bench: Any, claim: Falsifier) -> None:
+    def _attack(self, bench: object, claim: Falsifier) -> None:
         try:
             _test(claim)(bench=bench)
         except NotClaimed as error:
@@ -175,7 +175,7 @@ def leave_out_skipped(test: Test) -> Test:
         else:
             tried.append(True)
 
-    def attack(**arguments: Any) -> None:
+    def attack(**arguments: object) -> None:
         tried.clear()
         skipped.clear()
         test(**arguments)

@@ -135,12 +135,12 @@ def _measured(hardware: DeviceInfo, commit: str) -> dict[str, str]:
     }
 
 
-def _unlike(measured: Mapping[str, str], result: Mapping[str, Any]) -> dict[str, Any]:
+def _unlike(measured: Mapping[str, str], result: Mapping[str, object]) -> dict[str, object]:
     """Return a result without the values that equal those in the head of the file."""
     return {name: value for name, value in result.items() if name not in measured or value != measured[name]}
 
 
-def _result(project: Project, trial: Trial, fingerprint: Fingerprint) -> dict[str, Any]:
+def _result(project: Project, trial: Trial, fingerprint: Fingerprint) -> dict[str, object]:
     """Return a result as JSON, with the digests of the files that its code imports or that its trial read."""
     # Static imports miss data files, and files that were read miss modules that were already loaded: record both.
     read = digests_of(project, trial.files)
@@ -167,14 +167,14 @@ def _digest(project: Project, name: str) -> str:
     return digest_file(path) if path.is_file() else ""
 
 
-def _results(path: Path) -> list[dict[str, Any]]:
+def _results(path: Path) -> list[dict[str, object]]:
     """Return the results of an evidence file, with the values of its head; [] for an invalid file."""
     content, _ = load(path, "evidence")
     # Values of the head are repeated in a result only where they differ, so they are merged back here.
     return [result | {**_head(content), **result} for result in content["results"]] if content is not None else []
 
 
-def _head(content: Mapping[str, Any]) -> dict[str, Any]:
+def _head(content: Mapping[str, object]) -> dict[str, Any]:
     """Return hardware, versions, date and commit in the head of an evidence file: the defaults of its results."""
     return {name: content[name] for name in ("hardware", "torch", "python", "when", "commit")}
 

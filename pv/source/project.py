@@ -5,7 +5,6 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pv.contract import plugins
 from pv.errors import ProjectError
@@ -101,7 +100,7 @@ def is_installed(file: str) -> bool:
     return any(part in file for part in _INSTALLED)
 
 
-def _table(file: Path) -> dict[str, Any] | None:
+def _table(file: Path) -> dict[str, object] | None:
     try:
         tool = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
@@ -112,7 +111,7 @@ def _table(file: Path) -> dict[str, Any] | None:
     raise ProjectError(f"{file}: invalid [tool.pv]: expected a table")
 
 
-def _project(folder: Path, file: Path, table: dict[str, Any]) -> Project:
+def _project(folder: Path, file: Path, table: dict[str, object]) -> Project:
     unknown = sorted(set(table) - KEYS)
     if unknown:
         raise ProjectError(f"{file}: unknown key {unknown[0]!r} in [tool.pv] (choose from {', '.join(sorted(KEYS))})")
@@ -125,7 +124,7 @@ def _project(folder: Path, file: Path, table: dict[str, Any]) -> Project:
     )
 
 
-def _folders(folder: Path, file: Path, table: dict[str, Any], key: str, default: str) -> tuple[Path, ...]:
+def _folders(folder: Path, file: Path, table: dict[str, object], key: str, default: str) -> tuple[Path, ...]:
     value = table.get(key, [default])
     if not isinstance(value, list) or not value:
         raise ProjectError(_invalid(file, key, value, "a non-empty list of folders"))

@@ -66,7 +66,7 @@ class CallableBench(SuiteBench):
     write: ClassVar[str]
     names: ClassVar[Mapping[str, Sequence[str]]] = {}
 
-    def __init__(self, subject: Callable[..., Any]) -> None:
+    def __init__(self, subject: Callable[..., object]) -> None:
         self.subject, self.used = subject, []
 
     def roles_of(self, parameters: Parameters) -> dict[str, str]:

@@ -29,7 +29,7 @@ class _Readable:
     _late: Mapping[str, Callable[[], object]]
     _read: Callable[[], None]
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Return an attribute that is not set yet. Raise `AttributeError` for one that is not computed."""
         if name.startswith("_") or not hasattr(self, "_late"):
             raise AttributeError(name)
@@ -163,14 +163,14 @@ class Callback:
     `load_state_dict` was called just before.
     """
 
-    def attach(self, pipeline: Any) -> None:
+    def attach(self, pipeline: object) -> None:
         """Called once with the prepared `Distillation`, before its training; not called by a bare `loop.train`."""
 
     def state_dict(self) -> Mapping[str, Any]:
         """Return what a checkpoint holds of the callback, as JSON values; nothing by default, and of observers."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Called before `on_train_begin` of a resumed run, with what `state_dict` returned when it was saved."""
 
     def on_train_begin(self, context: Context) -> Action | None:

@@ -50,7 +50,7 @@ from reference_trainer.config.kinds import (
 from reference_trainer.distillation.objective import DIVERGENCES, WITH_BETA
 
 
-def _setting(default: Any, help: str, *, alias: str | None = None) -> Any:
+def _setting(default: object, help: str, *, alias: str | None = None) -> Any:
     """Declare a setting; `alias` is an older environment variable for it."""
     return Field(default, description=help, validation_alias=alias)
 
@@ -237,7 +237,7 @@ class Settings(BaseModel):
 
     if not TYPE_CHECKING:  # a type checker checks the fields that are given instead
 
-        def __init__(self, **values: Any) -> None:
+        def __init__(self, **values: object) -> None:
             try:
                 super().__init__(**values)
             except ValidationError as error:

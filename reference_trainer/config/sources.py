@@ -75,7 +75,7 @@ class _Merged(Settings, BaseSettings):
 
     @field_validator("*", mode="wrap")
     @classmethod
-    def _read(cls, read: SourcedValue, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _read(cls, read: SourcedValue, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
         assert info.field_name is not None, "a validator of fields gets the name of one"
         kind = kind_of(cls.model_fields[info.field_name])
         try:
@@ -91,11 +91,11 @@ class _Variables(PydanticBaseSettingsSource):
         super().__init__(_Merged)
         self._environment = environment
 
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[object, str, bool]:
         present = next((variable for variable in variables(field_name) if self._environment.get(variable)), None)
         return present and SourcedValue(self._environment[present], present), field_name, False
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> dict[str, object]:
         values = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
         return {name: value for name, value in values.items() if value is not None}
 

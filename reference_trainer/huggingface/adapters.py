@@ -29,7 +29,7 @@ class Adapted(Causal):
         trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
         return {name: tensor for name, tensor in super().state_dict(*args, **options).items() if name in trained}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(self, state_dict: Mapping[str, object], strict: bool = True, assign: bool = False) -> Any:
         """Load the adapter. Raise `RuntimeError` for other names, also if not `strict`."""
         if changed := sorted(self.state_dict().keys() ^ state_dict.keys()):
             raise RuntimeError(f"missing or unknown weights of the adapter: {', '.join(changed[:3])}")

@@ -28,7 +28,7 @@ BATCH = 1000
 """Rows of a Parquet file that are in memory at once."""
 
 
-def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
+def rows_of(path: Path) -> Iterator[tuple[str, object]]:
     """Yield each row, with where it is. Raise `DataError`, with the file and the line, for what cannot be read."""
     try:
         if path.is_dir():
@@ -58,7 +58,7 @@ def digest_of(path: Path) -> str:
         raise DataError(f"cannot read {path}: {error.strerror or error}{similar_path(path)}") from error
 
 
-def _parquet_rows(path: Path) -> Iterator[Any]:
+def _parquet_rows(path: Path) -> Iterator[object]:
     import pyarrow
     from pyarrow import parquet
 
@@ -69,7 +69,7 @@ def _parquet_rows(path: Path) -> Iterator[Any]:
         raise DataError(f"cannot read {path}: {first_line(error)}; expected a Parquet file") from error
 
 
-def _saved_rows(directory: Path) -> Iterator[Any]:
+def _saved_rows(directory: Path) -> Iterator[object]:
     import pyarrow
 
     for file in _files(directory):
@@ -94,7 +94,7 @@ def _files(directory: Path) -> list[Path]:
         raise DataError(f"{directory / STATE} does not name the files of a dataset: {error!r}") from error
 
 
-def _json(where: str, line: str) -> Any:
+def _json(where: str, line: str) -> object:
     try:
         return json.loads(line.rstrip())
     except json.JSONDecodeError as error:
@@ -197,7 +197,7 @@ def _first(document: Document, length: int) -> Document:
     return Document(document.tokens[:length], given=unpredicted)
 
 
-def _documents(where: str, row: Any, writer: ChatWriter) -> list[Document]:
+def _documents(where: str, row: object, writer: ChatWriter) -> list[Document]:
     if not isinstance(row, dict):
         raise DataError(f"{where}: {type(row).__name__}, expected an object; {FORMS}")
     try:
@@ -250,7 +250,7 @@ def _completed(prompt: str, completion: str, writer: ChatWriter) -> Document:
     return _document([*before, *after, *end], [True] * len(before) + [False] * (len(after) + len(end)))
 
 
-def encoded(messages: Any, writer: ChatWriter, *, tools: Tools = None) -> list[Document]:
+def encoded(messages: object, writer: ChatWriter, *, tools: Tools = None) -> list[Document]:
     """Return a conversation as the tokenizer's chat template writes it; the turns of others are given.
 
     An answer is predicted in the context of its request: the rendering of the messages before it. Successive answers
@@ -299,7 +299,7 @@ def encoded(messages: Any, writer: ChatWriter, *, tools: Tools = None) -> list[D
     return [_document(tokens, unpredicted) for tokens, unpredicted, _ in documents] or [_document([], [])]
 
 
-def _turns(messages: Any, writer: ChatWriter) -> list[dict[str, Any]]:
+def _turns(messages: object, writer: ChatWriter) -> list[dict[str, Any]]:
     """Return messages without null values, the content as text. Raise `DataError` for another form."""
     if not isinstance(messages, list | tuple) or not all(
         isinstance(message, dict) and "role" in message for message in messages
@@ -502,7 +502,7 @@ class ChatWriter:
         return str(self._rendered(turns, tools, tokenize=False))
 
 
-def _texts_of_arguments(calls: Any) -> Iterator[str]:
+def _texts_of_arguments(calls: object) -> Iterator[str]:
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function", call) if isinstance(call, dict) else None
         arguments = function.get("arguments") if isinstance(function, dict) else None

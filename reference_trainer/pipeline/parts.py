@@ -152,7 +152,7 @@ class Export(Protocol):
         """Raise `SettingError` for a student that `save` cannot write."""
         ...
 
-    def save(self, directory: Path, manifest: dict[str, Any]) -> None:
+    def save(self, directory: Path, manifest: dict[str, object]) -> None:
         """Write the trained student and the manifest."""
         ...
 
@@ -315,7 +315,7 @@ class Run:
         """Return sums of the student on held-back rows, by name, over all ranks."""
         return self.recipe.evaluation.evaluate()
 
-    def save(self, directory: Path, manifest: dict[str, Any]) -> None:
+    def save(self, directory: Path, manifest: dict[str, object]) -> None:
         """Write the trained student and the manifest."""
         self.recipe.export.save(directory, manifest)
 
@@ -577,7 +577,7 @@ class DecoderExport:
             run, name = type(self._run).__name__, type(student).__name__
             raise SettingError(f"{run} has a student of its own, {name}, and no save: override save too")
 
-    def save(self, directory: Path, manifest: dict[str, Any]) -> None:
+    def save(self, directory: Path, manifest: dict[str, object]) -> None:
         save_decoder(cast(Decoder, self._run.student), directory, manifest)
 
     def load(self, directory: Path) -> Mapping[str, Tensor]:

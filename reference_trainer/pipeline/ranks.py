@@ -158,12 +158,12 @@ class Ranks:
                 raise RankError(f"rank {rank}: {message}")
         return results[0]
 
-    def broadcast_decision(self, work: Callable[[], Any]) -> Any:
+    def broadcast_decision(self, work: Callable[[], object]) -> Any:
         """Return on every rank what `work`, which only rank 0 calls, returns there: a JSON value."""
         result = self.run_on_all(lambda: work() if self.rank == 0 else None)
         return self.all_gather_json(result)[0]
 
-    def on_each_machine(self, work: Callable[[], Any]) -> Any:
+    def on_each_machine(self, work: Callable[[], object]) -> object:
         """Return what `work`, which the first rank of each machine calls, returns there: a JSON value, not None."""
         results = self.all_gather_json(self.run_on_all(lambda: work() if self.local_rank == 0 else None))
         return next(result for result in results[self.rank :: -1] if result is not None)

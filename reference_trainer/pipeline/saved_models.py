@@ -268,7 +268,7 @@ def _of_run(path: Path) -> dict[str, Any]:
     return chosen or _of_transformers(path)
 
 
-def _names(kept: Mapping[str, Any]) -> Sequence[str]:
+def _names(kept: Mapping[str, object]) -> Sequence[str]:
     if kept.get("parts") is not None:
         return [name for name in Settings.model_fields if name not in NOT_OF_OWN]
     return OF_A_RUN if kept.get("student") is None else OF_HUGGING_FACE

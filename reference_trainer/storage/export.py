@@ -43,7 +43,7 @@ def exported_bytes(decoder: nn.Module) -> int:
 def save_decoder(
     decoder: Decoder,
     directory: Path,
-    manifest: dict[str, Any],
+    manifest: dict[str, object],
     *,
     write_file: Callable[[Path, Callable[[Path], object]], None] = atomic_write,
 ) -> None:

@@ -20,7 +20,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 from reference_trainer.errors import OutputError, TrainerError
 from reference_trainer.storage.files import file_digest, sync
@@ -99,7 +98,7 @@ def _produce(entry: Path, identity: Mapping[str, object], produce: Callable[[Pat
     sync(entry.parent)
 
 
-def _manifest(entry: Path, identity: Mapping[str, object]) -> dict[str, Any]:
+def _manifest(entry: Path, identity: Mapping[str, object]) -> dict[str, object]:
     digests = {path.name: file_digest(path) for path in entry.iterdir() if path.name != MANIFEST}
     return {"identity": json.loads(json.dumps(identity)), "sha256": digests}
 

@@ -127,13 +127,13 @@ def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimize
         described[f"{number}.parameters"] = [names[parameter] for parameter in group["params"]]
         described |= {f"{number}.{name}": value for name, value in group.items() if name not in VOLATILE}
     try:
-        in_json: dict[str, Any] = json.loads(json.dumps(described, allow_nan=False))
+        in_json: dict[str, object] = json.loads(json.dumps(described, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"an option of the optimizer is not JSON: {error}") from error
     return in_json
 
 
-def _check_optimizer(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+def _check_optimizer(saved: Mapping[str, object], present: Mapping[str, object]) -> None:
     changed = differences(saved, present)
     if changed:
         raise CheckpointError(f"the optimizer differs: {'; '.join(changed)}")
@@ -157,7 +157,7 @@ def _states(
             yield parameter, state
 
 
-def _placed(name: str, value: Tensor, parameter: nn.Parameter, group: Mapping[str, Any]) -> Tensor:
+def _placed(name: str, value: Tensor, parameter: nn.Parameter, group: Mapping[str, object]) -> Tensor:
     """Return a state where the optimizer creates it: numbers of steps on the CPU, except for kernels that read them."""
     _check_state(name, value, _local(parameter))
     if name.endswith(f".{COUNTER}"):

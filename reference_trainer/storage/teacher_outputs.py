@@ -56,7 +56,7 @@ class Manifest(BaseModel):
     temperature: float | None
     rows: int = Field(ge=0)
     rows_per_shard: int = Field(ge=1)
-    made_with: dict[str, Any]
+    made_with: dict[str, object]
     shards: tuple[Shard, ...] = Field(default=(), strict=False)
 
     @property

@@ -67,7 +67,7 @@ class Tables:
         self._path = root / FILE
         self._connection = self._connect()
 
-    def run(self, statement: str, *values: Any) -> list[Any]:
+    def run(self, statement: str, *values: object) -> list[Any]:
         """Return the rows of an SQL statement; none if the file cannot be used."""
         if self._connection is None:
             return []
@@ -216,7 +216,7 @@ class ResultCache:
         """Return why results cannot be stored or found; "" if they can."""
         return self._tables.problem
 
-    def key(self, task: Any) -> str:
+    def key(self, task: object) -> str:
         """Return the key of the result of a task, which is JSON data, in this environment.
 
         Files are not part of the key: their digests are compared one by one, so that a result survives changes of
@@ -312,7 +312,7 @@ class ResultCache:
         """Record that the task has ended; return the moment of its beginning, 0 if it is unknown."""
         return self._opened_files.end(task) if self._opened_files is not None else 0
 
-    def report_key(self, task: Any) -> str:
+    def report_key(self, task: object) -> str:
         """Return the key of a report, which depends on every file of the project and on its recorded evidence."""
         return digest_data([self._digest, task, self._tree.digest(EVERYTHING), self._tree.evidence()])
 

@@ -11,7 +11,6 @@ from functools import cached_property
 from importlib.machinery import all_suffixes
 from pathlib import Path
 from stat import S_IFMT, S_ISDIR, S_ISREG
-from typing import Any
 
 from pv.engines.engine import Depends
 from pv.engines.trial import Reads, Trial
@@ -165,9 +164,9 @@ class Tree:
         folder, modules = json.loads(described)
         return digest_data(self._modules(folder, {*modules}))
 
-    def _modules(self, folder: str, modules: set[str]) -> list[Any]:
+    def _modules(self, folder: str, modules: set[str]) -> list[object]:
         """Return the entries of a folder from which one of the modules can be loaded."""
-        entries: list[Any] = []
+        entries: list[object] = []
         for name, is_folder in self._entries(folder) or ():
             if is_folder and name in modules:
                 entries.append([name, self._modules(f"{folder}/{name}", {"__init__"})])

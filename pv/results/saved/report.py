@@ -297,7 +297,7 @@ def parse(text: str, path: str) -> Report:
     return report
 
 
-def _check(path: str, content: Any) -> None:
+def _check(path: str, content: object) -> None:
     """Raise `UsageError` for content of another format, and `_Damaged` if it does not follow the schema."""
     stated = content.get("format") if isinstance(content, dict) else None
     if stated != REPORT_FORMAT:

@@ -17,6 +17,6 @@ def positions_start_again(original: Positions, explicit: Tensor | None, mask: Te
     return original(explicit, mask[:, past:], 0)
 
 
-def untied(original: Any, self: nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+def untied(original: Any, self: nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> object:
     """Give each name a parameter of its own."""
     return original(self, {name: tensor.clone() for name, tensor in state_dict.items()}, strict, assign=True)

@@ -67,7 +67,7 @@ class Bench(CallableBench):
 
     write = WRITE
 
-    def __init__(self, make: Callable[..., Any]) -> None:
+    def __init__(self, make: Callable[..., object]) -> None:
         super().__init__(make)
         with self.first_call():
             metric = make()

@@ -41,7 +41,7 @@ def gradients(group: Group) -> list[tuple[Tensor, Tensor]]:
     return [(weight, weight.grad) for weight in group["params"] if weight.grad is not None]
 
 
-def state_of(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, Any]:
+def state_of(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, object]:
     state: dict[str, Any] = optimizer.state[weight]
     return state
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from hypothesis import strategies as st
 
@@ -63,7 +62,7 @@ def unequal_examples(smallest: int) -> st.SearchStrategy[tuple[Example, ...]]:
     return rows.map(lambda drawn: tuple(_ending_scored(i, *row) for i, row in enumerate(drawn, 1)))
 
 
-def shapes(smallest: int = 1) -> dict[str, st.SearchStrategy[Any]]:
+def shapes(smallest: int = 1) -> dict[str, st.SearchStrategy[object]]:
     """Return strategies for what makes up the windows of a job."""
     small, few = st.integers(1, 3), st.integers(1, 2)
     return {"train": unequal_examples(smallest), "batch": small, "accumulate": small, "epochs": few}

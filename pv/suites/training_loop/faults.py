@@ -78,7 +78,7 @@ def zeroes_what_is_not_finite(
 class MomentsInAnAttribute(torch.optim.Optimizer):
     """SGD with momentum, which it keeps where no `state_dict` has it."""
 
-    def __init__(self, params: list[dict[str, Any]], lr: float) -> None:
+    def __init__(self, params: list[dict[str, object]], lr: float) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": 0.0})
         self.moments: dict[Tensor, Tensor] = {}
 

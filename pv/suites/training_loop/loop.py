@@ -263,7 +263,7 @@ def decay_of(parameter: Tensor, decay: float) -> float:
     return decay if parameter.ndim > 1 else 0.0
 
 
-def groups(job: Job, model: nn.Module) -> list[dict[str, Any]]:
+def groups(job: Job, model: nn.Module) -> list[dict[str, object]]:
     """Return the parameter groups: one for all, a second for the head, or one per parameter with its decay."""
     # By identity: a tied head shares its parameter with the embedding.
     head = {id(parameter) for parameter in probe_of(model).head.parameters()} if job.groups else set()

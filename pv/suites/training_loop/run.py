@@ -119,7 +119,7 @@ class TrackedJob(Job):
     # On the class: instances of a frozen dataclass with slots have no place for it, and copies must share it.
     read: ClassVar[set[str]] = set()
 
-    def __getattribute__(self, name: str) -> Any:
+    def __getattribute__(self, name: str) -> object:
         if name in _DEFAULTS:
             TrackedJob.read.add(name)
         return object.__getattribute__(self, name)

@@ -55,7 +55,7 @@ class TRL(Transformers):
 
     def __init__(
         self,
-        trainer: Callable[..., Any] = SFTTrainer,
+        trainer: Callable[..., object] = SFTTrainer,
         *,
         settings: Mapping[str, object] | None = None,
         callbacks: Iterable[Callable[[], TrainerCallback]] = (),
@@ -63,7 +63,7 @@ class TRL(Transformers):
         super().__init__(trainer, settings=settings, callbacks=callbacks)
         self.tolerance = CAST
 
-    def build(self, job: Job, report: Report, callbacks: list[TrainerCallback]) -> Any:
+    def build(self, job: Job, report: Report, callbacks: list[TrainerCallback]) -> object:
         return self.trainer(
             model=report.model,
             args=self.config(job),

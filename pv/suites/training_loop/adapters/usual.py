@@ -55,7 +55,7 @@ def number(loop: object, name: str) -> float | None:
     return getattr(loop, numbers[0]) if len(numbers) == 1 else None
 
 
-def settings(kind: Callable[..., Made], job: Job, **extra: Any) -> Made:
+def settings(kind: Callable[..., Made], job: Job, **extra: object) -> Made:
     """Return the settings of a loop, of a job.
 
     1. A class, or a function with such parameters, is called: parameters with usual names get the settings of the job.
@@ -107,7 +107,7 @@ def _parsed(kind: Callable[[], Made], job: Job, extra: Mapping[str, object]) -> 
     # method is replaced while the function runs: it parses nothing, and required arguments get defaults from the job.
     parse = ArgumentParser.parse_known_args
 
-    def parse_nothing(parser: ArgumentParser, *arguments: Any, **named: Any) -> Any:
+    def parse_nothing(parser: ArgumentParser, *arguments: object, **named: object) -> object:
         required = [action for action in parser._actions if action.required and action.nargs != PARSER]
         kinds = {action.dest: action.type or str for action in required}
         parameters = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, annotation=v) for k, v in kinds.items()}
@@ -136,7 +136,7 @@ _EMPTY = (ZERO_OR_MORE, REMAINDER)
 
 def _arguments(
     kind: Callable[..., object], parameters: Mapping[str, inspect.Parameter], job: Job, extra: Mapping[str, object]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return what `settings` gives to each parameter."""
     annotations = {name: _annotation(parameter) for name, parameter in parameters.items()}
     taken = {name: setting_of(name, annotation) for name, annotation in annotations.items() if name not in extra}
