@@ -14,10 +14,10 @@ def epoch_starts_over(original: Any, *arguments: Any) -> Any:
 
 
 def losses_start_over(original: Any, *arguments: Any) -> Any:
-    from reference_trainer.training.state import fresh
+    from reference_trainer.training.state import initial_state
 
     state = original(*arguments)
-    return replace(fresh(), position=state.position, steps=state.steps)
+    return replace(initial_state(), position=state.position, steps=state.steps)
 
 
 def limit_compared_exactly(original: Any, schedule: Any, position: Any, action: Any) -> Any:
