@@ -104,7 +104,7 @@ def baseline(fail_on: str) -> Option:
         click.option(
             "--baseline",
             metavar="FILE|REF",
-            help="Compare with a JSON report, or with the contracts where HEAD left a git branch or commit.",
+            help="Compare with a JSON report, or with the contracts at the merge base of HEAD and a branch or commit.",
         ),
         click.option(
             "--fail-on",
@@ -156,7 +156,7 @@ VALIDATE = taking(
         is_flag=True,
         flag_value=False,
         default=True,
-        help="Try no mutants; for `pv report` without --partial, what holds is then undecided.",
+        help="Try no mutants; `pv report` then counts claims that hold as undecided, unless --partial is given.",
     ),
     click.option("--dry-run", is_flag=True, help="Build every task of the devices, run none, and list what would run."),
 )

@@ -85,7 +85,7 @@ class Comparing:
         in_command = any(OUT in word for word in self.command)
         if not in_command and any(OUT in word for word in (*resume, *extend)):
             raise UsageError(
-                "{out} is in --resume and not in the command: name it where the command has its output folder"
+                "{out} is in --resume and not in the command: write {out} in the command too, as its output folder"
             )
         first = self.place("uncut")
         status = self.observe(self.command, self.folder, first, "uncut")
@@ -147,9 +147,7 @@ class Comparing:
         """Steps that the next part has behind it when it begins."""
         command = self.command
         for number, step in enumerate(steps, 1):
-            title = f"killed {'inside a save' if kind == 'save' else 'after step'} {step}".replace(
-                "save ", "save after step "
-            )
+            title = f"killed inside a save after step {step}" if kind == "save" else f"killed after step {step}"
             part = self.folder / kind / str(number)
             self.observe(command, part, place, title, cut=step - done, in_save=kind == "save")
             interrupted = read_folder(part, complete=False)

@@ -77,7 +77,9 @@ def suite_folders() -> dict[str, tuple[Path, Path]]:
         places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
         folder = next((place.joinpath(*parts) for place in places if place.joinpath(*parts).is_dir()), None)
         if folder is None:
-            raise PluginError(f"{_source(point)} declares {name!r} in {SUITES} as {point.value}: no such package")
+            raise PluginError(
+                f"{_source(point)} declares {name!r} in {SUITES} as {point.value}: no such package or folder"
+            )
         folders[name] = (folder.parents[len(parts)].resolve(), folder.resolve())
     return folders
 

@@ -93,8 +93,8 @@ class Drawer:
         return self._whole(first, last, shape).to(F64)
 
     def _scalar(self, low: float, high: float) -> float:
-        # Ends of the range and 1 (a temperature that does nothing) are likely mistakes of code; large ranges are
-        # drawn evenly in the logarithm.
+        # Code is likely to be wrong at the ends of the range and at 1 (a temperature that does nothing); large ranges
+        # are drawn evenly in the logarithm.
         chance = self._random.random()
         if chance < 0.12:
             return low if chance < 0.06 else high
@@ -288,7 +288,7 @@ class Shrinker:
                 yield torch.full_like(array, value)
         if array.is_floating_point():
             # -0.0 would be printed, and is no simpler than 0.
-            yield array.round().clamp(low, high) + 0.0  # no -0.0
+            yield array.round().clamp(low, high) + 0.0
 
     def _simpler_elements(self, best: Example) -> Example:
         for name in best.arrays:
@@ -354,7 +354,7 @@ def _complexity(value: float) -> float:
 
 
 def _cost(example: Example) -> tuple[int, float]:
-    """Return the number of elements, then the complexity of their values and of the sizes: no array may have one."""
+    """Return the number of elements, then the complexity of values and sizes: a size may belong to no array."""
     elements = sum(array.numel() for array in example.arrays.values())
     values = sum(_complexity(float(v)) for array in example.arrays.values() for v in array.flatten().tolist())
     return elements, values + sum(example.sizes.values())

@@ -23,7 +23,7 @@ _held: dict[str, CodeType] = {}
 def load_or_compile(folder: str, key: tuple[object, ...], source: bytes, compiled: Callable[[], CodeType]) -> CodeType:
     """Return what `compiled` returns for `source`, from `folder` if a worker kept it there under the same key.
 
-    Nothing is kept if `folder` is empty. If a file cannot be read or written, the module is compiled.
+    Nothing is kept if `folder` is "". If a file cannot be read or written, the module is compiled.
     """
     if not folder:
         return compiled()
@@ -48,6 +48,7 @@ def hold(folder: Path) -> None:
 
 @lru_cache(maxsize=1)
 def _hold(folder: Path, _changed: int) -> None:
+    # `_changed`, the time of the folder's last change, is a part of the key of `lru_cache`.
     for file in folder.iterdir():
         if file.name not in _held and not file.name.startswith(UNFINISHED):
             with contextlib.suppress(OSError, EOFError, ValueError, TypeError):

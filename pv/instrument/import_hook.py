@@ -1,7 +1,8 @@
 """The import hook of a worker and of its child processes: plants a mutant, and records which functions run.
 
 It changes modules as they are imported, so a decorator, a default value or a class body is mutated like any other
-code, and `from module import name` sees the mutant. Standard library only: it runs before everything else.
+code, and `from module import name` sees the mutant. It imports the standard library and `pv` only, since
+it runs before everything else.
 """
 
 import ast
@@ -37,7 +38,7 @@ class Plan:
 
     `covered` modules are instrumented; `module` is edited, or its attribute `name` is swapped.
 
-    With `statements` coverage records every statement of a function too, as `module:name@line:column`.
+    With `statements` coverage records every statement of a function too, as `module:name@number of the statement`.
     `guarded`: code may remove files only beside the log, and may not write to files of the project.
 
     `packages` are found below `roots` before anywhere else, as in `RootsFirst`. `log` is the file in which child
@@ -144,7 +145,7 @@ class Loader(importlib.machinery.SourceFileLoader):
         )
 
     def _as_script(self) -> str:
-        """Make the path that of a script, whose folder comes first, and return its name as a module."""
+        """Put the folder of a script first on `sys.path`, as Python does; return its name as a module."""
         if sys.path and sys.path[0] == self.path:
             sys.path[0] = os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120  (links stay)
         if self.name == self.hook.plan.module and self.hook.plan.swap_with:

@@ -80,7 +80,7 @@ def _arithmetic(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
         yield node, changed_source(node, op=ARITHMETIC[type(node.op)]())
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Invert | ast.Not):
         if _is_literal(node):
-            return  # -1 is a number as it stands: another one is put there
+            return  # -1 is one literal, whose number is replaced instead
         yield node, ast.unparse(node.operand)
 
 
@@ -223,7 +223,7 @@ def faults(function: Function, foreign: frozenset[str] = frozenset()) -> Iterato
             for operator, place, new in _changes(part, foreign):
                 # A call whose result is unused would be replaced by its argument: the same as dropping it.
                 if not (place is part and isinstance(statement, ast.Expr) and operator == "removed call"):
-                    yield Fault(operator, place, new, statement)  # a call for nothing is dropped as a whole instead
+                    yield Fault(operator, place, new, statement)
         if isinstance(statement, ast.AugAssign) and type(statement.op) in ARITHMETIC:
             changed = changed_source(statement, op=ARITHMETIC[type(statement.op)]())
             yield Fault("arithmetic", statement, changed, statement)

@@ -134,7 +134,7 @@ def forward_backward(
     4. Give the gradients to the student's backward.
 
     Args:
-        teacher: None if no weight but ce_weight is above 0; then no metric of a teacher is formed.
+        teacher: None if ce_weight is the only weight above 0; then no metric of a teacher is formed.
         student: The model that accumulates the gradient.
         batch: Tokens [B, T], with what else the models take.
         labels_BT: The labels of the logits, as `labels_of_logits` returns them.
@@ -255,7 +255,7 @@ def _learned_in_chunks(
     metrics: bool,
     deferred: bool,
 ) -> tuple[Any, Rows, Tensor]:
-    """Return a pass that applies gradients formed in its output layer, its rows, and a gradient for its backward."""
+    """Return the pass, its rows, and what its backward takes in place of a gradient of logits."""
     seen: list[Rows] = []
 
     def consume(head: Head) -> Gradients:

@@ -200,7 +200,7 @@ def _config(path: Path) -> DecoderConfig:
     kind = raw.pop("model_type", None) if isinstance(raw, dict) else None
     if kind != MODEL_TYPE:
         raise ModelFileError(
-            f"invalid model_type {kind!r} in {path}: expected {MODEL_TYPE!r}; a model of Hugging Face needs --student"
+            f"invalid model_type {kind!r} in {path}: expected {MODEL_TYPE!r}; load a model of Hugging Face by --student"
         )
     try:
         return DecoderConfig(**raw)

@@ -34,7 +34,7 @@ def needs_master(parameter: Tensor) -> bool:
 
 
 class MasterAdamW(torch.optim.AdamW):
-    """`AdamW` in float32, also of parameters of fewer bits: it updates their masters, and rounds these to them.
+    """`AdamW` in float32, also for parameters of fewer bits: it updates a float32 copy, the master, and rounds it.
 
     Source: Micikevicius et al. 2018, arXiv:1710.03740, section 3.1.
     """
@@ -211,7 +211,8 @@ class Update:
             batches,
             self.objective.weights(position.step, planned),
             parallel=self.parallel,
-            metrics=self.schedule.log_every > 0,  # in every step: a logged line has one window
+            # Every step forms metrics, since a logged line covers all steps since the last one.
+            metrics=self.schedule.log_every > 0,
             taught=self.objective.is_taught(*logging_interval(self.schedule, position.step), planned),
             deferred=deferred,
             features=self.features,

@@ -311,7 +311,7 @@ class _Attack:
         }
 
     def _why(self, error: BaseException) -> str:
-        """Describe how the arrays differ in this example, else in the one before shrinking; or return a hint."""
+        """Return a hint, or the cause in this example, or else the cause before shrinking."""
         if self._has_arrays() and _took_an_array(error):
             return TENSORS
         cause = error.cause if isinstance(error, Refuted) else ""

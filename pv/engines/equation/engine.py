@@ -73,7 +73,8 @@ class EquationEngine(Engine[EquationPayload]):
     def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
         engine = ("pv.engines.equation.attack",)
         lacks_torch = _lacks_torch(claim.equation or "", sharing.executable(contract))
-        return ("torch", *engine) if lacks_torch else engine  # `pv doctor` reports that it is missing
+        # torch is preloaded although it is missing, so that the failed import is reported.
+        return ("torch", *engine) if lacks_torch else engine
 
     def binding(self, claim: Falsifier) -> str:
         return f"equation {claim.equation}"

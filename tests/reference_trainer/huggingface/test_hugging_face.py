@@ -104,7 +104,7 @@ def test_name_that_is_neither_directory_nor_id_is_said_to_be_both(monkeypatch: p
 
 
 def test_model_of_hugging_face_without_its_flag_is_named(place: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match=r"invalid model_type 'llama'.*a model of Hugging Face needs --student"):
+    with pytest.raises(ModelFileError, match=r"invalid model_type 'llama'.*load a model of Hugging Face by --student"):
         distill(settings(place, tmp_path / "out", student=None))
 
 
