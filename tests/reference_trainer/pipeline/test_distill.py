@@ -43,7 +43,7 @@ class Ended(Callback):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("module", ["pipeline/distill.py", "storage/directories.py"])
+@pytest.mark.parametrize("module", ["pipeline/distill.py", "storage/files.py"])
 def test_interrupt_after_the_training_reports_whether_the_model_was_written(tmp_path: Path, module: str) -> None:
     file = str(Path(reference_trainer.__file__).parent / module)
     run(tmp_path, out=tmp_path / "first")  # trains the teacher

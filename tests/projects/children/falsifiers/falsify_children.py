@@ -24,12 +24,12 @@ def cleaned(subject, *, device, directory, trace):
 
 
 def cleaned_beside_the_subject(subject, **given):
-    subject.find_unused(1)
+    subject.unused(1)
     return cleaned(subject, **given)
 
 
 def killed_beside_the_subject(subject, **given):
-    subject.find_unused(1)
+    subject.unused(1)
     return module(subject, **given, leave=["kill"])
 
 
