@@ -1,7 +1,7 @@
 """Validates the same contracts in two checkouts in turn, without a cache, and prints the ratios of CPU and wall time.
 
-The second checkout is the one of this script. CPU time is that of `pv` with all its workers, which a loaded machine
-changes less than wall time.
+The second checkout is the one of this script. CPU time includes all workers of `pv`; a loaded machine
+changes it less than wall time.
 
     git worktree add ../old COMMIT
     python benchmarks/validation.py ../old kd-loss metrics schedule --rounds 2

@@ -1,6 +1,6 @@
 """Attacks on the lifecycle of a run: the order of hooks, the ends of a run, isolation, and refused callbacks.
 
-The subject is that of `real_run`.
+The subject is the one of `real_run`.
 """
 
 import re

@@ -80,7 +80,7 @@ def expected(messages: Messages, template: Tokenizer, options: dict[str, Any], t
     for n in answers[-1:] if turns == "last" else answers:
         tokens, predicted = _until_answer(messages[: n + 1], template, options)
         before = documents[-1] if documents else ([], [])
-        # The conversation goes on: its earlier answers stay predicted, and so does the token that ended the last one.
+        # The conversation continues: its earlier answers stay predicted, and so does the token that ended the last one.
         if documents and tokens[: len(before[0])] == before[0]:
             predicted[: len(before[1])] = before[1]
             predicted[len(before[1])] = is_open and before[1][-1] and messages[last + 1]["role"] != "assistant"

@@ -110,7 +110,7 @@ def falsify_failed_save_keeps_the_older_ones(subject: Any, at: int, number: int)
 
 
 class Unusual(Disk):
-    """A disk that stores `change` of the content of a file, with so many bytes free, which counts what is written."""
+    """A disk that stores `change` of the content of a file, with `free` bytes left, which counts the bytes written."""
 
     def __init__(self, free: int = 2**40, name: str = "", change: Callable[[bytes], bytes] = bytes) -> None:
         self.bytes, self.name, self.change, self.written = free, name, change, 0

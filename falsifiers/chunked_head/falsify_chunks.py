@@ -146,7 +146,7 @@ def falsify_hidden_states_are_matched_beside_chunks(subject: Any, seed: int, tie
 
 
 class _MostProbable:
-    """A teacher of which the most probable tokens are known."""
+    """A teacher whose most probable tokens are known."""
 
     vocab_size = V
 

@@ -124,7 +124,7 @@ def falsify_rates_follow_the_settings(
 
 
 class Saving:
-    """An evaluation and an export of the user; other parts are those of `resume.runs.own`."""
+    """An evaluation and an export of the user; other parts come from `resume.runs`."""
 
     def evaluate(self) -> dict[str, MetricSum]:
         return {"own": MetricSum(3.0, 2)}

@@ -199,10 +199,11 @@ def _sequences(run: RunRecord) -> tuple[oracle.Array, oracle.Array]:
     """Return the sequences of the training text, and those of the last tenth, rounded up. Neighbours share a byte."""
     text, step = Path(run.result["data"]).read_bytes(), SHAPE["length"] - 1
     cut = len(text) - -(-len(text) // 10)
-    return tuple(
+    training, held_back = (
         np.array([list(part[k * step :][: step + 1]) for k in range((len(part) - 1) // step)])
         for part in (text[:cut], text[cut:])
-    )  # type: ignore[return-value]  # two
+    )
+    return training, held_back
 
 
 def weights_of(run: RunRecord, model: str) -> dict[str, oracle.Array]:

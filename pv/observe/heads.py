@@ -64,7 +64,7 @@ def install(observer: Callable[[], Any]) -> None:
     if hasattr(F, "linear_cross_entropy"):  # since torch 2.13
         setattr(F, "linear_cross_entropy", wrapped(F.linear_cross_entropy))  # noqa: B010 (older stubs lack it)
     checkpoints = importlib.import_module("torch.utils.checkpoint")  # `torch.utils` has a function of this name
-    setattr(checkpoints, "checkpoint", wrapped(checkpoints.checkpoint))  # noqa: B010 (mypy sees any module)
+    setattr(checkpoints, "checkpoint", wrapped(checkpoints.checkpoint))  # noqa: B010 (an imported module has no known names)
 
 
 def note_layer(observer: Any, outputs: Any) -> None:
