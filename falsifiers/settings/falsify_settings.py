@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from falsifiers.distill_smoke.cases import Place, changes, invoked, place
 from falsifiers.support.oracles import DIVERGENCES
-from reference_trainer.config.settings import Settings
+from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.errors import SettingError
 
 COUNTS = [3, 5, 7, 11]
@@ -233,13 +233,13 @@ def falsify_precedence_of_origins(subject: Any, drawn: Origins, by_variable: boo
         # A file that a flag names counts before the one that the variable names, which needn't be there.
         environment = drawn.environment | {"REFERENCE_TRAINER_CONFIG": str(path) if by_variable else "/nowhere.toml"}
         settings = subject.gather(drawn.flags, environment, None if by_variable else path)
-    for name, default in Settings():
-        value, expected = getattr(settings, name), drawn.expected.get(name, default)
+    for name, default in Settings().flat().items():
+        value, expected = settings.flat()[name], drawn.expected.get(name, default)
         assert _same(name, value, expected), f"{name} is {value!r}; expected {expected!r}"
 
 
 def falsify_every_setting_has_flag_variable_and_key(subject: Any) -> None:
-    names = Settings.model_fields.keys()
+    names = FIELDS.keys()
     assert names == LEGAL.keys(), f"settings without a known legal value, or none any more: {names ^ LEGAL.keys()}"
     with place() as where:
         file = where.root / "settings.toml"
@@ -255,7 +255,7 @@ def falsify_every_setting_has_flag_variable_and_key(subject: Any) -> None:
                 case = f"{name} = {value!r} by {arguments or environment}"
                 runs, ended = started(subject, where, *arguments, **environment)
                 assert len(runs) == 1, f"{case}: exit code {ended.exit_code}, {ended.output}"
-                seen = getattr(runs[0], name)
+                seen = runs[0].flat()[name]
                 assert _same(name, seen, value), f"{case} gives the run {seen!r}"
 
 
@@ -328,7 +328,9 @@ TOGETHER = {"max_steps": 41, "resume": Path("latest"), "rewind": True}
 def falsify_library_refuses_the_same(subject: Any) -> None:
     """A path may be given as text."""
     taken = subject.Settings(resume="latest", out="there")
-    assert (taken.resume, taken.out) == (Path("latest"), Path("there")), f"paths given as text are {taken}"
+    assert (taken.checkpoints.resume, taken.run.out) == (Path("latest"), Path("there")), (
+        f"paths given as text are {taken}"
+    )
     for name, values in LIBRARY.items():
         for value in values:
             what = f"Settings({name}=...) of {type(value).__name__}"

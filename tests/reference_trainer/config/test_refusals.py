@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from reference_trainer.config.kinds import kind_of
-from reference_trainer.config.settings import Settings, find_unused
+from reference_trainer.config.settings import FIELDS, Settings, find_unused
 from reference_trainer.config.sources import gather
 from reference_trainer.errors import SettingError
 from tests.reference_trainer.commands import command
 
-ALLOWED = {name: kind_of(field).expected for name, field in Settings.model_fields.items()}
+ALLOWED = {name: kind_of(field).expected for name, field in FIELDS.items()}
 PATH, TEXT = (ALLOWED[name] for name in ("out", "best_metric"))
 
 
