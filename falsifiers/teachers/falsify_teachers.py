@@ -445,16 +445,16 @@ class _WatchedSettings:
     """Settings that record which of them are read."""
 
     def __init__(self, settings: Any, read: set[str] | None = None, group: str = "") -> None:
-        self._settings, self.read, self._group = settings, set[str]() if read is None else read, group
+        self._source, self.read, self._group = settings, set[str]() if read is None else read, group
 
     def __getattr__(self, name: str) -> Any:
         if not self._group:
-            return _WatchedSettings(self._settings.flat()[name], self.read, name)
+            return _WatchedSettings(getattr(self._source, name), self.read, name)
         self.read.add(next(flat for flat, dotted in DOTTED.items() if dotted == f"{self._group}.{name}"))
-        return self._settings.flat()[name]
+        return getattr(self._source, name)
 
     def flat(self) -> Any:
-        return _WatchedValues(self._settings.flat(), self.read)
+        return _WatchedValues(self._source.flat(), self.read)
 
 
 class _WatchedValues:
