@@ -109,10 +109,13 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, Any]:
             if isinstance(value, yaml.MappingNode) and name in GROUPS:
                 values[key.value] = table(value, f"{name}.")
             else:
-                is_null = value.tag == "tag:yaml.org,2002:null"
-                is_text = isinstance(value, yaml.ScalarNode) and value.style is None and not is_null
-                read = value.value if isinstance(value, yaml.ScalarNode) else value.id
-                values[key.value] = SourcedValue(None if is_null else read, f"{name!r} in {path}", is_text)
+                is_plain = isinstance(value, yaml.ScalarNode) and value.style is None
+                read: object = value.value
+                if not isinstance(value, yaml.ScalarNode):  # no setting takes it, and aliases could make it huge
+                    read = [f"a {value.id}"]
+                elif is_plain and value.tag == "tag:yaml.org,2002:null":
+                    read, is_plain = None, False
+                values[key.value] = SourcedValue(read, f"{name!r} in {path}", is_text=is_plain)
         return values
 
     if root is None:  # an empty file
