@@ -9,7 +9,7 @@ import difflib
 from pathlib import Path
 
 PACKAGES = {
-    **dict.fromkeys(("numpy", "pydantic", "pydantic_core", "pydantic_settings", "safetensors", "torch"), "trainer"),
+    **dict.fromkeys(("numpy", "pydantic", "pydantic_core", "safetensors", "torch"), "trainer"),
     "matplotlib": "plot",
     "tensorboard": "tensorboard",
     **dict.fromkeys(("pyarrow", "transformers"), "hf"),

@@ -55,7 +55,7 @@ DEFAULTS |= {"log_every": 10, "eval_every": 0, "save_every": 5000, "keep": 3}
 
 def falsify_defaults_are_those_recorded(subject: Any) -> None:
     """Without any origin, each setting has its recorded value. The subject is `config.sources`."""
-    seen = subject.gather({}, {}, None).model_dump()
+    seen = subject.gather({}, {}, None).flat()
     names = sorted(seen.keys() | DEFAULTS.keys())
     pairs = {name: (seen.get(name, "no such setting"), DEFAULTS.get(name, "not recorded")) for name in names}
     assert_equal(
@@ -71,7 +71,9 @@ def falsify_a_supervisor_reads_the_settings_of_its_run(subject: Any) -> None:
         variables = {"REFERENCE_TRAINER_LAYERS": "2", "REFERENCE_TRAINER_SEED": "5"}
         with mock.patch.dict(os.environ, variables, clear=True):
             settings = subject.settings_of(["distill", "--seed", "7", "--config", str(file)])
-    assert_equal("width, layers and seed", (settings.width, settings.layers, settings.seed), (32, 2, 7))
+    assert_equal(
+        "width, layers and seed", (settings.student.width, settings.student.layers, settings.run.seed), (32, 2, 7)
+    )
 
 
 SHAPES = st.tuples(st.integers(1, 2), st.sampled_from([32, 64, 96]))
@@ -318,7 +320,7 @@ def falsify_cut_run_of_default_parts_ends_like_the_straight_one(
         chosen = {**EVERY, "seed": seed, "documents": documents, **{name: VARIED[name] for name in sorted(varied)}}
         chosen |= {"out": directory / out, "trace": directory / f"{out}.trace", "resume": resume}
         settings = small(directory, **chosen)
-        settings.data.write_bytes(TEXT)
+        settings.data.path.write_bytes(TEXT)
         try:
             return run(subject, settings, callbacks=callbacks)
         except KeyboardInterrupt:
@@ -341,9 +343,9 @@ def falsify_another_text_is_refused(subject: Any, place: int) -> None:
     with scratch() as directory:
         run(subject, small(directory, out=directory / "out", save_every=1))
         settings = small(directory, out=directory / "out", save_every=1, resume=Path("latest"), force=True)
-        text = bytearray(settings.data.read_bytes())
+        text = bytearray(settings.data.path.read_bytes())
         text[place] += 1
-        settings.data.write_bytes(text)
+        settings.data.path.write_bytes(text)
         before, message = file_digests(directory), refused(subject, settings)
         assert "data_sha256 was" in message, f"byte {place} of the text is another: {message or 'resumed'!r}"
         assert_equal(f"byte {place} of the text is another: files after the refusal", file_digests(directory), before)

@@ -10,4 +10,4 @@ def nothing_checked(self: Any) -> None:
 
 def another_order(original: Any, self: Any) -> Any:
     batches = original(self)
-    return replace(batches, seed=batches.seed + (self.settings.resume is not None))
+    return replace(batches, seed=batches.seed + (self.settings.checkpoints.resume is not None))

@@ -138,12 +138,16 @@ def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: flo
         settings = small(directory, out=directory / "out", seed=seed, epochs=2, device=device)
         times = itertools.chain([0.0], itertools.repeat(elapsed_s))
         result = run(subject, settings, clock=lambda: next(times))
-        manifest, config = (json.loads((settings.out / f"{name}.json").read_text()) for name in ("manifest", "config"))
-        files = file_digests(settings.out)
-        (teacher,) = settings.teacher_cache.glob("*/model.safetensors")
+        manifest, config = (
+            json.loads((settings.run.out / f"{name}.json").read_text()) for name in ("manifest", "config")
+        )
+        files = file_digests(settings.run.out)
+        (teacher,) = settings.teacher.cache.glob("*/model.safetensors")
         expected = {
             "schema": "reference-trainer/manifest/1",
-            "settings": {name: str(value) if isinstance(value, Path) else value for name, value in settings},
+            "settings": {
+                name: str(value) if isinstance(value, Path) else value for name, value in settings.flat().items()
+            },
             "seed": seed,
             "unit": "byte",
             "data_sha256": hashlib.sha256(bytes(range(100))).hexdigest(),
@@ -227,7 +231,7 @@ def falsify_run_uses_one_thread_unless_asked(subject: Any, asked: int | None, va
         with scratch() as directory:
             settings = small(directory, out=directory / "out", threads=asked)
             run(subject, settings, callbacks=[noting], environment=environment)
-            recorded = json.loads((settings.out / "manifest.json").read_text())["threads"]
+            recorded = json.loads((settings.run.out / "manifest.json").read_text())["threads"]
         after = torch.get_num_threads()
     finally:
         torch.set_num_threads(threads)

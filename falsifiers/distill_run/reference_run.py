@@ -103,8 +103,12 @@ def _settings(directory: Path, name: str, *, cache: str = "cache", **changes: An
 
 
 def _untrained(settings: reference_trainer.Settings) -> nn.Module:
-    shape = {"layers": settings.layers, "width": settings.width, "heads": heads_for(settings.width)}
-    return new_decoder(DecoderConfig(vocab_size=256, **shape), settings.seed)
+    shape = {
+        "layers": settings.student.layers,
+        "width": settings.student.width,
+        "heads": heads_for(settings.student.width),
+    }
+    return new_decoder(DecoderConfig(vocab_size=256, **shape), settings.run.seed)
 
 
 def _repeated(subject: Any, directory: Path, usual: dict[str, Any], seed: int) -> dict[str, float]:
@@ -130,19 +134,22 @@ def _flat(module: nn.Module) -> Tensor:
 
 def _facts(settings: reference_trainer.Settings, result: Any, observed: Observed) -> dict[str, Any]:
     """Return the observations of a run that need its objects, as JSON."""
-    teacher, (cached,) = result.teacher, settings.teacher_cache.iterdir()
-    text = reference_trainer.read_text(settings.data, settings.length)
+    teacher, (cached,) = result.teacher, settings.teacher.cache.iterdir()
+    text = reference_trainer.read_text(settings.data.path, settings.data.length)
     sequences = reference_trainer.Sequences(
-        bytes_N=text.training, length=settings.length, batch_size=settings.batch_size, device=torch.device("cpu")
+        bytes_N=text.training,
+        length=settings.data.length,
+        batch_size=settings.data.batch_size,
+        device=torch.device("cpu"),
     )
-    order = reference_trainer.epoch_order(settings.seed, 1, len(sequences))
+    order = reference_trainer.epoch_order(settings.run.seed, 1, len(sequences))
     students = {id(p) for p in result.student.parameters()}
     names = {id(p): f"the teacher's {name}" for name, p in teacher.named_parameters()}
     steps = [step for step in observed.steps if any(id(p) in students for p in step[1])]
     optimized = {id(p) for _, parameters in steps for p in parameters}
     return {
-        "data": str(settings.data),
-        "epochs": settings.epochs,
+        "data": str(settings.data.path),
+        "epochs": settings.schedule.epochs,
         "train": {name: getattr(result.train, name) for name in ("initial_loss", "final_loss")},
         "held_back": {name: [total.sum, total.count] for name, total in result.held_back.items()},
         "first_batch": sequences.batch(order, 1).tokens.tolist(),
@@ -157,7 +164,7 @@ def _facts(settings: reference_trainer.Settings, result: Any, observed: Observed
             "cached": digests(reference_trainer.load_decoder(cached).state_dict()),
             "with_gradient": [name for name, p in teacher.named_parameters() if p.grad is not None],
         },
-        "cached": str(cached.relative_to(settings.teacher_cache.parent)),
+        "cached": str(cached.relative_to(settings.teacher.cache.parent)),
     }
 
 

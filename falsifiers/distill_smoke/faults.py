@@ -12,8 +12,8 @@ def environment_unread(original: Any, flags: Any, environment: Any, config: Any)
 
 def limit_by_default(original: Any, *origins: Any) -> Any:
     settings = original(*origins)
-    limited = settings.smoke is not None or settings.max_steps is not None
-    return settings if limited else settings.model_copy(update={"max_steps": 5})
+    limited = settings.run.smoke is not None or settings.schedule.max_steps is not None
+    return settings if limited else settings.replace(max_steps=5)
 
 
 def one_step_too_many(original: Any, schedule: Any, position: Any, action: Any) -> Any:
@@ -31,7 +31,7 @@ def summary_of_every_run(original: Any, settings: Any, *, lines: Any = None, **r
 
     lines = lines or Lines()
     result = original(settings, lines=lines, **rest)
-    for line in summary(result.train, settings.project_to_steps, 1) if settings.smoke is None else ():
+    for line in summary(result.train, settings.run.project_to_steps, 1) if settings.run.smoke is None else ():
         lines.write(line)
     return result
 
@@ -45,7 +45,7 @@ def lines_only_when_cut_off(original: Any, settings: Any, *, lines: Any = None, 
     def write_if_cut_off(line: str) -> None:
         summary, projection = (matcher(form).fullmatch(line) for form in (SMOKE_SUMMARY, SMOKE_PROJECTION))
         steps.extend([summary["steps"]] if summary else [])
-        if not (summary or projection) or steps[0] == str(settings.smoke):
+        if not (summary or projection) or steps[0] == str(settings.run.smoke):
             write(line)
 
     lines.write = write_if_cut_off
@@ -56,15 +56,15 @@ def exported_before_it_is_skipped(original: Any, settings: Any, **rest: Any) -> 
     from reference_trainer.storage.export import save_decoder
 
     result = original(settings, **rest)
-    if settings.smoke is not None:
-        settings.out.mkdir(parents=True, exist_ok=True)
-        save_decoder(result.student, settings.out, {})
+    if settings.run.smoke is not None:
+        settings.run.out.mkdir(parents=True, exist_ok=True)
+        save_decoder(result.student, settings.run.out, {})
     return result
 
 
 def exported_like_any_run(original: Any, settings: Any, **rest: Any) -> Any:
-    if settings.smoke is not None:
-        settings = settings.model_copy(update={"smoke": None, "max_steps": settings.smoke})
+    if settings.run.smoke is not None:
+        settings = settings.replace(smoke=None, max_steps=settings.run.smoke)
     return original(settings, **rest)
 
 
@@ -75,7 +75,7 @@ def output_unchecked(original: Any, path: Any, **rest: Any) -> None:
 def output_refused(original: Any, files: Any, *arguments: Any) -> None:
     from reference_trainer.storage.files import refuse_existing
 
-    refuse_existing(files.settings.out, force=False)
+    refuse_existing(files.settings.run.out, force=False)
     original(files, *arguments)
 
 

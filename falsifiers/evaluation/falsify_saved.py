@@ -67,7 +67,7 @@ def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any
         save_decoder(ended.teacher, directory / "teacher", {})
         paths = [directory / "exported", directory / "out", directory / "out" / "checkpoints" / "student-latest"]
         export_checkpoint(directory / "out", "latest", paths[0])
-        options = {"data": settings.data, "device": "cpu", "teacher": directory / "teacher"}
+        options = {"data": settings.data.path, "device": "cpu", "teacher": directory / "teacher"}
         seen = subject.evaluate_saved(paths, subject.settings_of_run([directory / "missing", *paths], options))
         identity = json.loads((paths[1] / "manifest.json").read_text())["evaluation"]
     assert_equal(f"{of_run}: the identity of the evaluation", seen.config.in_json(), identity)

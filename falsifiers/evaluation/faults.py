@@ -84,7 +84,7 @@ def fields_joined(identity: Any) -> str:
 
 
 def data_by_its_path(original: Any, run: Any, **named: Any) -> Any:
-    return replace(original(run, **named), data=str(run.settings.data))
+    return replace(original(run, **named), data=str(run.settings.data.path))
 
 
 def top_k_not_identified(original: Any, run: Any, **named: Any) -> Any:

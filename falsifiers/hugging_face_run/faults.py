@@ -23,8 +23,8 @@ def held_back_trained(original: Any, self: Any) -> Any:
 
     batches, run = original(self), self._run
     documents = [*batches.sequences.documents, *run.held_back.documents]
-    shape = {"length": run.settings.length, "batch_size": run.settings.batch_size, "device": run.device}
-    return replace(batches, sequences=rows_of_documents(documents, pack=run.settings.documents == "pack", **shape))
+    shape = {"length": run.settings.data.length, "batch_size": run.settings.data.batch_size, "device": run.device}
+    return replace(batches, sequences=rows_of_documents(documents, pack=run.settings.data.documents == "pack", **shape))
 
 
 def loaded_in_float32(original: Any, place: Any, *, dtype: Any, **options: Any) -> Any:

@@ -8,9 +8,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 
 from falsifiers.distill_smoke.cases import Place, changes, invoked, place
 from falsifiers.support.oracles import DIVERGENCES
-from reference_trainer.config.settings import Settings
+from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.errors import SettingError
 
 COUNTS = [3, 5, 7, 11]
@@ -78,6 +80,28 @@ LEGAL: dict[str, list[Any]] = {
     "hang_after": [0.0, 0.5, 30, 1e6, 1800.5],
 }
 """Values that are accepted, for each setting."""
+NAMES: dict[str, str] = {
+    "data": "path=data share=data_share length documents separator batch_size turns chat_template template_options "
+    "cache=data_cache cache_gib=data_cache_gib",
+    "student": "model=student layers width init_from weights lora lora_options lora_merge checkpoint_activations",
+    "teacher": "model=teacher outputs=teacher_outputs share_vocabulary shard=shard_teacher steps=teacher_steps "
+    "device_map=teacher_device_map layers=teacher_layers width=teacher_width cache=teacher_cache",
+    "objective": "temperature temperature_end ce_weight ce_weight_end kd_weight kd_weight_end divergence beta "
+    "feature_weight feature_weight_end feature_distance feature_layers anneal anneal_warmup",
+    "optimizer": "lr clip accumulate",
+    "schedule": "epochs max_steps warmup shape=schedule lr_end lr_decay",
+    "checkpoints": "save_every keep resume rewind",
+    "evaluation": "data=eval_data rows=eval_rows every=eval_every accept_depth best_metric best_mode best_min_delta",
+    "run": "out force trace callbacks parts arguments seed device dtype threads strategy rank_timeout hang_after "
+    "log_every smoke project_to_steps",
+}
+"""Names in each group, and after `=` the flat one where it is another. Another name breaks the commands of users."""
+GROUPED = {
+    flat or leaf: (group, leaf)
+    for group, names in NAMES.items()
+    for leaf, _, flat in (name.partition("=") for name in names.split())
+}
+"""Group and name of each setting, by its flat name."""
 PATH_SETTINGS = [name for name, values in LEGAL.items() if values is PATHS or name == "resume"]
 ALIASES = {
     "smoke": "APR_DISTILL_MAX_STEPS",
@@ -132,6 +156,17 @@ WRONG_TYPES: list[tuple[str, str]] = [
     *(("dtype", text) for text in ("32", '"half"')),
 ]
 """A setting and a value in TOML that is refused."""
+WRONG_IN_YAML = [
+    *(
+        ("smoke", text)
+        for text in ("0", "-1", "5.0", "true", '"5"', '""', "[5]", ".nan", "0x5", "1_0", "5 6", "!!int 0")
+    ),
+    *(("epochs", text) for text in ("", "~", "null")),
+    *(("temperature", text) for text in ("true", '"2.0"', ".nan", "0", "[2.0]", ".inf")),
+    *(("force", text) for text in ("yes", '"true"', "on")),
+    *(("out", text) for text in ('""', "[a]")),
+]
+"""A setting and a value in YAML that is refused."""
 
 
 def variables(name: str) -> list[str]:
@@ -149,10 +184,15 @@ def as_toml(values: dict[str, Any]) -> str:
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
 
 
+def as_yaml(value: Any) -> str:
+    """Return a value as YAML; a text with characters that have a meaning in YAML is quoted."""
+    return value if isinstance(value, str) and value.replace("_", "").isalnum() else json.dumps(value)
+
+
 @contextmanager
-def toml_file(text: str) -> Iterator[Path]:
+def toml_file(text: str, name: str = "settings.toml") -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "settings.toml"
+        path = Path(directory) / name
         path.write_text(text, encoding="utf-8")
         yield path
 
@@ -233,30 +273,94 @@ def falsify_precedence_of_origins(subject: Any, drawn: Origins, by_variable: boo
         # A file that a flag names counts before the one that the variable names, which needn't be there.
         environment = drawn.environment | {"REFERENCE_TRAINER_CONFIG": str(path) if by_variable else "/nowhere.toml"}
         settings = subject.gather(drawn.flags, environment, None if by_variable else path)
-    for name, default in Settings():
-        value, expected = getattr(settings, name), drawn.expected.get(name, default)
+    for name, default in Settings().flat().items():
+        value, expected = settings.flat()[name], drawn.expected.get(name, default)
         assert _same(name, value, expected), f"{name} is {value!r}; expected {expected!r}"
 
 
-def falsify_every_setting_has_flag_variable_and_key(subject: Any) -> None:
-    names = Settings.model_fields.keys()
-    assert names == LEGAL.keys(), f"settings without a known legal value, or none any more: {names ^ LEGAL.keys()}"
+def falsify_every_setting_has_flags_variable_and_keys(subject: Any) -> None:
+    """Flags and keys are flat or in a group, and a file is TOML or YAML."""
+    for known in (LEGAL.keys(), GROUPED.keys()):
+        assert FIELDS.keys() == known, f"settings without a recorded value or group, or none any more: {FIELDS ^ known}"
     with place() as where:
-        file = where.root / "settings.toml"
         for name, (value, *_) in LEGAL.items():
-            flag = f"--{name.replace('_', '-')}"
-            file.write_text(as_toml({name: value}), encoding="utf-8")
+            group, leaf = GROUPED[name]
+            files = {
+                "flat.toml": as_toml({name: value}),
+                "table.toml": f"[{group}]\n{as_toml({leaf: value})}",
+                "flat.yaml": f"{name}: {as_yaml(value)}\n",
+                "table.yml": f"{group}:\n  {leaf}: {as_yaml(value)}\n",
+            }
+            for file, text in files.items():
+                (where.root / file).write_text(text, encoding="utf-8")
+            flags = [f"--{written.replace('_', '-')}" for written in (name, f"{group}.{leaf}")]
             calls: list[tuple[list[str], dict[str, str]]] = [
-                ([flag] if value is True else [flag, as_text(value)], {}),
+                *(([flag] if value is True else [flag, as_text(value)], {}) for flag in flags),
                 *(([], {variable: as_text(value)}) for variable in variables(name)),
-                (["--config", str(file)], {}),
+                *((["--config", str(where.root / file)], {}) for file in files),
             ]
             for arguments, environment in calls:
                 case = f"{name} = {value!r} by {arguments or environment}"
                 runs, ended = started(subject, where, *arguments, **environment)
                 assert len(runs) == 1, f"{case}: exit code {ended.exit_code}, {ended.output}"
-                seen = getattr(runs[0], name)
-                assert _same(name, seen, value), f"{case} gives the run {seen!r}"
+                seen = runs[0].flat(chosen=True)
+                assert seen.keys() == {name} and _same(name, seen[name], value), f"{case} gives the run {seen}"
+
+
+def falsify_keywords_may_be_flat_or_grouped(subject: Any) -> None:
+    """The subject is `config.settings`."""
+    for name, (value, *_) in LEGAL.items():
+        group, leaf = GROUPED[name]
+        kind = type(getattr(subject.Settings(), group))
+        ways: dict[str, Callable[[], Any]] = {
+            "a flat keyword": partial(subject.Settings, **{name: value}),
+            "a dotted one": partial(subject.Settings, **{f"{group}.{leaf}": value}),
+            "a mapping": partial(subject.Settings, **{group: {leaf: value}}),
+            "a group": partial(
+                lambda kind, group, leaf, value: subject.Settings(**{group: kind(**{leaf: value})}),
+                kind,
+                group,
+                leaf,
+                value,
+            ),
+            "replace": partial(subject.Settings().replace, **{name: value}),
+            "model_copy": partial(subject.Settings().model_copy, update={name: value}),
+        }
+        for way, make in ways.items():
+            settings, case = make(), f"{name} = {value!r} by {way}"
+            chosen = settings.flat(chosen=True)
+            assert chosen.keys() == {name} and _same(name, chosen[name], value), f"{case} chooses {chosen}"
+            seen = getattr(getattr(settings, group), leaf)
+            assert _same(name, seen, value), f"{case} gives {group}.{leaf} = {seen!r}"
+            rest = settings.flat() | {name: None}
+            assert rest == subject.Settings().flat() | {name: None}, f"{case} changes other settings: {rest}"
+        if name not in NAMES:
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                seen = getattr(settings, name)
+            said = [str(warning.message) for warning in warned if warning.category is DeprecationWarning]
+            assert _same(name, seen, value), f"settings.{name} is {seen!r}; expected {value!r}"
+            assert len(said) == 1 and f"{group}.{leaf}" in said[0], f"reading settings.{name} warns {said}"
+
+
+def falsify_settings_named_twice_are_refused(subject: Any) -> None:
+    """By the flat and the dotted name at one origin, also with equal values. The subject is `config.sources`."""
+    for name, (value, *_) in LEGAL.items():
+        if name in NAMES:  # the name of a table and a key cannot both be in a file
+            continue
+        group, leaf = GROUPED[name]
+        dotted, text = f"{group}.{leaf}", as_text(value)
+        flags = [f"--{written.replace('_', '-')}" for written in (name, dotted)]
+        assert_named(refusal(f"{flags}", subject.gather, {name: text, dotted: text}, {}, None), *flags)
+        twice = {
+            "twice.toml": f"{as_toml({name: value})}[{group}]\n{as_toml({leaf: value})}",
+            "twice.yaml": f"{group}: {{{leaf}: {as_yaml(value)}}}\n{name}: {as_yaml(value)}\n",
+        }
+        for file, content in twice.items():
+            with toml_file(content, file) as path:
+                assert_named(refusal(content, subject.gather, {}, {}, path), repr(name), repr(dotted), str(path))
+        said = refusal(f"{name} and {dotted}", subject.Settings, **{name: value, group: {leaf: value}})
+        assert_named(said, repr(name), repr(dotted))
 
 
 def falsify_empty_flags_are_refused(subject: Any) -> None:
@@ -270,13 +374,23 @@ def falsify_empty_flags_are_refused(subject: Any) -> None:
             assert flag in ended.output, f"{case}; expected the flag's name"
 
 
+UNREADABLE_YAML = ["smoke: [", "- smoke", "5", "smoke: 5\nsmoke: 5", "? [smoke]\n: 5", "smoke: {n: 5}", "objective: 5"]
+UNREADABLE_YAML += ["smoke: 5\n lr: 1", "objective: {beta: 0.5, beta: 0.5}", "#" * (2**20 + 1)]
 UNREADABLE = ["smoke = ", "= 5", "smoke = 5\nsmoke = 6", "smoke = \ud800", "#" * (2**20 + 1)]
 
 
 def falsify_unusable_files_are_refused(subject: Any) -> None:
-    for key in ("batchsize", "batch-size", "temprature", "Smoke"):
-        with toml_file(f'"{key}" = 5') as path:
-            assert_named(refusal(f"the key {key}", subject.gather, {}, {}, path), repr(key), str(path))
+    for key in ("batchsize", "batch-size", "temprature", "Smoke", "data.batchsize", "run.lr"):
+        group, _, leaf = key.rpartition(".")
+        for name, text in (
+            ("unknown.toml", f'[{group}]\n"{leaf}" = 5' if group else f'"{key}" = 5'),
+            ("unknown.yaml", f"{group}: {{{leaf}: 5}}" if group else f"{key}: 5"),
+        ):
+            with toml_file(text, name) as path:
+                assert_named(refusal(f"the key {key}", subject.gather, {}, {}, path), repr(key), str(path))
+    for text in UNREADABLE_YAML:
+        with toml_file(text, "wrong.yaml") as path:
+            assert_named(refusal(text[:40], subject.gather, {}, {}, path), str(path))
     for text in ("[smoke]\nn = 5", "distill.smoke = 5", *UNREADABLE):
         with toml_file("") as path:
             path.write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -299,13 +413,23 @@ def falsify_wrong_values_are_refused(subject: Any) -> None:
     for name, texts in ILLEGAL.items():
         for text in texts:
             flag = f"--{name.replace('_', '-')}"
-            assert_named(refusal(f"{flag} {text[:40]!r}", subject.gather, {name: text}, {}, None), flag)
+            dotted = ".".join(GROUPED[name])
+            for written, expected in ((name, flag), (dotted, f"--{dotted.replace('_', '-')}")):
+                message = refusal(f"{expected} {text[:40]!r}", subject.gather, {written: text}, {}, None)
+                assert_named(message, f"{expected}:")
             for variable in variables(name) if text else []:
                 what = f"{variable}={text[:40]!r}"
                 assert_named(refusal(what, subject.gather, {}, {variable: text}, None), variable)
     for name, text in WRONG_TYPES:
         with toml_file(f"{name} = {text}") as path:
             message = refusal(f"{name} = {text[:40]} in a file", subject.gather, {}, {}, path)
+            assert_named(message, repr(name), str(path))
+        with toml_file(f"{'.'.join(GROUPED[name])} = {text}") as path:
+            message = refusal(f"{name} = {text[:40]} in a table of a file", subject.gather, {}, {}, path)
+            assert_named(message, repr(".".join(GROUPED[name])), str(path))
+    for name, text in WRONG_IN_YAML:
+        with toml_file(f"{name}: {text}", "wrong.yaml") as path:
+            message = refusal(f"{name}: {text} in a file", subject.gather, {}, {}, path)
             assert_named(message, repr(name), str(path))
 
 
@@ -328,7 +452,9 @@ TOGETHER = {"max_steps": 41, "resume": Path("latest"), "rewind": True}
 def falsify_library_refuses_the_same(subject: Any) -> None:
     """A path may be given as text."""
     taken = subject.Settings(resume="latest", out="there")
-    assert (taken.resume, taken.out) == (Path("latest"), Path("there")), f"paths given as text are {taken}"
+    assert (taken.checkpoints.resume, taken.run.out) == (Path("latest"), Path("there")), (
+        f"paths given as text are {taken}"
+    )
     for name, values in LIBRARY.items():
         for value in values:
             what = f"Settings({name}=...) of {type(value).__name__}"

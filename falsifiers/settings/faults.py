@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from pydantic import BaseModel
+
 ALIASES = ("APR_DISTILL_MAX_STEPS", "APR_DISTILL_LOG_EVERY", "APR_DISTILL_PROJECT_TO_STEPS")
 
 
@@ -23,6 +25,39 @@ def zero_is_unset(original: Any, flags: Any, environment: Any, config: Any) -> A
         {name: text for name, text in origin.items() if text != "0"} for origin in (flags, environment)
     )
     return original(flags, environment, config)
+
+
+def dotted_flags_dropped(original: Any, flags: Any, environment: Any, config: Any) -> Any:
+    return original({name: text for name, text in flags.items() if "." not in name}, environment, config)
+
+
+def variables_before_flags(original: Any, flags: Any, environment: Any, config: Any) -> Any:
+    named = {name for name in flags if environment.get(f"REFERENCE_TRAINER_{name.upper()}")}
+    return original({name: text for name, text in flags.items() if name not in named}, environment, config)
+
+
+def yaml_unread(original: Any, flags: Any, environment: Any, config: Any) -> Any:
+    return original(flags, environment, config if config is None or config.suffix == ".toml" else None)
+
+
+def file_unread(original: Any, flags: Any, environment: Any, config: Any) -> Any:
+    return original(flags, environment, None)
+
+
+def tables_ignored(original: Any, values: Any) -> Any:
+    return original({name: value for name, value in values.items() if not isinstance(value, dict)})
+
+
+def groups_whole(original: Any, values: Any) -> Any:
+    """Every setting of a group that is given counts as chosen, not only those that were given to the group."""
+    return original({name: dict(value) if isinstance(value, BaseModel) else value for name, value in values.items()})
+
+
+def last_name_counts(original: Any, values: Any) -> Any:
+    named = dict[str, Any]()
+    for name, value in values.items():
+        named |= original({name: value})
+    return named
 
 
 def aliases_unchecked(original: Any, flags: Any, environment: Any, config: Any) -> Any:

@@ -61,12 +61,12 @@ def falsify_training_from_outputs(
         if rows:
             text = directory / "documents"
             text.write_bytes(b"".join(b"word %d and more--" % number for number in range(30)))
-            settings = settings.model_copy(update={"data": text})
+            settings = settings.replace(data=text)
         outputs = directory / "outputs"
         live = run(subject, settings)
-        produced = settings.model_copy(update={"out": outputs})
+        produced = settings.replace(out=outputs)
         precompute(produced, top_k=top_k, shard_bytes=1, lines=Lines(io.StringIO()))
-        stored = run(subject, settings.model_copy(update={"out": directory / "stored", "teacher_outputs": outputs}))
+        stored = run(subject, settings.replace(out=directory / "stored", teacher_outputs=outputs))
         bits = [file_digests(directory / out)["model.safetensors"] for out in ("live", "stored")]
     assert bits[0] == bits[1], f"from outputs of {top_k or 'all'} tokens, the student differs from the teacher's"
     measured = stored.held_back.keys()

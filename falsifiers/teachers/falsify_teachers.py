@@ -24,6 +24,7 @@ from falsifiers.support import oracles
 from falsifiers.support.cases import HALVES, POSITIVE_WEIGHTS, TEMPERATURES, StepCase, assert_same_gradient, tensors
 from falsifiers.support.runs import SMALL, acting, cut, flip, reconfigure, refused, run, scratch, small, written_model
 from falsifiers.support.steps import SHIFTED, AnsweringTeacher, RecordingStudent, assert_result_is_the_oracles
+from reference_trainer.config.settings import DOTTED
 from reference_trainer.distillation import providers
 from reference_trainer.errors import SettingError, VocabularyError
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
@@ -94,7 +95,7 @@ class Fetched:
     def __init__(self, subject: Any, settings: Any, digest: str = "d") -> None:
         self.said: list[str] = []
         self.steps = 0
-        part = {"length": settings.length, "batch_size": settings.batch_size, "device": CPU}
+        part = {"length": settings.data.length, "batch_size": settings.data.batch_size, "device": CPU}
         sequences = reference_trainer.Sequences(bytes_N=TEXT, **part)
 
         def count(listener: Any, context: Any) -> None:
@@ -325,7 +326,7 @@ def falsify_a_run_shares_the_vocabulary_as_named(subject: Any, seed: int) -> Non
             teacher, out = written_model(directory, vocabulary, seed), directory / "out"
             settings = small(directory, teacher=teacher, out=out, dtype="float64", share_vocabulary=mode)
             if vocabulary != BYTES:
-                unnamed = settings.model_copy(update={"out": directory / "refused", "share_vocabulary": None})
+                unnamed = settings.replace(out=directory / "refused", share_vocabulary=None)
                 said = refused(subject, unnamed)
                 assert "--share-vocabulary" in said, f"without a mode a teacher of {vocabulary} tokens gives {said!r}"
             result = run(subject, settings)
@@ -443,12 +444,26 @@ def falsify_cache_key_covers_dependencies(subject: Any) -> None:
 class _WatchedSettings:
     """Settings that record which of them are read."""
 
-    def __init__(self, settings: Any) -> None:
-        self.settings, self.read = settings, set[str]()
+    def __init__(self, settings: Any, read: set[str] | None = None, group: str = "") -> None:
+        self._source, self.read, self._group = settings, set[str]() if read is None else read, group
 
     def __getattr__(self, name: str) -> Any:
-        self.read.add(name)
-        return getattr(self.settings, name)
+        if not self._group:
+            return _WatchedSettings(getattr(self._source, name), self.read, name)
+        self.read.add(next(flat for flat, dotted in DOTTED.items() if dotted == f"{self._group}.{name}"))
+        return getattr(self._source, name)
+
+    def flat(self) -> Any:
+        return _WatchedValues(self._source.flat(), self.read)
+
+
+class _WatchedValues:
+    def __init__(self, values: Any, read: set[str]) -> None:
+        self._values, self._read = values, read
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return self._values[name]
 
 
 @given(steps=st.integers(1, 4))

@@ -10,20 +10,20 @@ from torch.nn import functional
 
 
 def key_without_the_seed(original: Any, settings: Any, digest: str, device: Any, **rest: Any) -> Any:
-    return original(settings.model_copy(update={"seed": 0}), digest, device, **rest)
+    return original(settings.replace(seed=0), digest, device, **rest)
 
 
 def key_without_the_learning_rate(original: Any, settings: Any, digest: str, device: Any, **rest: Any) -> Any:
-    return original(settings.model_copy(update={"lr": 1.0}), digest, device, **rest)
+    return original(settings.replace(lr=1.0), digest, device, **rest)
 
 
 def key_without_the_text(original: Any, settings: Any, digest: str, device: Any, **rest: Any) -> Any:
-    return original(settings, str(settings.data), device, **rest)
+    return original(settings, str(settings.data.path), device, **rest)
 
 
 def key_of_joined_values(settings: Any, digest: str, device: Any, **rest: Any) -> str:
     names = "batch_size dtype length lr seed warmup teacher_layers teacher_steps teacher_width".split()
-    values = [digest, device.type, *(getattr(settings, name) for name in names)]
+    values = [digest, device.type, *(settings.flat()[name] for name in names)]
     return hashlib.sha256("".join(map(str, values)).encode()).hexdigest()[:24]
 
 
@@ -44,9 +44,9 @@ def _place(settings: Any, sequences: Any, digest: str) -> Path:
 
 
 def smoke_run_caches_its_teacher(original: Any, settings: Any, *rest: Any) -> Any:
-    if settings.smoke is not None:
-        steps = min(settings.teacher_steps, settings.smoke)
-        settings = settings.model_copy(update={"smoke": None, "teacher_steps": steps})
+    if settings.run.smoke is not None:
+        steps = min(settings.teacher.steps, settings.run.smoke)
+        settings = settings.replace(smoke=None, teacher_steps=steps)
     return original(settings, *rest)
 
 

@@ -239,8 +239,8 @@ TEXT = b"".join(b"%d, %d.\n\n" % (k, k * k) + b"so it goes on and on. " * (k % 3
 def falsify_a_run_evaluates_each_document_alone(subject: Any, mode: str, separator: str | None, seed: int) -> None:
     with scratch() as directory:
         settings = small(directory, out=directory / "out", documents=mode, separator=separator, seed=seed)
-        settings = settings.model_copy(update={"dtype": "float64", "length": 24, "lr": 0.01, "warmup": 0})
-        settings.data.write_bytes(TEXT)
+        settings = settings.replace(dtype="float64", length=24, lr=0.01, warmup=0)
+        settings.data.path.write_bytes(TEXT)
         result = run(subject, settings)
     total, count = _one_by_one(result.student, TEXT[len(TEXT) * 9 // 10 :], (separator or "\n\n").encode(), 24)
     seen = result.held_back["hard_loss"]
@@ -253,7 +253,7 @@ def falsify_a_run_packs_as_named(subject: Any) -> None:
     for mode in ("pad", "pack"):
         with scratch() as root:
             settings = small(root, out=root / "out", documents=mode).model_copy(update={"length": 64})
-            settings.data.write_bytes(TEXT)
+            settings.data.path.write_bytes(TEXT)
             with subject.Distillation(settings, lines=Lines(io.StringIO())) as prepared:
                 prepared.prepare()
                 batches[mode] = prepared.batches

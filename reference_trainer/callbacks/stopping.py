@@ -59,7 +59,7 @@ class EarlyStopping(Callback):
         """Raise `SettingError` for a metric of evaluations if there are none, or if they do not have it."""
         if self.source != "evaluation":
             return
-        if not pipeline.settings.eval_every:
+        if not pipeline.settings.evaluation.every:
             raise SettingError(
                 f"EarlyStopping needs evaluations for {self.metric!r}: set --eval-every, or source 'log'"
             )

@@ -5,44 +5,77 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from reference_trainer import interrupts
 from reference_trainer.cli.group import FAILED, guarded, main, rank_of_process
 from reference_trainer.config.kinds import kind_of
-from reference_trainer.config.settings import Settings
+from reference_trainer.config.settings import DOTTED, FIELDS, GROUPS, Settings
+from reference_trainer.config.sources import gather
 from reference_trainer.errors import SettingError
 
 if TYPE_CHECKING:
     from reference_trainer.pipeline.report import DistillResult
 
-ALL = frozenset(Settings.model_fields)
+ALL = frozenset({*DOTTED, *DOTTED.values()})
+
+
+class SettingOption(click.Option):
+    """The flag of a setting, by its flat name, or by its dotted one, which help does not list twice."""
+
+    def __init__(self, name: str, setting: str) -> None:
+        field, kind = FIELDS[setting], kind_of(FIELDS[setting])
+        kwargs: dict[str, Any] = {"metavar": kind.metavar} if kind.metavar else {"flag_value": "true"}
+        default = "" if field.default in (None, False) else f" [default: {field.default}]"
+        flag = f"--{name.replace('_', '-')}"
+        hidden = name != setting
+        super().__init__([flag, "value"], default=None, help=f"{field.description}{default}", hidden=hidden, **kwargs)
+        self.name, self.group = name, DOTTED[setting].partition(".")[0]
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record, dotted = super().get_help_record(ctx), DOTTED.get(self.name or "", "")
+        if record is None or dotted == f"{self.group}.{self.name}":
+            return record
+        flag = self.opts[0]
+        return record[0].replace(flag, f"{flag}, --{dotted.replace('_', '-')}"), record[1]
+
+
+class SettingsCommand(click.Command):
+    """A command whose help lists settings by their groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {name: [] for name in (*GROUPS, "")}
+        for param in self.get_params(ctx):
+            group = param.group if isinstance(param, SettingOption) else ""
+            rows[group] += filter(None, [param.get_help_record(ctx)])
+        for name, records in rows.items():
+            title = f"{(GROUPS[name].__doc__ or '').rstrip('.')} (--{name}.NAME)" if name else "Other options"
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
 
 def setting_options(command: Callable[..., int], names: Collection[str] = ALL) -> Callable[..., int]:
     """Add an option for every setting. Values stay text, because `gather` reads them and names their origin."""
-    for name, field in reversed([pair for pair in Settings.model_fields.items() if pair[0] in names]):
-        flag, kind = f"--{name.replace('_', '-')}", kind_of(field)
-        if kind.metavar == "":
-            option = click.option(flag, flag_value="true", default=None, help=field.description)
-        else:
-            default = "" if field.default is None else f" [default: {field.default}]"
-            option = click.option(flag, metavar=kind.metavar, help=f"{field.description}{default}")
-        command = option(command)
+    params: list[click.Parameter] = command.__dict__.setdefault("__click_params__", [])
+    for name, dotted in reversed([pair for pair in DOTTED.items() if pair[0] in names]):
+        params += [SettingOption(dotted, name), SettingOption(name, name)]
     return command
 
 
-@main.command()
+@main.command(cls=SettingsCommand)
 @setting_options
-@click.option("--config", metavar="PATH", help="Read settings, such as batch_size = 32, from this TOML file.")
+@click.option("--config", metavar="PATH", help="Read settings, such as batch_size = 32, from this TOML or YAML file.")
 @click.pass_obj  # what runs the distillation, for programs that embed this command; None for `pipeline.distill.distill`
 def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **flags: str | None) -> int:
     """Distil a teacher into a smaller student.
 
-    Every setting is also a key of the file --config (or REFERENCE_TRAINER_CONFIG) and an environment variable such as
-    REFERENCE_TRAINER_BATCH_SIZE. A flag takes precedence over a variable, a variable over the file. The variables
+    A setting such as --temperature is in a group, and can be written --objective.temperature too. Every setting is also
+    a key of the file --config (or REFERENCE_TRAINER_CONFIG), at its top or in the table of its group, and an
+    environment variable such as REFERENCE_TRAINER_BATCH_SIZE. A flag takes precedence over a variable, a variable over
+    the file. The variables
     APR_DISTILL_MAX_STEPS, APR_DISTILL_LOG_EVERY, APR_DISTILL_CHECKPOINT_EVERY and APR_DISTILL_PROJECT_TO_STEPS are
     aliases of --smoke, --log-every, --save-every and --project-to-steps.
 
@@ -64,7 +97,7 @@ def _distil(flags: dict[str, str | None], config: str | None, run: Callable[...,
         result = (run or distill)(settings, lines=lines)
     finally:
         interrupts.ignore()
-    if settings.smoke is not None:
+    if settings.run.smoke is not None:
         return 0 if result.go else FAILED
     if rank_of_process() == 0:
         for line in result_lines(result.train, result.held_back, result.output, result.unit):
@@ -86,7 +119,5 @@ def gathered(flags: Mapping[str, str | None], config: str | None) -> Settings:
     """Return the settings of a command, of which `flags` that were not given are None."""
     if config == "":
         raise SettingError("invalid value '' for --config: expected a path")
-    from reference_trainer.config.sources import gather  # pydantic-settings is not needed for `--help`
-
     texts = {name: text for name, text in flags.items() if text is not None}
     return gather(texts, os.environ, Path(config) if config else None)

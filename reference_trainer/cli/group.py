@@ -135,9 +135,12 @@ class _Group(click.Group):
 
 def _suggesting(error: click.NoSuchOption) -> click.UsageError:
     """Return an error that suggests the option that other trainers call so, if the command has it."""
-    meant = ELSEWHERE.get(error.option_name.lstrip("-").replace("-", "_"), "")
-    flag = f"--{meant.replace('_', '-')}"
-    if error.ctx is None or not any(flag in param.opts for param in error.ctx.command.params):
+    leaf = error.option_name.lstrip("-").rpartition(".")[2]
+    meant = ELSEWHERE.get(leaf.replace("-", "_"), leaf).replace("_", "-")
+    known = [flag for param in error.ctx.command.params for flag in param.opts] if error.ctx is not None else []
+    end = f".{meant}" if "." in error.option_name else f"--{meant}"
+    flag = next((flag for flag in known if flag.endswith(end)), None)
+    if flag is None:
         return error
     return click.UsageError(f"No such option {error.option_name!r}. Did you mean {flag!r}?", ctx=error.ctx)
 

@@ -102,14 +102,14 @@ def launch(command: tuple[str, ...], nproc_per_node: int) -> int:
 
 def _check_own(settings: Settings) -> None:
     """Refuse own callbacks and parts once, and not in every process. These import from the working directory too."""
-    if settings.callbacks is None and settings.parts is None:
+    if settings.run.callbacks is None and settings.run.parts is None:
         return
     from reference_trainer.callbacks.from_file import check_callbacks
     from reference_trainer.pipeline.custom_class import parts_named  # takes a while
 
     sys.path.insert(0, str(Path.cwd()))
     try:
-        check_callbacks(settings.callbacks)
+        check_callbacks(settings.run.callbacks)
         parts_named(settings)
     finally:
         sys.path.pop(0)

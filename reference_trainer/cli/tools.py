@@ -10,7 +10,7 @@ from typing import Any, Literal
 import click
 
 from reference_trainer import interrupts
-from reference_trainer.cli.distillation import gathered, setting_options
+from reference_trainer.cli.distillation import SettingsCommand, gathered, setting_options
 from reference_trainer.cli.group import FAILED, guarded, line_of, main, print_error
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import TrainerError
@@ -24,10 +24,10 @@ SETTINGS = frozenset(
 """Settings that data and outputs of a teacher depend on."""
 
 
-@main.command()
+@main.command(cls=SettingsCommand)
 @partial(setting_options, names=SETTINGS)
 @click.option("--top-k", type=click.IntRange(min=1), metavar="K", help="Keep K tokens of each position [default: all].")
-@click.option("--config", metavar="PATH", help="Read settings from this TOML file.")
+@click.option("--config", metavar="PATH", help="Read settings from this TOML or YAML file.")
 def precompute(top_k: int | None, config: str | None, **flags: str | None) -> int:
     """Write the outputs of a teacher to --out, for `distill --teacher-outputs`.
 
@@ -77,7 +77,7 @@ def gradcheck(**options: Any) -> int:
 
 
 def _gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
-    device = Settings(device=device).device
+    device = Settings(device=device).run.device
     from reference_trainer.callbacks.progress import Lines
     from reference_trainer.distillation.gradcheck import AGREE, differences
     from reference_trainer.models.placement import usable_device
@@ -139,7 +139,9 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
 @click.option(
     "--accept-depth", type=int, help="With --teacher: tokens of a draft that it may accept [default: as there]."
 )
-@click.option("--batch-size", type=int, default=Settings().batch_size, show_default=True, help="Sequences of a batch.")
+@click.option(
+    "--batch-size", type=int, default=Settings().data.batch_size, show_default=True, help="Sequences of a batch."
+)
 @click.option("--device", default="auto", show_default=True, help="Compute on auto, cpu, cuda or cuda:N.")
 @click.option(
     "--cache",

@@ -289,11 +289,6 @@ class SourcedValue:
     is_text: bool = True
 
 
-def origin(name: str, value: object) -> str:
-    """Return the place that gives a setting; the setting's name if the value comes from a Python call."""
-    return value.origin if isinstance(value, SourcedValue) else repr(name)
-
-
 def short_repr(value: object) -> str:
     """Return the `repr` of a value, cut off after 80 characters."""
     try:
@@ -302,25 +297,27 @@ def short_repr(value: object) -> str:
         return f"{type(value).__name__} of thousands of digits"
 
 
-def refusal(error: ValidationError, fields: Mapping[str, FieldInfo]) -> SettingError:
-    """Return the `SettingError` for the first errors that pydantic found in settings with these `fields`."""
+def refusal(error: ValidationError, fields: Mapping[str, FieldInfo], names: Iterable[str] = ()) -> SettingError:
+    """Return the `SettingError` for the first errors that pydantic found in settings.
+
+    fields: declarations by names as in the locations of errors, joined by dots. names: others that may be written.
+    """
     findings = error.errors(include_url=False)[:MOST_SHOWN]
     if not findings[0]["loc"]:
-        return SettingError(findings[0]["msg"])
-    messages = [_refused(str(finding["loc"][0]), finding["input"], finding["type"], fields) for finding in findings]
-    strange = any(
-        finding["type"] == "extra_forbidden" and not suggestion(str(finding["loc"][0]), fields) for finding in findings
-    )
-    return SettingError("; ".join(messages) + (f" ({choices(fields)})" if strange else ""))
-
-
-def _refused(name: str, read: object, kind: str, fields: Mapping[str, FieldInfo]) -> str:
-    place = origin(name, read)
-    if kind == "extra_forbidden":
-        hint = suggestion(name, fields)
-        return f"unknown setting {place}" + (f" ({hint})" if hint else "")
-    value = read.value if isinstance(read, SourcedValue) else read
-    return f"invalid value {short_repr(value)} for {place}: expected {kind_of(fields[name]).expected}"
+        conflict: SettingError = findings[0]["ctx"]["error"]
+        return conflict
+    messages, unlike = list[str](), False
+    for finding in findings:
+        name, read = ".".join(map(str, finding["loc"])), finding["input"]
+        place, value = (read.origin, read.value) if isinstance(read, SourcedValue) else (repr(name), read)
+        if finding["type"] == "extra_forbidden":
+            hint = suggestion(name, (*names, *fields))
+            unlike |= not hint
+            messages.append(f"unknown setting {place}" + (f" ({hint})" if hint else ""))
+        else:
+            expected = kind_of(fields[name]).expected
+            messages.append(f"invalid value {short_repr(value)} for {place}: expected {expected}")
+    return SettingError("; ".join(messages) + (f" ({choices(fields)})" if unlike else ""))
 
 
 def unknown_variable(name: str, prefix: str, known: Iterable[str]) -> SettingError:
@@ -335,10 +332,11 @@ def suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
 
     Return an empty text if there is none.
     """
-    names = {candidate.lower(): candidate for candidate in known}
+    names = {candidate.lower(): candidate for candidate in known if ("." in candidate) == ("." in name)}
     asked = name.lower().replace("-", "_")
-    meant = names.get(ELSEWHERE.get(asked, ""))
-    near = [meant] if meant else [names[match] for match in difflib.get_close_matches(asked, names, n=1, cutoff=0.7)]
+    leaf = asked.rpartition(".")[2]
+    meant = [names[like] for like in names if like.rpartition(".")[2] == ELSEWHERE.get(leaf, leaf)]
+    near = meant or [names[match] for match in difflib.get_close_matches(asked, names, n=1, cutoff=0.7)]
     return f"did you mean {prefix + near[0] if prefix else repr(near[0])}?" if near else ""
 
 

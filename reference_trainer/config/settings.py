@@ -1,17 +1,30 @@
-"""The settings of a distillation. One declaration gives a setting its type, flag, variable, key, default and help.
+"""The settings of a distillation, in groups. One declaration gives a setting its type, names, default and help.
 
+A setting has a dotted name, `objective.temperature`, and a flat one, `temperature`: the name in its group, unless
+`flat` gives another. Flags and keys of files may be either; variables, manifests and checkpoints have the flat name.
 `find_unused` names settings that have no effect beside the others. Importing this module never imports torch.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 
 from reference_trainer.config.kinds import (
     Count,
@@ -35,6 +48,7 @@ from reference_trainer.config.kinds import (
     Seconds,
     Shape,
     Share,
+    SourcedValue,
     Strategy,
     Switch,
     Temperature,
@@ -44,59 +58,69 @@ from reference_trainer.config.kinds import (
     Weight,
     Weights,
     Width,
-    origin,
+    kind_of,
     refusal,
+    short_repr,
 )
 from reference_trainer.distillation.objective import DIVERGENCES, WITH_BETA
+from reference_trainer.errors import SettingError
 
 
-def _setting(default: object, help: str, *, alias: str | None = None) -> Any:
-    """Declare a setting; `alias` is an older environment variable for it."""
-    return Field(default, description=help, validation_alias=alias)
+def _setting(default: object, help: str, *, flat: str | None = None, alias: str | None = None) -> Any:
+    """Declare a setting.
 
-
-class Settings(BaseModel):
-    """The settings of a distillation; immutable.
-
-    The constructor reads neither environment nor files. Raise `SettingError`, which names the setting, its value and
-    the allowed values, for a value outside its domain, an unknown setting, and settings that exclude each other.
+    flat: its name outside its group, if another than in it. alias: an older environment variable for it.
     """
+    return Field(default, description=help, serialization_alias=flat, validation_alias=alias)
+
+
+class _Group(BaseModel):
+    """Settings of one group; immutable. Raise `SettingError` as `Settings` does."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=False)
 
-    data: Location | None = _setting(
-        None, "Text to train on, read as bytes; do not change it during a run. [default: packaged English text]"
-    )
-    data_share: Part | None = _setting(
-        None, "Train the student on the first X of what is not held back. [default: a sixth, or 1 with --data]"
-    )
-    out: Location = _setting(Path("distilled"), "Directory for model.safetensors, config.json and manifest.json.")
-    force: Switch = _setting(False, "Overwrite existing files in --out and --trace.")
-    trace: Location | None = _setting(None, "Write every lifecycle event to this file, one JSON object per line.")
-    callbacks: Location | None = _setting(
-        None, "Call the callbacks that this TOML file names, by import path and JSON arguments."
-    )
-    parts: Import | None = _setting(
+    if not TYPE_CHECKING:  # a type checker checks the fields that are given instead
+
+        def __init__(self, **values: object) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise refusal(error, type(self).model_fields) from None
+
+        __init__.__pydantic_base_init__ = True  # `Settings` validates groups without it, and reports all errors
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _read(cls, value: object, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+        if not isinstance(value, SourcedValue):
+            return validate(value)
+        assert info.field_name is not None, "a validator of fields gets the name of one"
+        kind = kind_of(cls.model_fields[info.field_name])
+        try:
+            return validate(kind.read(value.value) if value.is_text else value.value)
+        except ValidationError as error:  # its input would be the bare value; that of a ValueError is `value`
+            raise ValueError from error
+
+
+class Data(_Group):
+    """The data, its rows and its batches."""
+
+    path: Location | None = _setting(
         None,
-        "Own models, data or export: MODULE:CLASS, a subclass of Distillation, or of HuggingFace with --student.",
+        "Text to train on, read as bytes; do not change it during a run. [default: packaged English text]",
+        flat="data",
     )
-    arguments: JSONObject | None = _setting(None, "Arguments of the class that --parts names, as a JSON object.")
-    teacher: Location | None = _setting(
-        None, "Directory of a trained teacher. [default: the packaged one, or with --data one that is trained first]"
-    )
-    shard_teacher: Switch = _setting(
-        False, "With several processes: each has a shard of the teacher (FSDP2), which is gathered layer by layer."
-    )
-    teacher_device_map: Text | None = _setting(
-        None, "Spread a Hugging Face teacher over the devices of a process, such as auto, by from_pretrained."
-    )
-    teacher_outputs: Location | None = _setting(
-        None, "Read the teacher's outputs from this directory, which `precompute` has written; no teacher is run."
-    )
-    student: Location | None = _setting(
+    share: Part | None = _setting(
         None,
-        "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
+        "Train the student on the first X of what is not held back. [default: a sixth, or 1 with --data]",
+        flat="data_share",
     )
+    length: Length = _setting(64, "Sequence length in bytes; in tokens with --student.")
+    documents: Documents | None = _setting(
+        None, "Rows of whole documents: pad each to the longest of its batch, or pack several. [default: any cut]"
+    )
+    separator: Text | None = _setting(None, "Text at the end of a document, for --documents. [default: an empty line]")
+    batch_size: Count = _setting(8, "Number of sequences per batch.")
     turns: Turns = _setting("every", "Predict every answer of a chat, or the last only.")
     chat_template: Location | None = _setting(
         None, "Write chats by the chat template in this file. [default: that of --student]"
@@ -104,20 +128,34 @@ class Settings(BaseModel):
     template_options: JSONObject | None = _setting(
         None, "Variables of the chat template, as a JSON object, such as enable_thinking."
     )
-    eval_data: Location | None = _setting(
-        None, "Evaluate Hugging Face models on this file of chats. [default: the last tenth of --data is held back]"
+    cache: Location | None = _setting(
+        None,
+        "Directory of the tokens of chats, which are made once. [default: reference_trainer in ~/.cache]",
+        flat="data_cache",
     )
-    eval_rows: CountOrZero = _setting(
-        256, "Evaluate Hugging Face models on at most N conversations, evenly chosen from all; 0 takes all."
+    cache_gib: CountOrZero = _setting(
+        20,
+        "Keep at most N GiB of tokens of chats; those used least recently are removed. 0 keeps all.",
+        flat="data_cache_gib",
     )
-    data_cache: Location | None = _setting(
-        None, "Directory of the tokens of chats, which are made once. [default: reference_trainer in ~/.cache]"
+
+
+class Student(_Group):
+    """The student, and what of it is trained."""
+
+    model: Location | None = _setting(
+        None,
+        "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
+        flat="student",
     )
-    data_cache_gib: CountOrZero = _setting(
-        20, "Keep at most N GiB of tokens of chats; those used least recently are removed. 0 keeps all."
+    layers: Count = _setting(1, "Number of layers of the student.")
+    width: Width = _setting(32, "Hidden width of the student.")
+    init_from: Location | None = _setting(
+        None, "Begin with the weights of this checkpoint or model; optimizer, steps and learning rate start anew."
     )
-    checkpoint_activations: Switch = _setting(
-        False, "Compute the activations of a Hugging Face student again in the backward pass, to save memory."
+    weights: Weights = _setting(
+        "float32",
+        "Data type of the weights of --student; with bfloat16 they are rounded after a step on float32 copies.",
     )
     lora: Count | None = _setting(
         None, "Train a LoRA adapter of this rank instead of the weights of --student; the output is the adapter."
@@ -126,34 +164,52 @@ class Settings(BaseModel):
         None, "Options of peft's LoraConfig, as a JSON object, such as target_modules. [default: all linear layers]"
     )
     lora_merge: Switch = _setting(False, "Write the student with its adapter merged into the weights.")
-    teacher_steps: Count | None = _setting(
-        None, "Train a teacher of N steps on the same text first, unless it is cached. [default: 1000 with --data]"
+    checkpoint_activations: Switch = _setting(
+        False, "Compute the activations of a Hugging Face student again in the backward pass, to save memory."
     )
-    teacher_layers: Count = _setting(4, "Number of layers of a teacher that is trained.")
-    teacher_width: Width = _setting(128, "Hidden width of a teacher that is trained.")
-    teacher_cache: Location | None = _setting(
-        None, "Directory of cached teachers. [default: reference_trainer in ~/.cache]"
+
+
+class Teacher(_Group):
+    """The teacher, or its stored outputs."""
+
+    model: Location | None = _setting(
+        None,
+        "Directory of a trained teacher. [default: the packaged one, or with --data one that is trained first]",
+        flat="teacher",
     )
-    layers: Count = _setting(1, "Number of layers of the student.")
-    width: Width = _setting(32, "Hidden width of the student.")
-    length: Length = _setting(64, "Sequence length in bytes; in tokens with --student.")
-    documents: Documents | None = _setting(
-        None, "Rows of whole documents: pad each to the longest of its batch, or pack several. [default: any cut]"
+    outputs: Location | None = _setting(
+        None,
+        "Read the teacher's outputs from this directory, which `precompute` has written; no teacher is run.",
+        flat="teacher_outputs",
     )
-    separator: Text | None = _setting(None, "Text at the end of a document, for --documents. [default: an empty line]")
     share_vocabulary: Vocabulary | None = _setting(
         None, "Accept a teacher with more or fewer tokens: cut its surplus, cut the student's, or add -inf."
     )
-    batch_size: Count = _setting(8, "Number of sequences per batch.")
-    accumulate: Count = _setting(1, "Number of batches per optimizer step; their gradient is that of one large batch.")
-    epochs: Count = _setting(3, "Number of epochs.")
-    max_steps: Count | None = _setting(
+    shard: Switch = _setting(
+        False,
+        "With several processes: each has a shard of the teacher (FSDP2), which is gathered layer by layer.",
+        flat="shard_teacher",
+    )
+    device_map: Text | None = _setting(
         None,
-        "End the run after N steps and save model and checkpoint; the learning-rate schedule still spans the full run.",
+        "Spread a Hugging Face teacher over the devices of a process, such as auto, by from_pretrained.",
+        flat="teacher_device_map",
     )
-    smoke: Count | None = _setting(
-        None, "Run N steps, report whether a full run looks healthy, save nothing.", alias="APR_DISTILL_MAX_STEPS"
+    steps: Count | None = _setting(
+        None,
+        "Train a teacher of N steps on the same text first, unless it is cached. [default: 1000 with --data]",
+        flat="teacher_steps",
     )
+    layers: Count = _setting(4, "Number of layers of a teacher that is trained.", flat="teacher_layers")
+    width: Width = _setting(128, "Hidden width of a teacher that is trained.", flat="teacher_width")
+    cache: Location | None = _setting(
+        None, "Directory of cached teachers. [default: reference_trainer in ~/.cache]", flat="teacher_cache"
+    )
+
+
+class Objective(_Group):
+    """The loss: temperature, weights, and how they change over the run."""
+
     temperature: Temperature = _setting(1.0, "Divide the logits of both models by X.")
     ce_weight: Weight = _setting(0.0, "Weight of the cross-entropy with the text.")
     kd_weight: Weight = _setting(1.0, "Weight of the divergence from the teacher.")
@@ -176,39 +232,39 @@ class Settings(BaseModel):
     anneal_warmup: CountOrZero = _setting(
         0, "Number of steps over which weights with an end rise from 0 to their start, before they go to the end."
     )
+
+
+class Optimizer(_Group):
+    """The optimizer steps."""
+
     lr: LearningRate = _setting(3e-3, "Peak learning rate of AdamW; by default 2e-5 for a --student with weights.")
     clip: GradientNorm | None = _setting(None, "Largest norm of a step's gradient; a longer one is scaled down to it.")
+    accumulate: Count = _setting(1, "Number of batches per optimizer step; their gradient is that of one large batch.")
+
+
+class Schedule(_Group):
+    """The length of the run, and the learning rate over it."""
+
+    epochs: Count = _setting(3, "Number of epochs.")
+    max_steps: Count | None = _setting(
+        None,
+        "End the run after N steps and save model and checkpoint; the learning-rate schedule still spans the full run.",
+    )
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
-    schedule: Rates = _setting(
+    shape: Rates = _setting(
         "cosine",
         "Course of the learning rate after its rise; wsd is constant, and falls linearly at the end.",
+        flat="schedule",
     )
     lr_end: Share = _setting(0.1, "Learning rate of the last step, as a fraction of --lr.")
     lr_decay: Count | None = _setting(
         None, "Number of steps over which --schedule wsd falls. [default: a fifth of the run]"
     )
-    seed: CountOrZero = _setting(0, "Seed of the initial weights and the data order.")
-    device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")
-    threads: Count | None = _setting(
-        None, "Number of threads that a process computes with on the CPU. [default: OMP_NUM_THREADS, or 1]"
-    )
-    strategy: Strategy = _setting(
-        "ddp", "With several processes: each has a copy of the student (ddp), or a shard of it (fsdp2)."
-    )
-    rank_timeout: Count = _setting(600, "Number of seconds after which a process gives up waiting for the others.")
-    dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
-    weights: Weights = _setting(
-        "float32",
-        "Data type of the weights of --student; with bfloat16 they are rounded after a step on float32 copies.",
-    )
-    log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
-    eval_every: CountOrZero = _setting(0, "Evaluate on held-back text every N steps; 0 does so only after the run.")
-    accept_depth: Depth = _setting(
-        0, "Measure in evaluations how many of N tokens of a draft the teacher accepts, as eval/accept_length; 0: none."
-    )
-    best_metric: Text = _setting("eval/hard_loss", "Metric of --eval-every whose best step is saved and kept.")
-    best_mode: Mode = _setting("min", "Whether a smaller or a larger value of --best-metric is better.")
-    best_min_delta: Weight = _setting(0.0, "Take a step for better only if it is by more than X.")
+
+
+class Checkpoints(_Group):
+    """Checkpoints, and how a run goes on from them."""
+
     save_every: CountOrZero = _setting(
         5000,
         "Save a checkpoint every N steps and after the last; 0 saves none.",
@@ -218,110 +274,271 @@ class Settings(BaseModel):
     resume: Location | None = _setting(
         None, "Go on from this checkpoint, or from latest or best in --out; text, models and settings must be the same."
     )
-    init_from: Location | None = _setting(
-        None, "Begin with the weights of this checkpoint or model; optimizer, steps and learning rate start anew."
-    )
     rewind: Switch = _setting(False, "Set checkpoints in --out aside that are later than where the run goes on.")
+
+
+class Evaluation(_Group):
+    """Evaluation on held-back data, and the choice of the best step."""
+
+    data: Location | None = _setting(
+        None,
+        "Evaluate Hugging Face models on this file of chats. [default: the last tenth of --data is held back]",
+        flat="eval_data",
+    )
+    rows: CountOrZero = _setting(
+        256,
+        "Evaluate Hugging Face models on at most N conversations, evenly chosen from all; 0 takes all.",
+        flat="eval_rows",
+    )
+    every: CountOrZero = _setting(
+        0, "Evaluate on held-back text every N steps; 0 does so only after the run.", flat="eval_every"
+    )
+    accept_depth: Depth = _setting(
+        0, "Measure in evaluations how many of N tokens of a draft the teacher accepts, as eval/accept_length; 0: none."
+    )
+    best_metric: Text = _setting("eval/hard_loss", "Metric of --eval-every whose best step is saved and kept.")
+    best_mode: Mode = _setting("min", "Whether a smaller or a larger value of --best-metric is better.")
+    best_min_delta: Weight = _setting(0.0, "Take a step for better only if it is by more than X.")
+
+
+class Run(_Group):
+    """Files, own parts, devices, processes, and what is logged."""
+
+    out: Location = _setting(Path("distilled"), "Directory for model.safetensors, config.json and manifest.json.")
+    force: Switch = _setting(False, "Overwrite existing files in --out and --trace.")
+    trace: Location | None = _setting(None, "Write every lifecycle event to this file, one JSON object per line.")
+    callbacks: Location | None = _setting(
+        None, "Call the callbacks that this TOML file names, by import path and JSON arguments."
+    )
+    parts: Import | None = _setting(
+        None,
+        "Own models, data or export: MODULE:CLASS, a subclass of Distillation, or of HuggingFace with --student.",
+    )
+    arguments: JSONObject | None = _setting(None, "Arguments of the class that --parts names, as a JSON object.")
+    seed: CountOrZero = _setting(0, "Seed of the initial weights and the data order.")
+    device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")
+    dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
+    threads: Count | None = _setting(
+        None, "Number of threads that a process computes with on the CPU. [default: OMP_NUM_THREADS, or 1]"
+    )
+    strategy: Strategy = _setting(
+        "ddp", "With several processes: each has a copy of the student (ddp), or a shard of it (fsdp2)."
+    )
+    rank_timeout: Count = _setting(600, "Number of seconds after which a process gives up waiting for the others.")
     hang_after: Seconds = _setting(
         3600.0, "Print every thread's stack and exit with code 1 after S seconds without a step; 0 never does."
+    )
+    log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
+    smoke: Count | None = _setting(
+        None, "Run N steps, report whether a full run looks healthy, save nothing.", alias="APR_DISTILL_MAX_STEPS"
     )
     project_to_steps: Count = _setting(
         50000, "Length in steps of the full run whose time --smoke projects.", alias="APR_DISTILL_PROJECT_TO_STEPS"
     )
 
+
+class Settings(BaseModel):
+    """The settings of a distillation, in groups; immutable.
+
+    The constructor takes groups, mappings such as `objective={"temperature": 2}`, and settings by their flat or dotted
+    names: `temperature=2`. A text or a path for `data`, `student`, `teacher` or `schedule`, which are groups too, is
+    the flat setting. The constructor reads neither environment nor files. Raise `SettingError`, which names the
+    setting, its value and the allowed values, for a value outside its domain, an unknown setting, and settings that
+    exclude each other.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: Data = Data()
+    student: Student = Student()
+    teacher: Teacher = Teacher()
+    objective: Objective = Objective()
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    checkpoints: Checkpoints = Checkpoints()
+    evaluation: Evaluation = Evaluation()
+    run: Run = Run()
+
     @property
     def trains_teacher(self) -> bool:
         """Whether a run trains its teacher, or reads one from the cache: because it is asked to, or for an own text."""
-        has_teacher = self.teacher is not None or self.teacher_outputs is not None
-        return not has_teacher and (self.teacher_steps is not None or self.data is not None)
+        has_teacher = self.teacher.model is not None or self.teacher.outputs is not None
+        return not has_teacher and (self.teacher.steps is not None or self.data.path is not None)
 
-    if not TYPE_CHECKING:  # a type checker checks the fields that are given instead
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise refusal(error, {DOTTED[name]: field for name, field in FIELDS.items()}, (*FIELDS, *GROUPS)) from None
 
-        def __init__(self, **values: object) -> None:
-            try:
-                super().__init__(**values)
-            except ValidationError as error:
-                raise refusal(error, type(self).model_fields) from None
+    if not TYPE_CHECKING:  # a type checker refuses flat names
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in DOTTED:
+                return super().__getattr__(name)
+            message = f"settings.{name} is deprecated; read settings.{DOTTED[name]}"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            return self.flat()[name]
+
+    def flat(self, *, chosen: bool = False) -> dict[str, Any]:
+        """Return the values by their flat names; only those that were given to the constructor if `chosen`."""
+        groups = {name: getattr(self, name) for name in GROUPS}
+        return {
+            name: getattr(groups[group], leaf)
+            for name, (group, leaf) in ((name, dotted.split(".")) for name, dotted in DOTTED.items())
+            if not chosen or leaf in groups[group].model_fields_set
+        }
+
+    def replace(self, **changes: Any) -> Settings:
+        """Return settings with `changes`, named as for the constructor. Raise `SettingError` as it does."""
+        return Settings(**self.flat(chosen=True) | by_flat_name(changes))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Settings:
+        """Return settings with `update`, as `replace` does; all are immutable, so `deep` has no effect."""
+        return self.replace(**update or {})
 
     @model_validator(mode="wrap")
     @classmethod
     def _check_together(cls, values: Any, validate: ModelWrapValidatorHandler[Settings]) -> Settings:
-        settings = validate(values)
-        if settings.smoke is not None and settings.max_steps is not None:
-            smoke, limit = (origin(name, values[name]) for name in ("smoke", "max_steps"))
-            raise _conflict(
-                f"conflicting settings: {smoke} is {settings.smoke} and {limit} is {settings.max_steps}; "
-                "give one of them: a smoke run ends after its own number of steps and saves nothing"
-            )
-        if settings.smoke is not None and settings.resume is not None:
-            smoke, resume = (origin(name, values[name]) for name in ("smoke", "resume"))
-            raise _conflict(
-                f"conflicting settings: {smoke} is {settings.smoke} and {resume} is {settings.resume}; "
-                "give one of them: a smoke run starts over and saves nothing"
-            )
-        if settings.smoke is not None and settings.rewind:
-            smoke, rewind = (origin(name, values[name]) for name in ("smoke", "rewind"))
-            raise _conflict(
-                f"conflicting settings: {smoke} is {settings.smoke} and {rewind} is true; "
-                "give one of them: a smoke run changes no checkpoint"
-            )
-        if not (settings.ce_weight or settings.kd_weight or settings.ce_weight_end or settings.kd_weight_end):
-            raise _conflict("conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0")
+        if not isinstance(values, Mapping):
+            return validate(values)
+        named = by_flat_name(values)
+        nested: dict[str, Any] = {}
+        for name, value in named.items():
+            group, _, leaf = DOTTED.get(name, name).rpartition(".")
+            (nested.setdefault(group, {}) if group in GROUPS else nested)[leaf if group in GROUPS else name] = value
+        settings = validate(nested)
+        smoke = settings.run.smoke
+        excluded: tuple[tuple[str, object, str], ...] = (
+            (
+                "max_steps",
+                settings.schedule.max_steps,
+                "a smoke run ends after its own number of steps and saves nothing",
+            ),
+            ("resume", settings.checkpoints.resume, "a smoke run starts over and saves nothing"),
+            ("rewind", settings.checkpoints.rewind or None, "a smoke run changes no checkpoint"),
+        )
+        for name, chosen, reason in excluded:
+            if smoke is not None and chosen is not None:
+                shown = "true" if chosen is True else chosen
+                raise SettingError(
+                    f"conflicting settings: {named['smoke'].origin} is {smoke} and {named[name].origin} is {shown}; "
+                    f"give one of them: {reason}"
+                )
+        loss = settings.objective
+        if not (loss.ce_weight or loss.kd_weight or loss.ce_weight_end or loss.kd_weight_end):
+            raise SettingError("conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0")
         return settings
 
 
-def _conflict(message: str) -> PydanticCustomError:
-    return PydanticCustomError("conflicting_settings", "{message}", {"message": message})
+GROUPS: dict[str, type[_Group]] = {name: type(field.default) for name, field in Settings.model_fields.items()}
+"""The groups by their names."""
+DOTTED: dict[str, str] = {
+    field.serialization_alias or leaf: f"{name}.{leaf}"
+    for name, group in GROUPS.items()
+    for leaf, field in group.model_fields.items()
+}
+"""The dotted name of each setting, `objective.temperature`, by its flat one, `temperature`."""
+FIELDS: dict[str, FieldInfo] = dict(
+    zip(DOTTED, (field for group in GROUPS.values() for field in group.model_fields.values()), strict=True)
+)
+"""The declaration of each setting, by its flat name."""
+_FLAT = {dotted: name for name, dotted in DOTTED.items()}
+
+
+def by_flat_name(values: Mapping[str, Any]) -> dict[str, SourcedValue]:
+    """Return values by the flat names of their settings; unknown names stay as they are.
+
+    values: by flat or dotted names, and of groups or mappings by the name of their group. Raise `SettingError` for a
+    setting that is named twice, and for a group that is none.
+    """
+    written = dict[str, Any]()
+    for name, value in values.items():
+        if name in GROUPS and isinstance(value, _Group):
+            members = {leaf: getattr(value, leaf) for leaf in value.model_fields_set}
+        elif name in GROUPS and isinstance(value, Mapping):
+            members = dict(value)
+        elif name in GROUPS and name not in DOTTED:
+            place, shown = (value.origin, value.value) if isinstance(value, SourcedValue) else (repr(name), value)
+            raise SettingError(f"invalid value {short_repr(shown)} for {place}: expected a table of settings")
+        else:
+            written[name] = value
+            continue
+        written |= {f"{name}.{leaf}": member for leaf, member in members.items()}
+    named = dict[str, SourcedValue]()
+    for name, value in written.items():
+        value = value if isinstance(value, SourcedValue) else SourcedValue(value, repr(name), is_text=False)
+        flat = _FLAT.get(name, name)
+        if flat in named:
+            raise SettingError(
+                f"conflicting settings: {named[flat].origin} and {value.origin} are the same setting; give one of them"
+            )
+        named[flat] = value
+    return named
 
 
 def schema() -> str:
-    """Return the JSON Schema of a settings file, as text."""
-    return json.dumps(Settings.model_json_schema(by_alias=False), indent=2) + "\n"
+    """Return the JSON Schema of a settings file, as text: keys are flat, or tables of groups."""
+    content = Settings.model_json_schema(by_alias=False)
+    keys = content["properties"]
+    for name, dotted in DOTTED.items():
+        group, leaf = dotted.split(".")
+        key = content["$defs"][GROUPS[group].__name__]["properties"][leaf]
+        keys[name] = {"anyOf": [keys[name], key]} if name in keys else key
+    return json.dumps(content, indent=2) + "\n"
 
 
 def _weights_end(settings: Settings) -> bool:
-    ends = (settings.ce_weight_end, settings.kd_weight_end, settings.feature_weight_end)
+    ends = (settings.objective.ce_weight_end, settings.objective.kd_weight_end, settings.objective.feature_weight_end)
     return any(end is not None for end in ends)
 
 
 _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
-    (("beta",), f"without divergence {' or '.join(WITH_BETA)}", lambda settings: settings.divergence in WITH_BETA),
+    (
+        ("beta",),
+        f"without divergence {' or '.join(WITH_BETA)}",
+        lambda settings: settings.objective.divergence in WITH_BETA,
+    ),
     (("anneal_warmup",), "without the end of a weight, such as kd_weight_end", _weights_end),
     (
         ("anneal",),
         "without an end, such as temperature_end",
-        lambda settings: settings.temperature_end is not None or _weights_end(settings),
+        lambda settings: settings.objective.temperature_end is not None or _weights_end(settings),
     ),
     (
         ("feature_distance", "feature_layers"),
         "without feature_weight",
-        lambda settings: bool(settings.feature_weight or settings.feature_weight_end),
+        lambda settings: bool(settings.objective.feature_weight or settings.objective.feature_weight_end),
     ),
-    (("lr_decay",), "without schedule wsd", lambda settings: settings.schedule == "wsd"),
-    (("lr_end",), "with schedule constant", lambda settings: settings.schedule != "constant"),
-    (("separator",), "without documents", lambda settings: settings.documents is not None),
-    (("best_metric", "best_mode", "best_min_delta"), "without eval_every", lambda settings: settings.eval_every > 0),
-    (("arguments",), "without parts", lambda settings: settings.parts is not None),
+    (("lr_decay",), "without schedule wsd", lambda settings: settings.schedule.shape == "wsd"),
+    (("lr_end",), "with schedule constant", lambda settings: settings.schedule.shape != "constant"),
+    (("separator",), "without documents", lambda settings: settings.data.documents is not None),
+    (
+        ("best_metric", "best_mode", "best_min_delta"),
+        "without eval_every",
+        lambda settings: settings.evaluation.every > 0,
+    ),
+    (("arguments",), "without parts", lambda settings: settings.run.parts is not None),
     (
         (
             *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
             *("teacher_device_map", "weights", "turns", "chat_template", "template_options"),
         ),
         "without student",
-        lambda settings: settings.student is not None,
+        lambda settings: settings.student.model is not None,
     ),
-    (("lora_options", "lora_merge"), "without lora", lambda settings: settings.lora is not None),
-    (("layers", "width", "separator", "data_share"), "with student", lambda settings: settings.student is None),
+    (("lora_options", "lora_merge"), "without lora", lambda settings: settings.student.lora is not None),
+    (("layers", "width", "separator", "data_share"), "with student", lambda settings: settings.student.model is None),
     (
         ("teacher_steps", "teacher_layers", "teacher_width", "teacher_cache"),
         "with teacher",
-        lambda settings: settings.teacher is None and settings.teacher_outputs is None,
+        lambda settings: settings.teacher.model is None and settings.teacher.outputs is None,
     ),
     (
         ("teacher_layers", "teacher_width", "teacher_cache"),
         "without teacher_steps or data",
         lambda settings: (
-            settings.teacher is not None or settings.teacher_outputs is not None or settings.trains_teacher
+            settings.teacher.model is not None or settings.teacher.outputs is not None or settings.trains_teacher
         ),
     ),
 )
@@ -329,9 +546,10 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
 
 def find_unused(settings: Settings) -> list[str]:
     """Return a line for each setting that differs from its default and has no effect, with the reason."""
+    chosen = settings.flat()
     return [
         f"settings: {name} has no effect {reason}"
         for names, reason, is_used in _NEEDED
         for name in names
-        if getattr(settings, name) != Settings.model_fields[name].default and not is_used(settings)
+        if chosen[name] != FIELDS[name].default and not is_used(settings)
     ]

@@ -1,4 +1,4 @@
-"""Read settings from flags, environment variables and a TOML file, in this order of precedence.
+"""Read settings from flags, environment variables and a file in TOML or YAML, in this order of precedence.
 
 Every setting has a variable `REFERENCE_TRAINER_<NAME>`; its older alias, if it has one, is read after it. An empty
 variable counts as unset.
@@ -11,17 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
-from pydantic.fields import FieldInfo
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
-
-from reference_trainer.config.kinds import SourcedValue, kind_of, unknown_variable
-from reference_trainer.config.settings import Settings
+from reference_trainer.config.kinds import SourcedValue, unknown_variable
+from reference_trainer.config.settings import FIELDS, GROUPS, Settings, by_flat_name
 from reference_trainer.errors import SettingError
 
 PREFIX, ALIAS_PREFIX = "REFERENCE_TRAINER_", "APR_DISTILL_"
@@ -31,97 +22,104 @@ LARGEST_FILE = 2**20
 
 
 def variables(name: str) -> tuple[str, ...]:
-    """Return the environment variables of a setting, in order of precedence."""
-    alias = Settings.model_fields[name].validation_alias
+    """Return the environment variables of a setting, by its flat name, in order of precedence."""
+    alias = FIELDS[name].validation_alias
     return (f"{PREFIX}{name.upper()}", *([alias] if isinstance(alias, str) else []))
 
 
 def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Path | None) -> Settings:
-    """Return the settings that flags, environment and the TOML file `config` give, a flag before all others.
+    """Return the settings that flags, environment and the file `config` give, a flag before all others.
 
-    Without `config`, the file that `REFERENCE_TRAINER_CONFIG` names is read, if any. Raise `SettingError`, which names
-    the origin, for an invalid value, an unknown key or variable, an unreadable file, and conflicting settings.
+    flags: by the flat or dotted names of settings. Without `config`, the file that `REFERENCE_TRAINER_CONFIG` names is
+    read, if any. Raise `SettingError`, which names the origin, for an invalid value, an unknown key or variable, an
+    unreadable file, and conflicting settings.
     """
     _refuse_unknown_variables(environment)
     if config is None and environment.get(CONFIG_VARIABLE):
         config = Path(environment[CONFIG_VARIABLE])
+    present = {name: next(filter(environment.get, variables(name)), None) for name in FIELDS}
     sources = (
-        InitSettingsSource(_Merged, {name: SourcedValue(text, _flag(name)) for name, text in flags.items()}),
-        _Variables(environment),
-        InitSettingsSource(_Merged, _from_file(config) if config is not None else {}),
+        by_flat_name(_from_file(config)) if config is not None else {},
+        {name: SourcedValue(environment[variable], variable) for name, variable in present.items() if variable},
+        by_flat_name({name: SourcedValue(text, flag(name)) for name, text in flags.items()}),
     )
-    merged = _Merged(sources=sources)  # type: ignore[call-arg]  # not a setting: see settings_customise_sources
-    return Settings(**dict(merged))
+    return Settings(**{name: value for source in sources for name, value in source.items()})
 
 
-class _Merged(Settings, BaseSettings):
-    """Settings whose values are a `SourcedValue`; of several sources, the first that gives a setting counts."""
-
-    model_config = SettingsConfigDict(case_sensitive=True, validate_default=False)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the `sources` that the constructor was given, instead of those of the process."""
-        initial: Any = init_settings  # an InitSettingsSource, which pydantic types as its base class
-        sources: tuple[PydanticBaseSettingsSource, ...] = initial.init_kwargs["sources"]
-        return sources
-
-    @field_validator("*", mode="wrap")
-    @classmethod
-    def _read(cls, read: SourcedValue, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
-        assert info.field_name is not None, "a validator of fields gets the name of one"
-        kind = kind_of(cls.model_fields[info.field_name])
-        try:
-            return validate(kind.read(read.value) if read.is_text else read.value)
-        except ValidationError as error:  # its input would be the bare value; that of a ValueError is `given`
-            raise ValueError from error
-
-
-class _Variables(PydanticBaseSettingsSource):
-    """The settings that the variables of an environment give."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        super().__init__(_Merged)
-        self._environment = environment
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[object, str, bool]:
-        present = next((variable for variable in variables(field_name) if self._environment.get(variable)), None)
-        return present and SourcedValue(self._environment[present], present), field_name, False
-
-    def __call__(self) -> dict[str, object]:
-        values = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
-        return {name: value for name, value in values.items() if value is not None}
-
-
-def _flag(name: str) -> str:
+def flag(name: str) -> str:
+    """Return the flag of a setting, by its flat or dotted name."""
     return f"--{name.replace('_', '-')}"
 
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
-    known = [CONFIG_VARIABLE, *(variable for name in Settings.model_fields for variable in variables(name))]
+    known = [CONFIG_VARIABLE, *(variable for name in FIELDS for variable in variables(name))]
     for name in environment:
         prefix = next((start for start in (PREFIX, ALIAS_PREFIX) if name.startswith(start)), None)
         if prefix is not None and name not in known:
             raise unknown_variable(name, prefix, known)
 
 
-def _from_file(path: Path) -> dict[str, SourcedValue]:
+def _from_file(path: Path) -> dict[str, Any]:
+    """Return the values of a file by the names of settings, and of groups as mappings."""
     try:
         with path.open("rb") as file:
             content, more = file.read(LARGEST_FILE), file.read(LARGEST_FILE)
     except OSError as error:
         raise SettingError(f"cannot read {path}: {error.strerror}") from error
     if more:
-        raise SettingError(f"{path} has more than {LARGEST_FILE:,} bytes; expected a TOML file of settings")
+        raise SettingError(f"{path} has more than {LARGEST_FILE:,} bytes; expected a file of settings in TOML or YAML")
+    if path.suffix in (".yaml", ".yml"):
+        return _from_yaml(content, path)
     try:
         table = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # also for bytes, numbers and depth beyond Python's limits
-        raise SettingError(f"invalid TOML in {path}: {error}; only TOML is read, such as lr = 0.001") from error
-    return {name: SourcedValue(value, f"{name!r} in {path}", is_text=False) for name, value in table.items()}
+        hint = "" if path.suffix == ".toml" else "; YAML is read from files whose name ends in .yaml or .yml"
+        raise SettingError(f"invalid TOML in {path}: {error}; expected lines such as lr = 0.001{hint}") from error
+
+    def sourced(name: str, value: object) -> object:
+        if isinstance(value, dict) and name in GROUPS:
+            return {leaf: sourced(f"{name}.{leaf}", member) for leaf, member in value.items()}
+        return SourcedValue(value, f"{name!r} in {path}", is_text=False)
+
+    return {name: sourced(name, value) for name, value in table.items()}
+
+
+def _from_yaml(content: bytes, path: Path) -> dict[str, Any]:
+    """Return what `_from_file` does. Plain scalars are read as flags are, so that 1e-3 is a number."""
+    import yaml  # only here, as few runs have such a file
+
+    try:
+        root = yaml.compose(content.decode(), Loader=yaml.SafeLoader)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())
+        raise SettingError(f"invalid YAML in {path}: {said}; expected lines such as lr: 0.001") from error
+
+    def table(node: yaml.Node, group: str = "") -> dict[str, Any]:
+        first, values = dict[str, int](), dict[str, Any]()
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise SettingError(f"invalid key in {path}, line {line}: expected the name of a setting")
+            name = group + key.value
+            if name in first:
+                raise SettingError(
+                    f"duplicate key {name!r} in {path}, line {line} (first defined at line {first[name]})"
+                )
+            first[name] = line
+            if isinstance(value, yaml.MappingNode) and name in GROUPS:
+                values[key.value] = table(value, f"{name}.")
+            else:
+                is_plain = isinstance(value, yaml.ScalarNode) and value.style is None
+                read: object = value.value
+                if not isinstance(value, yaml.ScalarNode):  # no setting takes it, and aliases could make it huge
+                    read = [f"a {value.id}"]
+                elif is_plain and value.tag == "tag:yaml.org,2002:null":
+                    read, is_plain = None, False
+                values[key.value] = SourcedValue(read, f"{name!r} in {path}", is_text=is_plain)
+        return values
+
+    if root is None:  # an empty file
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise SettingError(f"invalid YAML in {path}: expected a mapping, with lines such as lr: 0.001")
+    return table(root)

@@ -60,12 +60,12 @@ GIB = 2**30
 
 
 class HuggingFace(Distillation):
-    """Teacher and student are causal models of transformers, the data chats; `settings.student` names the student.
+    """Teacher and student, `settings.student.model`, are causal models of transformers; the data are chats.
 
-    A subclass replaces methods, as of `Distillation`, and is named by `settings.parts`. The last tenth of the
-    conversations is held back, unless `settings.eval_data` has others; `settings.eval_rows` of them are evaluated. The
-    teacher keeps the data type of its files. Rows are conversations, padded, or several of them with `documents`
-    `pack`. The `settings` of an instance have the default learning rate of a pretrained student.
+    A subclass replaces methods, as of `Distillation`, and is named by `settings.run.parts`. The last tenth of the
+    conversations is held back, unless `settings.evaluation.data` has others; `settings.evaluation.rows` of them are
+    evaluated. The teacher keeps the data type of its files. Rows are conversations, padded, or several of them with
+    `documents` `pack`. The `settings` of an instance have the default learning rate of a pretrained student.
 
     Args:
         settings: With student, data, and teacher or outputs of one.
@@ -117,47 +117,49 @@ class ChatData:
     @cached_property
     def tokenizer(self) -> Any:
         settings = self._run.settings
-        assert settings.student is not None
-        tokenizer = load_tokenizer(settings.student)
-        if settings.chat_template is not None:
-            tokenizer.chat_template = read_template(settings.chat_template)
+        assert settings.student.model is not None
+        tokenizer = load_tokenizer(settings.student.model)
+        if settings.data.chat_template is not None:
+            tokenizer.chat_template = read_template(settings.data.chat_template)
         return tokenizer
 
     def make_batches(self) -> Batches:
         run, settings = self._run, self._run.settings
-        if settings.data is None or settings.student is None:
+        if settings.data.path is None or settings.student.model is None:
             raise SettingError("--student needs --data with a file of chats")
-        check_student_settings(settings, settings.student)
-        if settings.teacher is not None:
-            check_tokens(self.tokenizer, load_tokenizer(settings.teacher))
-        elif settings.teacher_outputs is None:
+        check_student_settings(settings, settings.student.model)
+        if settings.teacher.model is not None:
+            check_tokens(self.tokenizer, load_tokenizer(settings.teacher.model))
+        elif settings.teacher.outputs is None:
             raise SettingError("--student needs --teacher with a Hugging Face model")
         if run.has_default_rate:
-            run.lines.write(f"student: the learning rate is {settings.lr:g}, as it has weights; use --lr for another")
-        documents = self._documents(settings.data)
-        cut = self._cut(documents) if settings.eval_data is None else len(documents)
+            run.lines.write(
+                f"student: the learning rate is {settings.optimizer.lr:g}, as it has weights; use --lr for another"
+            )
+        documents = self._documents(settings.data.path)
+        cut = self._cut(documents) if settings.evaluation.data is None else len(documents)
         training = self._rows(documents[:cut])
         run.held_back = self._rows(self._evaluated_documents(documents[cut:]), first=len(training))
         return ShuffledBatches(
-            sequences=training, seed=settings.seed, rank=run.place.rank, world_size=run.place.world_size
+            sequences=training, seed=settings.run.seed, rank=run.place.rank, world_size=run.place.world_size
         )
 
     def make_held_back(self, *, whole: bool) -> None:
         run, settings = self._run, self._run.settings
-        if settings.data is None:
+        if settings.data.path is None:
             raise SettingError("Hugging Face models need --data with a file of chats")
-        if "make_teacher" in run.replaced and settings.student is not None:  # a teacher is compared with the student
-            run.vocab_size = vocab_size_of(settings.student)
-        if whole or settings.eval_data is None:
-            documents = self._documents(settings.data)
+        if "make_teacher" in run.replaced and settings.student.model is not None:  # its teacher is compared with it
+            run.vocab_size = vocab_size_of(settings.student.model)
+        if whole or settings.evaluation.data is None:
+            documents = self._documents(settings.data.path)
         if not whole:
-            held_back = () if settings.eval_data is not None else documents[self._cut(documents) :]
+            held_back = () if settings.evaluation.data is not None else documents[self._cut(documents) :]
             documents = self._evaluated_documents(held_back)
         self.largest_token = max(int(document.tokens.max()) for document in documents)
         run.held_back = self._rows(documents)
 
     def evaluated_part(self, *, whole: bool) -> str:
-        part = "whole" if whole or self._run.settings.eval_data is not None else "held back"
+        part = "whole" if whole or self._run.settings.evaluation.data is not None else "held back"
         return part if whole or not self._chosen else f"{part}, {self._chosen} conversations"
 
     def check_size(self, model: Causal, name: str) -> None:
@@ -170,12 +172,12 @@ class ChatData:
         """Return the conversations of a file, and keep its digest, as that of `data` or of `eval_data`."""
         settings = self._run.settings
         digests = {"data_sha256": digest_of(data), **tokenizer_digests(self.tokenizer)}
-        turns, options = settings.turns, json.loads(settings.template_options or "{}")
+        turns, options = settings.data.turns, json.loads(settings.data.template_options or "{}")
         if options or turns != "every":  # which change the tokens or labels as another template does
             template = {"template": digests["chat_template_sha256"], "options": options, "turns": turns}
             digests["chat_template_sha256"] = identity_digest(template)
         chats = read_chats(self._tokenized(data, digests, ChatWriter(self.tokenizer, turns=turns, options=options)))
-        for line in _notes(chats, settings.length):
+        for line in _notes(chats, settings.data.length):
             self._run.lines.write(line)
         self._run.digests |= {f"{name}_sha256": digests.pop("data_sha256")} | digests
         self._largest_read = max(self._largest_read, chats.largest)
@@ -184,7 +186,7 @@ class ChatData:
 
     def _evaluated_documents(self, held_back: Sequence[Document]) -> Sequence[Document]:
         """Return what is evaluated: at most `eval_rows` of `eval_data`, or else of `held_back`, evenly spaced."""
-        run, most, data = self._run, self._run.settings.eval_rows, self._run.settings.eval_data
+        run, most, data = self._run, self._run.settings.evaluation.rows, self._run.settings.evaluation.data
         documents = held_back if data is None else self._documents(data, "eval_data")
         if not most or len(documents) <= most:
             return documents
@@ -196,24 +198,24 @@ class ChatData:
     def _tokenized(self, data: Path, digests: Mapping[str, str], writer: ChatWriter) -> Path:
         """Return the directory with the tokens of the data, which are made once; a smoke run forgets them."""
         run, settings = self._run, self._run.settings
-        identity = {**digests, "length": settings.length, "format": 3, "transformers": version("transformers")}
+        identity = {**digests, "length": settings.data.length, "format": 3, "transformers": version("transformers")}
         identity["special"] = {name: str(token) for name, token in self.tokenizer.special_tokens_map.items()}
 
         def write(place: Path) -> None:
-            write_chats(data, writer, settings.length, place)
+            write_chats(data, writer, settings.data.length, place)
             if digest_of(data) != digests["data_sha256"]:
                 raise DataError(f"{data} was changed while it was read; start again")
 
-        if settings.smoke is not None:
+        if settings.run.smoke is not None:
             cache = Path(run.enter_context(TemporaryDirectory()))
         else:
-            cache = settings.data_cache or default_cache("--data-cache")
+            cache = settings.data.cache or default_cache("--data-cache")
         run.lines.write(f"data: the tokens of {data} are made once, and kept in {cache}")
         try:
             entry = run.enter_context(used_entry(cache, "chats", identity, write))
         except OutputError as error:
             raise OutputError(f"{error}; use --data-cache to choose another directory") from error
-        for line in keep_within(cache, "chats", limit * GIB) if (limit := settings.data_cache_gib) else []:
+        for line in keep_within(cache, "chats", limit * GIB) if (limit := settings.data.cache_gib) else []:
             run.lines.write(f"data: {line}")
         return entry
 
@@ -223,7 +225,7 @@ class ChatData:
         while cut and self._continues[cut]:
             cut -= 1
         if not cut:
-            what = f"{self._run.settings.data} has one conversation to predict; expected two, as one is held back"
+            what = f"{self._run.settings.data.path} has one conversation to predict; expected two, as one is held back"
             raise DataError(f"{what}, or other ones in --eval-data")
         return cut
 
@@ -231,20 +233,22 @@ class ChatData:
         settings = self._run.settings
         return rows_of_documents(
             documents,
-            length=settings.length,
-            batch_size=settings.batch_size,
+            length=settings.data.length,
+            batch_size=settings.data.batch_size,
             device=self._run.device,
-            pack=settings.documents == "pack",
+            pack=settings.data.documents == "pack",
             first=first,
         )
 
 
 def check_student_settings(settings: Settings, place: Path) -> None:
     """Raise `SettingError` for an adapter of random weights, and for weights that do not fit --dtype."""
-    if settings.lora is not None and place.is_dir() and not has_weights(place):
+    if settings.student.lora is not None and place.is_dir() and not has_weights(place):
         raise SettingError(f"--lora needs a trained student: {place} has a configuration and no weights")
-    if settings.weights == "bfloat16" != settings.dtype:
-        raise SettingError(f"--weights bfloat16 needs --dtype bfloat16, in which they compute; it is {settings.dtype}")
+    if settings.student.weights == "bfloat16" != settings.run.dtype:
+        raise SettingError(
+            f"--weights bfloat16 needs --dtype bfloat16, in which they compute; it is {settings.run.dtype}"
+        )
 
 
 class CausalStudent:
@@ -254,22 +258,22 @@ class CausalStudent:
         self._run, self._data = run, data
 
     def make(self) -> nn.Module:
-        run, settings, place = self._run, self._run.settings, self._run.settings.student
+        run, settings, place = self._run, self._run.settings, self._run.settings.student.model
         assert place is not None
         check_student_settings(settings, place)
-        name = "float64" if settings.dtype == "float64" else settings.weights
-        student = load_model(place, dtype=getattr(torch, name), seed=settings.seed)
+        name = "float64" if settings.run.dtype == "float64" else settings.student.weights
+        student = load_model(place, dtype=getattr(torch, name), seed=settings.run.seed)
         run.vocab_size = student.vocab_size
         self._data.check_size(student, "student")
-        if settings.documents == "pack":
+        if settings.data.documents == "pack":
             isolate_documents("the student", student, run.lines.write)
-        if settings.lora is not None:
-            options = json.loads(settings.lora_options or "{}")
-            student = add_adapter(student, place, rank=settings.lora, options=options, seed=settings.seed)
-            if settings.lora_merge:
+        if settings.student.lora is not None:
+            options = json.loads(settings.student.lora_options or "{}")
+            student = add_adapter(student, place, rank=settings.student.lora, options=options, seed=settings.run.seed)
+            if settings.student.lora_merge:
                 check_merge(student)
             run.digests["base_sha256"] = tensors_digest(frozen_weights(student))
-        if settings.checkpoint_activations:
+        if settings.student.checkpoint_activations:
             model: Any = student.model
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
@@ -284,20 +288,20 @@ class CausalTeacher:
 
     def make(self) -> nn.Module:
         run, settings = self._run, self._run.settings
-        assert settings.teacher is not None
-        teacher = load_model(settings.teacher, dtype="auto", device_map=settings.teacher_device_map)
+        assert settings.teacher.model is not None
+        teacher = load_model(settings.teacher.model, dtype="auto", device_map=settings.teacher.device_map)
         self._data.check_size(teacher, "teacher")
-        if teacher.vocab_size != run.vocab_size and settings.share_vocabulary is None:
+        if teacher.vocab_size != run.vocab_size and settings.teacher.share_vocabulary is None:
             raise SettingError(
                 f"the teacher has logits of {teacher.vocab_size} tokens and the student of {run.vocab_size}; use "
                 f"--share-vocabulary to share the tokens that both have"
             )
-        if settings.documents == "pack":
+        if settings.data.documents == "pack":
             isolate_documents("the teacher", teacher, run.lines.write)
         return teacher
 
     def digest_of_files(self) -> str | None:
-        teacher = self._run.settings.teacher
+        teacher = self._run.settings.teacher.model
         assert teacher is not None
         return str(self._run.ranks.on_each_machine(lambda: files_digest(weight_files(directory_of(teacher)))))
 
@@ -321,7 +325,7 @@ class CausalExport:
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         run, student = self._run, self._run.student
         assert isinstance(student, Causal)
-        merge = merge_adapter if run.settings.lora_merge and isinstance(student, Adapted) else None
+        merge = merge_adapter if run.settings.student.lora_merge and isinstance(student, Adapted) else None
         run.student = save_model(student, self._data.tokenizer, directory, manifest, merge=merge)
 
     def load(self, directory: Path) -> Mapping[str, Tensor]:
@@ -337,7 +341,7 @@ class CausalExport:
         """Return a model or adapter in its own data type, of any shapes. directory: also an id."""
         self._check_saved(directory, "model")
         model = load_model(directory, dtype="auto")
-        if self._run.settings.documents == "pack":
+        if self._run.settings.data.documents == "pack":
             isolate_documents("the model", model, self._run.lines.write)
         return model
 

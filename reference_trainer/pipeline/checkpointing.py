@@ -53,7 +53,7 @@ FREE = frozenset(
 
 def fixed_settings(settings: Settings) -> dict[str, object]:
     """Return the settings that a run may not change when it resumes."""
-    return {name: value for name, value in settings if name not in FREE}
+    return {name: value for name, value in settings.flat().items() if name not in FREE}
 
 
 def conditions(
@@ -65,7 +65,8 @@ def conditions(
     strategy: str,
 ) -> dict[str, Any]:
     """Return what a resumed run must have in common with the saved one, to end with the same bits."""
-    began = {} if settings.init_from is None else {"init_from": path_in_json(settings.init_from.resolve())}
+    start = settings.student.init_from
+    began = {} if start is None else {"init_from": path_in_json(start.resolve())}
     return {
         **fixed_settings(settings),
         **began,

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from reference_trainer.config.kinds import import_object
-from reference_trainer.config.settings import Settings
+from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.pipeline.parts import Run, RunOptions
 from reference_trainer.storage.export import exported_bytes, has_weights
@@ -34,22 +34,23 @@ def parts_named(settings: Settings) -> tuple[Callable[..., Any], dict[str, Any]]
     Nothing is made. Raise `SettingError` for a class that cannot be imported, is none of a distillation, beside a
     student of Hugging Face none of `HuggingFace`, or takes other arguments.
     """
-    hugging_face = None if settings.student is None else import_object("student", HUGGING_FACE)
-    if settings.parts is None:
+    hugging_face = None if settings.student.model is None else import_object("student", HUGGING_FACE)
+    if settings.run.parts is None:
         return None if hugging_face is None else (hugging_face, {})
-    kind = import_object("parts", settings.parts)
+    kind = import_object("parts", settings.run.parts)
     if not (isinstance(kind, type) and issubclass(kind, Run)):
-        raise SettingError(f"parts: {settings.parts} is not a subclass of reference_trainer's Distillation")
+        raise SettingError(f"parts: {settings.run.parts} is not a subclass of reference_trainer's Distillation")
     if hugging_face is not None and not issubclass(kind, hugging_face):
         raise SettingError(
-            f"conflicting settings: 'parts' is {settings.parts} and 'student' is {settings.student}; expected a "
-            "subclass of reference_trainer's HuggingFace, or one of them: other parts make a student of their own"
+            f"conflicting settings: 'parts' is {settings.run.parts} and 'student' is {settings.student.model}; "
+            "expected a subclass of reference_trainer's HuggingFace, or one of them: other parts make a student of "
+            "their own"
         )
-    arguments: dict[str, Any] = json.loads(settings.arguments or "{}")
+    arguments: dict[str, Any] = json.loads(settings.run.arguments or "{}")
     try:
         inspect.signature(kind).bind(settings, **arguments)
     except TypeError as error:
-        raise SettingError(f"parts: cannot create {settings.parts}: {error}; see --arguments") from error
+        raise SettingError(f"parts: cannot create {settings.run.parts}: {error}; see --arguments") from error
     return kind, arguments
 
 
@@ -69,27 +70,28 @@ def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunO
         run: AnyRun = kind(settings, **arguments, **options)
         return run
     except TypeError as error:
-        if settings.parts is None:
+        if settings.run.parts is None:
             raise
-        raise SettingError(f"parts: cannot create {settings.parts}: {error}; see --arguments") from error
+        raise SettingError(f"parts: cannot create {settings.run.parts}: {error}; see --arguments") from error
 
 
 def with_default_rate(settings: Settings) -> Settings:
     """Return the settings with the default learning rate of a pretrained student, if they have one and give none."""
-    student = settings.student
-    if student is None or "lr" in settings.model_fields_set or (student.is_dir() and not has_weights(student)):
+    student = settings.student.model
+    chosen = "lr" in settings.optimizer.model_fields_set
+    if student is None or chosen or (student.is_dir() and not has_weights(student)):
         return settings
-    return settings.model_copy(update={"lr": PRETRAINED_RATE})
+    return settings.replace(lr=PRETRAINED_RATE)
 
 
 def custom_settings(settings: Settings) -> dict[str, str]:
     """Return those of `OWN` that are set, if they name a student; existing paths are absolute, for exports."""
-    if settings.parts is None and settings.student is None:
+    if settings.run.parts is None and settings.student.model is None:
         return {}
-    chosen = {name: value for name in OWN if (value := getattr(settings, name)) is not None}
     return {
         name: str(setting.absolute() if isinstance(setting, Path) and setting.exists() else setting)
-        for name, setting in chosen.items()
+        for name, setting in settings.flat().items()
+        if name in OWN and setting is not None
     }
 
 
@@ -113,7 +115,7 @@ def export_student(saved: SavedWeights, out: Path, content: dict[str, Any]) -> N
     Only `make_student` and `save` are called, so `save` may use nothing else that a run makes.
     """
     manifest = saved.manifest
-    names = Settings.model_fields.keys() - {"strategy"}  # the weights are whole, whatever it was
+    names = FIELDS.keys() - {"strategy"}  # the weights are whole, whatever it was
     known = {name: value for name, value in manifest.conditions.items() if name in names}
     settings = Settings(**known | manifest.state["own"])
     with create_run(settings, Run) as run:

@@ -134,8 +134,8 @@ class Distillation(Run):
         notes = self._notes()
         # The trace may be in the output directory, so it is created after the check that this is empty.
         written = self.ranks.run_on_all(partial(self.files.callbacks, self.contexts))
-        if settings.smoke is not None:
-            self.lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
+        if settings.run.smoke is not None:
+            self.lines.write(SMOKE_START_LINE.format(steps=settings.run.smoke))
         if settings.trains_teacher:  # it may take long
             self._write(notes)
         with self._reporting_divergence():
@@ -156,7 +156,7 @@ class Distillation(Run):
         if self.resumed is not None and (note := resume_note(self.resumed, self.schedule)):
             self.lines.write(note)
         self.files.rewind(self.checkpoints)
-        progress = ProgressCallback(settings.log_every, lines=self.lines)
+        progress = ProgressCallback(settings.run.log_every, lines=self.lines)
         packaged = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
         self.callbacks = (*self.watchdog("student"), *packaged, *self.callbacks, *written)
         if not settings.trains_teacher:  # after what may be refused
@@ -180,21 +180,21 @@ class Distillation(Run):
     def join(self) -> None:
         """Meet the other ranks."""
         place = self.place
-        self.enter_context(cpu_threads(self.settings.threads, self.environment))
-        ranks = connect_ranks(place, self.environment, timeout_s=self.settings.rank_timeout)
+        self.enter_context(cpu_threads(self.settings.run.threads, self.environment))
+        ranks = connect_ranks(place, self.environment, timeout_s=self.settings.run.rank_timeout)
         self.ranks = self.enter_context(ranks)
         self.lines = self.lines if place.rank == 0 else SilentLines()
 
     def make_inputs(self) -> None:
         """Make data and student. Outputs of a teacher that do not fit are refused."""
         self.ranks.run_on_all(self._make_inputs)
-        if self.settings.teacher_outputs is not None:
-            self._read_outputs(SavedOutputs(self.settings.teacher_outputs))
+        if self.settings.teacher.outputs is not None:
+            self._read_outputs(SavedOutputs(self.settings.teacher.outputs))
         self.ranks.start(self.device)
 
     def _make_inputs(self) -> None:
-        self.check_metric(self.settings.best_metric)
-        self.device = usable_device(local_device(self.settings.device, self.place))
+        self.check_metric(self.settings.evaluation.best_metric)
+        self.device = usable_device(local_device(self.settings.run.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)
         self.check_parts()
@@ -203,11 +203,11 @@ class Distillation(Run):
         """Raise `SettingError` for a metric that no evaluation of the run has; a replaced `evaluate` may have any."""
         if "evaluate" not in self.replaced:
             whole = self.outputs is None or self.outputs.manifest.top_k is None
-            check_metric(metric, self.settings.accept_depth, whole=whole, user=user)
+            check_metric(metric, self.settings.evaluation.accept_depth, whole=whole, user=user)
 
     def _read_outputs(self, saved: SavedOutputs) -> None:
         """Let the run have these outputs. Errors: those of `check_outputs` and `check_metric`."""
-        if self.settings.teacher is None:
+        if self.settings.teacher.model is None:
             digest = None
         elif "teacher_digest" in self.replaced:
             digest = self.teacher_digest()
@@ -216,7 +216,7 @@ class Distillation(Run):
         rows = sum(map(len, self.numbered_rows()))
         check_outputs(saved, self.settings, outputs_identity(self.settings, self.digests, rows), digest)
         self.outputs = saved
-        self.check_metric(self.settings.best_metric)
+        self.check_metric(self.settings.evaluation.best_metric)
         self.digests["teacher_sha256"] = saved.manifest.teacher_sha256
         self.digests["teacher_outputs_sha256"] = saved.sha256
 
@@ -240,11 +240,11 @@ class Distillation(Run):
             self.teacher = nn.Module()
             return
         self.teacher = self.make_teacher()
-        if self.settings.smoke is None:  # a smoke run compares nothing
+        if self.settings.run.smoke is None:  # a smoke run compares nothing
             self.digests["teacher_sha256"] = self.ranks.run_on_all(self.teacher_digest)
         if self.is_sharded:
             self.teacher = shard(self.teacher.requires_grad_(False), self.device)
-        elif self.settings.teacher_device_map is None:
+        elif self.settings.teacher.device_map is None:
             self.teacher = self.teacher.to(self.device)
 
     @property
@@ -254,11 +254,11 @@ class Distillation(Run):
     @property
     def is_sharded(self) -> bool:
         """Whether the teacher is sharded; then every rank must run it the same number of times."""
-        return self.settings.shard_teacher and self.place.world_size > 1 and self.outputs is None
+        return self.settings.teacher.shard and self.place.world_size > 1 and self.outputs is None
 
     def with_one_vocabulary(self, learner: Any) -> tuple[Any, Any]:
         """Return the frozen teacher and the student of a step, one of them wrapped if their vocabularies differ."""
-        mode, wrap = self.settings.share_vocabulary, partial(computing_in, self.settings.dtype)
+        mode, wrap = self.settings.teacher.share_vocabulary, partial(computing_in, self.settings.run.dtype)
         if self.outputs is not None:
             teacher: Any = stored_teacher(self.outputs)
         elif mode is None:
@@ -271,7 +271,7 @@ class Distillation(Run):
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""
         settings = self.settings
-        if settings.smoke is not None:
+        if settings.run.smoke is not None:
             with evaluation_mode([self.student, self.teacher], self.device):
                 self._first_batch = self.batches.batch(1, 1)  # batches of a subclass may change with the student
             self._loss_before = self._first_batch_loss()
@@ -288,7 +288,7 @@ class Distillation(Run):
                     callbacks=self.callbacks,
                     parallel=self.parallel,
                     features=self.features,
-                    options=UpdateOptions(clip=settings.clip, seed=settings.seed),
+                    options=UpdateOptions(clip=settings.optimizer.clip, seed=settings.run.seed),
                     services=RunServices(
                         evaluate=lambda: evaluation(self._evaluated()),
                         save=self._save,
@@ -298,7 +298,7 @@ class Distillation(Run):
                     ),
                     resume_from=self._resume_point(),
                     identity=RunIdentity(
-                        run=settings.out.resolve().name,
+                        run=settings.run.out.resolve().name,
                         attempt=self.ranks.broadcast_decision(lambda: time.time_ns() // 10**6),
                     ),
                 )
@@ -319,7 +319,7 @@ class Distillation(Run):
             weights = objective(self.settings).weights(last, last)
             difference = smoke.gradient_difference(self.learner, self.frozen, self.batches.batch(1, 1), weights)
             losses = (self._loss_before, self._first_batch_loss())
-            projected = (self.settings.project_to_steps, last)
+            projected = (self.settings.run.project_to_steps, last)
             checks = smoke.reported(result, projected, losses, difference, self.device, self.lines)
             return self._concluded(result, output=None, held_back={}, checks=checks)
         with self._resumable():
@@ -376,19 +376,19 @@ class Distillation(Run):
 
     @property
     def _strategy(self) -> str:
-        return strategy_of(self.settings.strategy, self.place.world_size)
+        return strategy_of(self.settings.run.strategy, self.place.world_size)
 
     def _planned(self) -> Schedule:
         settings, batches = self.settings, self.batches.batches
         return Schedule(
-            epochs=settings.epochs,
-            steps_per_epoch=windows(batches, settings.accumulate),
-            limit=settings.smoke or settings.max_steps,
-            accumulation=settings.accumulate,
+            epochs=settings.schedule.epochs,
+            steps_per_epoch=windows(batches, settings.optimizer.accumulate),
+            limit=settings.run.smoke or settings.schedule.max_steps,
+            accumulation=settings.optimizer.accumulate,
             micro_batches=batches,
-            log_every=settings.log_every,
-            eval_every=settings.eval_every,
-            save_every=0 if self.directory is None else settings.save_every,
+            log_every=settings.run.log_every,
+            eval_every=settings.evaluation.every,
+            save_every=0 if self.directory is None else settings.checkpoints.save_every,
         )
 
     def _evaluated(self) -> dict[str, MetricSum]:
@@ -404,13 +404,17 @@ class Distillation(Run):
     def _checkpoints(self) -> Checkpoints:
         settings = self.settings
         return Checkpoints(
-            directory=settings.out / CHECKPOINTS,
-            keep=settings.keep,
+            directory=settings.run.out / CHECKPOINTS,
+            keep=settings.checkpoints.keep,
             modules={"student": self.student, "projections": self._projections},
             optimizer=self.optimizer,
             conditions=self._conditions(self.digests),
             ranks=self.ranks,
-            best=BestTracker(metric=settings.best_metric, mode=settings.best_mode, min_delta=settings.best_min_delta),
+            best=BestTracker(
+                metric=settings.evaluation.best_metric,
+                mode=settings.evaluation.best_mode,
+                min_delta=settings.evaluation.best_min_delta,
+            ),
             writer=Background(),
             own=custom_settings(settings),
         )
@@ -421,11 +425,11 @@ class Distillation(Run):
 
     def _models(self) -> tuple[Any, Any]:
         """Return the teacher and the student of the step, with one vocabulary."""
-        wrap = partial(computing_in, self.settings.dtype)
+        wrap = partial(computing_in, self.settings.run.dtype)
         if self.place.world_size == 1:
             self._trained = wrap(self.student)
         else:
-            self._trained = wrap_student(self.student, self.settings.strategy, self.device, wrap)
+            self._trained = wrap_student(self.student, self.settings.run.strategy, self.device, wrap)
         return self.with_one_vocabulary(ModuleStudent(self._trained, self.vocab_size, note=self.lines.write))
 
     def _step_flops(self) -> int | None:
@@ -436,7 +440,7 @@ class Distillation(Run):
         student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
         flops, note = counted_flops(self._running_teacher(), student, tokens)
         self._write(note)
-        return self.place.world_size * min(self.settings.accumulate, self.batches.batches) * flops
+        return self.place.world_size * min(self.settings.optimizer.accumulate, self.batches.batches) * flops
 
     def _running_teacher(self) -> nn.Module | None:
         """Return the teacher, if the loss of any step needs it."""
@@ -445,4 +449,4 @@ class Distillation(Run):
         return self.teacher if is_run else None
 
     def _reporting_divergence(self) -> AbstractContextManager[None]:
-        return smoke.reporting_divergence(self.lines, smoke=self.settings.smoke is not None)
+        return smoke.reporting_divergence(self.lines, smoke=self.settings.run.smoke is not None)

@@ -141,7 +141,7 @@ def eval_config(run: Run, *, whole: bool, teacher: str | None, top_k: int | None
     """
     settings, digests = run.settings, run.digests
     is_own = "evaluate" in run.replaced
-    matches = is_own and (settings.feature_weight or settings.feature_weight_end)
+    matches = is_own and (settings.objective.feature_weight or settings.objective.feature_weight_end)
     return EvalConfig(
         data=digests.get("data_sha256") if whole else digests.get("eval_data_sha256", digests.get("data_sha256")),
         part=run.evaluated_part(whole=whole),
@@ -149,12 +149,12 @@ def eval_config(run: Run, *, whole: bool, teacher: str | None, top_k: int | None
         chat_template=digests.get("chat_template_sha256"),
         teacher=teacher,
         top_k=top_k,
-        length=settings.length,
-        documents=settings.documents,
-        separator=settings.separator if settings.documents else None,
-        vocabulary=None if teacher is None else settings.share_vocabulary,
-        accept_depth=0 if teacher is None else settings.accept_depth,
-        dtype=settings.dtype,
-        own=f"{settings.parts or type(run).__qualname__} {settings.arguments or '{}'}" if is_own else None,
-        layers=settings.feature_layers if matches else None,
+        length=settings.data.length,
+        documents=settings.data.documents,
+        separator=settings.data.separator if settings.data.documents else None,
+        vocabulary=None if teacher is None else settings.teacher.share_vocabulary,
+        accept_depth=0 if teacher is None else settings.evaluation.accept_depth,
+        dtype=settings.run.dtype,
+        own=f"{settings.run.parts or type(run).__qualname__} {settings.run.arguments or '{}'}" if is_own else None,
+        layers=settings.objective.feature_layers if matches else None,
     )

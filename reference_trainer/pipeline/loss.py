@@ -15,17 +15,19 @@ SEED_OFFSET = 2_000_003  # so that projections have other random numbers than th
 def objective(settings: Settings) -> Objective:
     """Return the arguments of the loss. Raise `SettingError` for an invalid annealing."""
 
-    def annealed(name: str, bounds: tuple[float, float], warmup: int = settings.anneal_warmup) -> float | Annealed:
-        start: float = getattr(settings, name)
-        end: float | None = getattr(settings, f"{name}_end")
-        return start if end is None else Annealed(start, end, settings.anneal, warmup, name=name, bounds=bounds)
+    terms = settings.objective
+
+    def annealed(name: str, bounds: tuple[float, float], warmup: int = terms.anneal_warmup) -> float | Annealed:
+        start: float = getattr(terms, name)
+        end: float | None = getattr(terms, f"{name}_end")
+        return start if end is None else Annealed(start, end, terms.anneal, warmup, name=name, bounds=bounds)
 
     return Objective(
         temperature=annealed("temperature", TEMPERATURES, warmup=0),
         ce_weight=annealed("ce_weight", WEIGHTS),
         kd_weight=annealed("kd_weight", WEIGHTS),
-        divergence=settings.divergence,
-        beta=settings.beta,
+        divergence=terms.divergence,
+        beta=terms.beta,
         feature_weight=annealed("feature_weight", WEIGHTS),
     )
 
@@ -35,10 +37,11 @@ def matching(settings: Settings, student: ModuleStudent, teacher: ModuleTeacher,
 
     A batch is passed through both models, because their hidden states say what there is.
     """
-    if not (settings.feature_weight or settings.feature_weight_end):
+    terms = settings.objective
+    if not (terms.feature_weight or terms.feature_weight_end):
         return FeatureMatching()
     batch = batches.batch(1, 1)
     states = student.outputs(batch).hidden_states, teacher.outputs(batch).hidden_states
-    pairs = [pair.split(":") for pair in settings.feature_layers.split(",")]
+    pairs = [pair.split(":") for pair in terms.feature_layers.split(",")]
     layers = [(int(of_student), int(of_teacher)) for of_student, of_teacher in pairs]
-    return new_matching(*states, layers=layers, distance=settings.feature_distance, seed=settings.seed + SEED_OFFSET)
+    return new_matching(*states, layers=layers, distance=terms.feature_distance, seed=settings.run.seed + SEED_OFFSET)

@@ -242,7 +242,7 @@ class Run:
     ) -> None:
         self.settings, self.lines, self.clock = settings, lines or Lines(), clock
         self.place, self.environment = read_place(environment), environment
-        self.callbacks: tuple[Callback, ...] = (*load_callbacks(settings.callbacks), *checked(callbacks))
+        self.callbacks: tuple[Callback, ...] = (*load_callbacks(settings.run.callbacks), *checked(callbacks))
         self.digests: dict[str, str] = {}
         self.contexts = ExitStack()
         self.outermost = self.contexts.enter_context(ExitStack())  # closed after all others
@@ -349,9 +349,9 @@ class Run:
 
     def watchdog(self, title: str) -> list[Callback]:
         """Return the watchdog of a training, unless the settings want none. It ends with this run."""
-        if not self.settings.hang_after:
+        if not self.settings.run.hang_after:
             return []
-        watchdog = WatchdogCallback(self.settings.hang_after, title=title)
+        watchdog = WatchdogCallback(self.settings.run.hang_after, title=title)
         self.contexts.callback(watchdog.close)
         return [watchdog]
 
@@ -361,11 +361,11 @@ class Run:
         if not any(parameter.requires_grad for parameter in self.student.parameters()):
             student = type(self.student).__name__
             raise SettingError(f"{name} has a student, {student}, of which no parameter requires a gradient")
-        without_text, full_run = not hasattr(self, "held_back"), settings.smoke is None
-        untaught = settings.teacher is None and settings.teacher_outputs is None
+        without_text, full_run = not hasattr(self, "held_back"), settings.run.smoke is None
+        untaught = settings.teacher.model is None and settings.teacher.outputs is None
         if "make_teacher" not in self.replaced and without_text and untaught:
             raise SettingError(f"{name} has batches of its own: override make_teacher too, or give a teacher")
-        if "evaluate" not in self.replaced and without_text and (full_run or settings.eval_every):
+        if "evaluate" not in self.replaced and without_text and (full_run or settings.evaluation.every):
             raise SettingError(f"{name} has batches of its own: override evaluate too, or set held_back")
         if "save" not in self.replaced and full_run:
             self.recipe.export.check_student()
@@ -403,13 +403,13 @@ def packaged_recipe(run: Run) -> Recipe:
 
 def text_rows(settings: Settings, bytes_N: Tensor, device: torch.device, *, first: int = 0) -> Rows:
     """Return a part of a text as the rows that the settings ask for: sequences, or documents, numbered from `first`."""
-    length, batch_size = settings.length, settings.batch_size
-    if settings.documents is None:
+    length, batch_size = settings.data.length, settings.data.batch_size
+    if settings.data.documents is None:
         return Sequences(bytes_N=bytes_N, length=length, batch_size=batch_size, device=device, first=first)
     return document_rows(
         bytes_N,
-        settings.separator or EMPTY_LINE,
-        pack=settings.documents == "pack",
+        settings.data.separator or EMPTY_LINE,
+        pack=settings.data.documents == "pack",
         length=length,
         batch_size=batch_size,
         device=device,
@@ -429,17 +429,17 @@ class TextData:
 
     def make_batches(self) -> Batches:
         run, settings = self._run, self._run.settings
-        text = read_text(settings.data, settings.length)
-        evaluated = text.held_back[: max(EVALUATED_BYTES, settings.length)]
-        share = settings.data_share or (PACKAGED_SHARE if settings.data is None else 1.0)
-        chosen = share_of(text, share, settings.length)
+        text = read_text(settings.data.path, settings.data.length)
+        evaluated = text.held_back[: max(EVALUATED_BYTES, settings.data.length)]
+        share = settings.data.share or (PACKAGED_SHARE if settings.data.path is None else 1.0)
+        chosen = share_of(text, share, settings.data.length)
         self.training, trained_on = (text_rows(settings, part, run.device) for part in (text.training, chosen))
         run.held_back = text_rows(settings, evaluated, run.device, first=len(trained_on))
         run.digests["data_sha256"] = text.digest
-        if settings.share_vocabulary is not None:
+        if settings.teacher.share_vocabulary is not None:
             self.largest_token = max(int(part.max()) for part in (text.training, evaluated))
         return ShuffledBatches(
-            sequences=trained_on, seed=settings.seed, rank=run.place.rank, world_size=run.place.world_size
+            sequences=trained_on, seed=settings.run.seed, rank=run.place.rank, world_size=run.place.world_size
         )
 
     def make_held_back(self, *, whole: bool) -> None:
@@ -450,11 +450,13 @@ class TextData:
                 raise SettingError(f"--whole: {name} has batches of its own; override make_held_back too")
             run.batches = run.make_batches()
             return
-        text = read_text(settings.data, 1 if whole else settings.length)
+        text = read_text(settings.data.path, 1 if whole else settings.data.length)
         part = torch.cat([text.training, text.held_back]) if whole else text.held_back
-        part = part if whole else part[: max(EVALUATED_BYTES, settings.length)]
-        if len(part) < settings.length:
-            raise DataError(f"{text.name} holds {len(part)} bytes; expected at least {settings.length}, the length")
+        part = part if whole else part[: max(EVALUATED_BYTES, settings.data.length)]
+        if len(part) < settings.data.length:
+            raise DataError(
+                f"{text.name} holds {len(part)} bytes; expected at least {settings.data.length}, the length"
+            )
         run.digests["data_sha256"], self.largest_token = text.digest, int(part.max())
         run.held_back = text_rows(settings, part, run.device)
 
@@ -472,11 +474,11 @@ class DecoderStudent:
         settings = self._run.settings
         config = DecoderConfig(
             vocab_size=self._run.vocab_size,
-            layers=settings.layers,
-            width=settings.width,
-            heads=heads_for(settings.width),
+            layers=settings.student.layers,
+            width=settings.student.width,
+            heads=heads_for(settings.student.width),
         )
-        return stored_in(settings.dtype, new_decoder(config, settings.seed))
+        return stored_in(settings.run.dtype, new_decoder(config, settings.run.seed))
 
 
 class TextTeacher:
@@ -488,8 +490,8 @@ class TextTeacher:
     def make(self) -> nn.Module:
         run, settings, lines = self._run, self._run.settings, self._run.lines
         if not settings.trains_teacher:
-            any_vocabulary = settings.share_vocabulary is not None
-            teacher = load_teacher(settings.teacher or PACKAGED, any_vocabulary=any_vocabulary)
+            any_vocabulary = settings.teacher.share_vocabulary is not None
+            teacher = load_teacher(settings.teacher.model or PACKAGED, any_vocabulary=any_vocabulary)
         else:
             progress = ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher")
             make = partial(
@@ -499,13 +501,13 @@ class TextTeacher:
                 run.digests["data_sha256"],
                 [*run.watchdog("teacher"), progress, BarCallback(lines, "teacher")],
                 lines.write,
-                partial(computing_in, settings.dtype),
+                partial(computing_in, settings.run.dtype),
             )
             teacher = run.ranks.broadcast_module(make, like=partial(untrained_teacher, settings, run.device))
-        return stored_in(settings.dtype, teacher)
+        return stored_in(settings.run.dtype, teacher)
 
     def digest_of_files(self) -> str | None:
-        run, directory = self._run, self._run.settings.teacher
+        run, directory = self._run, self._run.settings.teacher.model
         if directory is None or "make_teacher" in run.replaced:
             return None
         return str(run.ranks.on_each_machine(lambda: files_digest(weight_files(directory))))
@@ -524,21 +526,21 @@ class ScheduledAdamW:
         run, settings = self._run, self._run.settings
         return new_optimizer(
             parameters,
-            settings.lr,
+            settings.optimizer.lr,
             undecayed=undecayed(run.student, *run.features.projections),
-            masters=settings.weights == "bfloat16",
+            masters=settings.student.weights == "bfloat16",
         )
 
     def learning_rate(self, step: int) -> float:
         settings = self._run.settings
         return learning_rate(
             step,
-            peak=settings.lr,
-            warmup=settings.warmup,
+            peak=settings.optimizer.lr,
+            warmup=settings.schedule.warmup,
             total=self._run.schedule.planned_steps,  # a limit does not shorten the schedule
-            shape=settings.schedule,
-            end=settings.lr_end,
-            decay=settings.lr_decay,
+            shape=settings.schedule.shape,
+            end=settings.schedule.lr_end,
+            decay=settings.schedule.lr_decay,
         )
 
 
@@ -559,7 +561,7 @@ class HeldBackEvaluation:
             run.held_back,
             objective(run.settings).weights(steps, steps),
             parallel=run.parallel,
-            accept_depth=run.settings.accept_depth,
+            accept_depth=run.settings.evaluation.accept_depth,
         )
 
 

@@ -43,7 +43,7 @@ def precompute(
     environment: Mapping[str, str] = os.environ,
     shard_bytes: int = SHARD_BYTES,
 ) -> Path:
-    """Write the teacher's outputs for every example of the data to the directory `settings.out`, and return it.
+    """Write the teacher's outputs for every example of the data to the directory `settings.run.out`, and return it.
 
     top_k: keep this many tokens of each position, at the temperature of the settings; None keeps every logit. The
     directory appears by one rename, once it is whole; until then the shards are in `OUT.partial`, where the same call
@@ -53,14 +53,14 @@ def precompute(
     Raise `OutputError` for a directory with anything else, `SettingError` for a `top_k` beyond the vocabulary or data
     without example numbers, `LogitsError` for outputs that are not finite, and the errors of `distill` before a step.
     """
-    settings = settings.model_copy(update={"smoke": None, "teacher_outputs": None})
+    settings = settings.replace(smoke=None, teacher_outputs=None)
     with create_run(settings, Distillation, lines=lines, environment=environment) as run, run:
         run.join()
         claimed = run.ranks.broadcast_decision(partial(_claimed, run))  # before the inputs, which may take long
         run.make_inputs()
         run.load_teacher()
         _Production(run, top_k, shard_bytes, claimed=claimed).carry_out()
-    return settings.out
+    return settings.run.out
 
 
 def _staging(out: Path) -> Path:
@@ -70,7 +70,7 @@ def _staging(out: Path) -> Path:
 
 def _claimed(run: Distillation) -> bool:
     """Claim the directory of unfinished outputs until the end of the run; return False if the output is there."""
-    if (out := run.settings.out).exists():
+    if (out := run.settings.run.out).exists():
         return False
     run.enter_context(exclusive_directory(_staging(out), force=True, bytes_needed=0))
     return True
@@ -83,7 +83,7 @@ class _Production:
     """
 
     def __init__(self, run: Distillation, top_k: int | None, shard_bytes: int, *, claimed: bool) -> None:
-        self.run, self.out, self.ranks, self.claimed = run, run.settings.out, run.ranks, claimed
+        self.run, self.out, self.ranks, self.claimed = run, run.settings.run.out, run.ranks, claimed
         self.staging = _staging(self.out)
         self.rows = run.numbered_rows()
         teacher, _ = run.with_one_vocabulary(ModuleStudent(run.student, run.vocab_size))
@@ -94,9 +94,9 @@ class _Production:
         run, settings, V = self.run, self.run.settings, self.teacher.vocab_size
         if top_k is not None and not 1 <= top_k <= V:
             raise SettingError(f"invalid value {top_k} for 'top_k': expected 1 to {V}, the number of tokens")
-        width = 8 if settings.dtype == "float64" else 4
+        width = 8 if settings.run.dtype == "float64" else 4
         position = 4 + (V * width if top_k is None else top_k * (width + 4) + width)
-        batches = shard_bytes // (position * settings.length * settings.batch_size)
+        batches = shard_bytes // (position * settings.data.length * settings.data.batch_size)
         rows, digests = sum(map(len, self.rows)), dict(run.digests)
         teacher = digests.pop("teacher_sha256")
         return Manifest(
@@ -104,13 +104,13 @@ class _Production:
             teacher_sha256=teacher,
             vocab_size=V,
             top_k=top_k,
-            temperature=None if top_k is None else float(settings.temperature),
+            temperature=None if top_k is None else float(settings.objective.temperature),
             rows=rows,
-            rows_per_shard=max(batches, 1) * settings.batch_size,
+            rows_per_shard=max(batches, 1) * settings.data.batch_size,
             made_with={
-                "batch_size": settings.batch_size,
+                "batch_size": settings.data.batch_size,
                 "device": device_name(run.device),
-                "dtype": settings.dtype,
+                "dtype": settings.run.dtype,
                 **versions(),
             },
         )
@@ -186,7 +186,7 @@ class _Production:
             raise LogitsError("the teacher has logits that are not finite; did its training diverge?")
         if self.manifest.top_k is None:
             return {"logits": logits_NV}
-        kept = keep_top_k(logits_NV, self.manifest.top_k, float(self.run.settings.temperature))
+        kept = keep_top_k(logits_NV, self.manifest.top_k, float(self.run.settings.objective.temperature))
         return {"logits": kept.logits, "tokens": kept.tokens, "rest": kept.rest}
 
 

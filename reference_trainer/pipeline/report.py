@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reference_trainer.config.settings import Settings
+from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.distillation.metrics import derived
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.models.placement import device_name
@@ -87,8 +87,10 @@ def manifest(
     """
     content = {
         "schema": "reference-trainer/manifest/1",
-        "settings": {name: path_in_json(value) if isinstance(value, Path) else value for name, value in settings},
-        "seed": settings.seed,
+        "settings": {
+            name: path_in_json(value) if isinstance(value, Path) else value for name, value in settings.flat().items()
+        },
+        "seed": settings.run.seed,
         **others,
         "versions": versions(),
         "device": device_name(device),
@@ -136,10 +138,10 @@ def _json_value(value: object) -> object:
 def find_unreachable(settings: Settings, schedule: Schedule) -> list[str]:
     """Return a line for each setting that differs from its default and needs more than the run has."""
     planned, batches = schedule.planned_steps, schedule.micro_batches or schedule.steps_per_epoch
-    total = planned if settings.smoke is not None else schedule.total_steps  # a smoke run is a part on purpose
-    rate = learning_rate(planned, peak=settings.lr, warmup=settings.warmup, total=planned)
+    total = planned if settings.run.smoke is not None else schedule.total_steps  # a smoke run is a part on purpose
+    rate = learning_rate(planned, peak=settings.optimizer.lr, warmup=settings.schedule.warmup, total=planned)
     needed = (
-        ("warmup", planned, "steps", f"the learning rate reaches {rate:.3g} instead of {settings.lr:g}"),
+        ("warmup", planned, "steps", f"the learning rate reaches {rate:.3g} instead of {settings.optimizer.lr:g}"),
         ("lr_decay", planned, "steps", "the learning rate falls as soon as it has reached its peak"),
         ("anneal_warmup", planned, "steps", "no weight reaches its start"),
         ("max_steps", planned, "steps", "it ends before; set epochs for a longer one"),
@@ -149,20 +151,18 @@ def find_unreachable(settings: Settings, schedule: Schedule) -> list[str]:
     return [
         f"settings: {name} is {value} and the run has {limit} {what}: {so}"
         for name, limit, what, so in needed
-        if (value := getattr(settings, name)) is not None
-        and value > limit
-        and value != Settings.model_fields[name].default
+        if (value := settings.flat()[name]) is not None and value > limit and value != FIELDS[name].default
     ]
 
 
 def teacher_note(settings: Settings, steps: int) -> str | None:
     """Return a line if a warm-up that was chosen is longer than the training of a teacher; None in a smoke run."""
-    chosen = settings.warmup != Settings.model_fields["warmup"].default and settings.smoke is None
-    if not chosen or settings.warmup <= steps:
+    chosen = settings.schedule.warmup != FIELDS["warmup"].default and settings.run.smoke is None
+    if not chosen or settings.schedule.warmup <= steps:
         return None
-    rate = learning_rate(steps, peak=settings.lr, warmup=settings.warmup, total=steps)
-    reached = f"its learning rate reaches {rate:.3g} instead of {settings.lr:g}"
-    return f"warmup is {settings.warmup} and it has {steps} steps: {reached}"
+    rate = learning_rate(steps, peak=settings.optimizer.lr, warmup=settings.schedule.warmup, total=steps)
+    reached = f"its learning rate reaches {rate:.3g} instead of {settings.optimizer.lr:g}"
+    return f"warmup is {settings.schedule.warmup} and it has {steps} steps: {reached}"
 
 
 def student_notes(settings: Settings, student: nn.Module) -> list[str]:
@@ -171,11 +171,11 @@ def student_notes(settings: Settings, student: nn.Module) -> list[str]:
     if not student.training:
         lines.append("trains in eval mode, without dropout; return model.train() to train with it")
     others = {str(parameter.dtype) for parameter in student.parameters()} - {"torch.float64"}
-    if settings.dtype == "float64" and others:
+    if settings.run.dtype == "float64" and others:
         lines.append(f"has parameters of {', '.join(sorted(others))}; return model.double() to train in float64")
     trained = [parameter.detach() for parameter in student.parameters() if parameter.requires_grad]
-    still = [(parameter.dtype, int(_immovable(parameter, settings.lr).sum())) for parameter in trained]
-    if settings.weights == "bfloat16":
+    still = [(parameter.dtype, int(_immovable(parameter, settings.optimizer.lr).sum())) for parameter in trained]
+    if settings.student.weights == "bfloat16":
         still = [(dtype, number) for dtype, number in still if dtype != torch.bfloat16]  # their masters move
     share = sum(number for _, number in still) / max(1, sum(parameter.numel() for parameter in trained))
     if share > 1 / 2:
@@ -187,7 +187,7 @@ def student_notes(settings: Settings, student: nn.Module) -> list[str]:
             else "return model.float(), and use --dtype bfloat16 to compute in bfloat16"
         )
         lines.append(
-            f"{share:.0%} of its weights are {kinds} numbers, to which a step of the rate {settings.lr:g} is "
+            f"{share:.0%} of its weights are {kinds} numbers, to which a step of the rate {settings.optimizer.lr:g} is "
             f"rounded off; {remedy}"
         )
     return [f"student: {line}" for line in lines]

@@ -54,8 +54,8 @@ class InitialWeights:
     def __init__(self, run: Run) -> None:
         settings, self._ranks = run.settings, run.ranks
         self._saved: SavedWeights | None = None
-        if settings.init_from is not None and settings.resume is None:
-            self._saved = self._ranks.run_on_all(partial(_read, settings.init_from, run))
+        if settings.student.init_from is not None and settings.checkpoints.resume is None:
+            self._saved = self._ranks.run_on_all(partial(_read, settings.student.init_from, run))
             self._ranks.check_equal({"init_from": self._saved.manifest.sha256})
 
     @property
@@ -100,7 +100,7 @@ class RunFiles:
 
     def __init__(self, settings: Settings, ranks: Ranks, lines: Lines) -> None:
         self.settings, self.ranks, self.lines = settings, ranks, lines
-        self.directory = None if settings.smoke is not None else settings.out
+        self.directory = None if settings.run.smoke is not None else settings.run.out
         self.resuming: Checkpoint | None = None
         self._metrics: MetricsCallback | None = None  # of rank 0
 
@@ -108,7 +108,7 @@ class RunFiles:
     def resumed_from(self) -> Path | None:
         """Return the path of the checkpoint that is resumed, if it is one of this output."""
         path = None if self.resuming is None else self.resuming.path
-        directory = (self.settings.out / CHECKPOINTS).resolve()
+        directory = (self.settings.run.out / CHECKPOINTS).resolve()
         return path if path is not None and path.resolve().parent == directory else None
 
     @property
@@ -135,28 +135,32 @@ class RunFiles:
         if directory is None:
             return
         needed = exported_bytes(student)
-        if settings.save_every or settings.eval_every:
-            needed += checkpoint_bytes(expected_tensors(student, masters=settings.weights == "bfloat16"))
+        if settings.checkpoints.save_every or settings.evaluation.every:
+            needed += checkpoint_bytes(expected_tensors(student, masters=settings.student.weights == "bfloat16"))
         self.ranks.run_on_all(partial(check_room, directory, needed) if self.ranks.rank == 0 else lambda: None)
 
     def _claimed(self, contexts: ExitStack) -> str | None:
         """Claim the output directory; return the path of the checkpoint that is resumed."""
         settings = self.settings
-        kept = files_to_keep(settings.out, settings.resume, rewinding=settings.rewind)
-        later = has_later(settings.out / CHECKPOINTS, settings.resume) and not settings.rewind
+        kept = files_to_keep(settings.run.out, settings.checkpoints.resume, rewinding=settings.checkpoints.rewind)
+        later = (
+            has_later(settings.run.out / CHECKPOINTS, settings.checkpoints.resume) and not settings.checkpoints.rewind
+        )
         also = " and --rewind, which sets checkpoints aside," if later else ""
         if self.directory is None:
             try:
-                refuse_existing(settings.out, force=settings.force, kept=kept, also=also)
+                refuse_existing(settings.run.out, force=settings.run.force, kept=kept, also=also)
             except OutputError as error:  # a smoke run writes nothing there
                 self.lines.write(SMOKE_OUTPUT_LINE.format(error=error))
             return None
         with suppress(CheckpointError):  # of a path that is refused below
-            if saved_steps(settings.out / CHECKPOINTS, RUN_ID):
+            if saved_steps(settings.run.out / CHECKPOINTS, RUN_ID):
                 kept.append(CHECKPOINTS)  # `open_checkpoint` says how to go on from them
-        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=0, kept=kept, also=also)
+        claimed = exclusive_directory(settings.run.out, force=settings.run.force, bytes_needed=0, kept=kept, also=also)
         directory = contexts.enter_context(claimed)
-        self.resuming = open_checkpoint(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
+        self.resuming = open_checkpoint(
+            directory / CHECKPOINTS, settings.checkpoints.resume, rewinding=settings.checkpoints.rewind
+        )
         return None if self.resuming is None else str(self.resuming.path)
 
     def check(self, known: Mapping[str, object]) -> None:
@@ -180,11 +184,15 @@ class RunFiles:
 
     def _trace_callbacks(self, contexts: ExitStack) -> list[TraceCallback]:
         settings = self.settings
-        if settings.trace is None:
+        if settings.run.trace is None:
             return []
-        if settings.data is not None and settings.trace.exists() and settings.trace.samefile(settings.data):
-            raise SettingError(f"invalid value '{settings.trace}' for 'trace': expected a file other than the text")
-        trace = TraceCallback(settings.trace, force=settings.force)
+        if (
+            settings.data.path is not None
+            and settings.run.trace.exists()
+            and settings.run.trace.samefile(settings.data.path)
+        ):
+            raise SettingError(f"invalid value '{settings.run.trace}' for 'trace': expected a file other than the text")
+        trace = TraceCallback(settings.run.trace, force=settings.run.force)
         contexts.callback(trace.close)
         return [trace]
 
@@ -199,7 +207,7 @@ class RunFiles:
 
     def rewind(self, checkpoints: Checkpoints) -> None:
         """Set the checkpoints aside that are later than the one that is resumed, if the settings say so."""
-        if not self.settings.rewind:
+        if not self.settings.checkpoints.rewind:
             return
         start = None if self.resuming is None else self.resuming.manifest.step
         aside = self.ranks.broadcast_decision(partial(_set_aside, checkpoints, start))

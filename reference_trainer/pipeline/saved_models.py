@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.callbacks.progress import SilentLines
-from reference_trainer.config.settings import Settings
+from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.distillation.metrics import accepted_name, derived
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch
@@ -47,7 +47,7 @@ def metric_names(settings: Settings, *, taught: bool) -> tuple[str, ...]:
     """Return the names of the sums of a built-in evaluation, in order; a depth that no draft reaches has none."""
     if not taught:
         return OF_A_MODEL
-    return (*AGAINST_A_TEACHER, *(accepted_name(depth) for depth in range(1, settings.accept_depth + 1)))
+    return (*AGAINST_A_TEACHER, *(accepted_name(depth) for depth in range(1, settings.evaluation.accept_depth + 1)))
 
 
 class ScoredModel:
@@ -64,7 +64,7 @@ class ScoredModel:
             what = f"the {'text' if run.unit == 'byte' else 'data'} has {run.unit} {largest}"
             raise DataError(f"{what}, and {path} has {self.vocab_size} tokens; expected more")
         self.module = module.to(run.device)
-        self._model = ModuleTeacher(computing_in(run.settings.dtype, self.module), self.vocab_size)
+        self._model = ModuleTeacher(computing_in(run.settings.run.dtype, self.module), self.vocab_size)
         self._last: tuple[Batch, Tensor] | None = None
 
     def logits(self, batch: Batch) -> Tensor:
@@ -80,7 +80,7 @@ class Evaluator:
     """
 
     def __init__(self, run: Run, settings: Settings, *, whole: bool) -> None:
-        self.run, self.device = run, usable_device(settings.device)
+        self.run, self.device = run, usable_device(settings.run.device)
         run.device, run.parallel = self.device, ONE_PROCESS
         run.schedule = Schedule(epochs=1, steps_per_epoch=1)  # whose last step has the last temperature and weights
         run.make_held_back(whole=whole)
@@ -111,14 +111,14 @@ class Evaluator:
         settings, rows, teacher = self.run.settings, self.run.held_back, self.teacher
         frozen: Any = teacher or student
         learner: Any = student
-        if teacher is not None and settings.share_vocabulary is not None:
-            frozen, learner = share_vocabulary(frozen, learner, settings.share_vocabulary)
-        sums = evaluate(frozen, learner, rows, AT_ONE, accept_depth=settings.accept_depth)
+        if teacher is not None and settings.teacher.share_vocabulary is not None:
+            frozen, learner = share_vocabulary(frozen, learner, settings.teacher.share_vocabulary)
+        sums = evaluate(frozen, learner, rows, AT_ONE, accept_depth=settings.evaluation.accept_depth)
         return {name: sums[name] for name in metric_names(settings, taught=teacher is not None) if name in sums}
 
     def _own_sums(self, student: ScoredModel) -> dict[str, MetricSum]:
         run, teacher = self.run, self.teacher or student
-        wrap = partial(computing_in, run.settings.dtype)
+        wrap = partial(computing_in, run.settings.run.dtype)
         run.student, run.teacher = student.module, teacher.module
         run.learner = ModuleStudent(wrap(student.module), student.vocab_size)
         run.frozen = ModuleTeacher(wrap(teacher.module), teacher.vocab_size)
@@ -130,10 +130,10 @@ class Evaluator:
     def _made_teacher(self) -> ScoredModel | None:
         """Return the teacher of own parts, or the saved one that the settings name; None without either."""
         run, settings = self.run, self.run.settings
-        if settings.parts is not None and "make_teacher" in run.replaced:
+        if settings.run.parts is not None and "make_teacher" in run.replaced:
             run.teacher = run.make_teacher()
             return ScoredModel(None, run.teacher, run.teacher_digest(), run)
-        return None if settings.teacher is None else self.student(settings.teacher)
+        return None if settings.teacher.model is None else self.student(settings.teacher.model)
 
 
 def _tokens_of(module: nn.Module, run: Run) -> int:
@@ -148,7 +148,7 @@ def load_saved(path: Path, run: Run) -> nn.Module:
     Every file is compared with its digest, if it has one. Raise `ModelFileError` or `CheckpointError` if it is missing,
     damaged, or not of these parts, and `SettingError` for own parts that cannot load one.
     """
-    is_own = run.settings.parts is not None or run.settings.student is not None
+    is_own = run.settings.run.parts is not None or run.settings.student.model is not None
     if os.path.isfile(path / rank_file(0)):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
         saved = read_weights(path)
         return checkpoint_module(saved, run) if is_own else checkpoint_student(saved)
@@ -270,7 +270,7 @@ def _of_run(path: Path) -> dict[str, Any]:
 
 def _names(kept: Mapping[str, object]) -> Sequence[str]:
     if kept.get("parts") is not None:
-        return [name for name in Settings.model_fields if name not in NOT_OF_OWN]
+        return [name for name in FIELDS if name not in NOT_OF_OWN]
     return OF_A_RUN if kept.get("student") is None else OF_HUGGING_FACE
 
 
@@ -329,8 +329,8 @@ def evaluate_saved(
 
 
 def _source(run: Run) -> Source:
-    data = run.settings.data
-    packaged = "the packaged text" if run.unit == "byte" else f"the data of {run.settings.parts}"
+    data = run.settings.data.path
+    packaged = "the packaged text" if run.unit == "byte" else f"the data of {run.settings.run.parts}"
     name = packaged if data is None else str(data)
     return Source(name=name, digest=run.digests.get("data_sha256"), unit=run.unit)
 
@@ -379,12 +379,13 @@ def _conditions(evaluation: Evaluation) -> str:
     settings, text, teacher = evaluation.settings, evaluation.text, evaluation.teacher
     against = "" if teacher is None else f", against {teacher.path or 'their teacher'}"
     if evaluation.config.own is not None:
-        return f"{text.name} ({_part(evaluation)}), by {settings.parts}{against}"
+        return f"{text.name} ({_part(evaluation)}), by {settings.run.parts}{against}"
     count = evaluation.models[0].sums["hard_loss"].count
-    rows = f"sequences of {settings.length}"
-    if settings.documents is not None:
-        rows = f"{'padded' if settings.documents == 'pad' else 'packed'} documents of at most {settings.length}"
-    computed = f", in {settings.dtype}" if settings.dtype == "bfloat16" else ""
+    rows = f"sequences of {settings.data.length}"
+    if settings.data.documents is not None:
+        kind = "padded" if settings.data.documents == "pad" else "packed"
+        rows = f"{kind} documents of at most {settings.data.length}"
+    computed = f", in {settings.run.dtype}" if settings.run.dtype == "bfloat16" else ""
     return f"{text.name} ({_part(evaluation)}): {count} {text.unit}s in {rows}{computed}{against}"
 
 
@@ -405,7 +406,7 @@ def report(evaluation: Evaluation) -> dict[str, Any]:
         "text": {"name": text.name, "sha256": text.digest, "part": _part(evaluation)},
         "unit": text.unit,
         "evaluation": evaluation.config.in_json(),
-        **{name: getattr(evaluation.settings, name) for name in OF_A_RUN},
+        **{name: evaluation.settings.flat()[name] for name in OF_A_RUN},
         "teacher": of_teacher,
         "device": device_name(evaluation.device),
         "versions": versions(),

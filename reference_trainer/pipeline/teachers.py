@@ -64,7 +64,7 @@ def cache_directory(
     settings: Settings, *, environment: Mapping[str, str] = os.environ, home: Callable[[], Path] = Path.home
 ) -> Path:
     """Return the directory of cached teachers. Errors: those of `default_cache`."""
-    return settings.teacher_cache or default_cache("--teacher-cache", environment=environment, home=home)
+    return settings.teacher.cache or default_cache("--teacher-cache", environment=environment, home=home)
 
 
 def default_cache(
@@ -82,15 +82,16 @@ def default_cache(
 
 def teacher_key(settings: Settings, digest: str, device: torch.device, *, version: str = torch.__version__) -> str:
     """Return a hash of all that a trained teacher depends on, with the `version` of torch: 24 hexadecimal digits."""
+    values = settings.flat()
+    names = ["batch_size", "dtype", "length", "lr", "seed", "warmup", "teacher_layers", "teacher_width"]
+    names += ["documents", "separator"] if settings.data.documents else []
     depends_on = {
         "format": 3,  # raise it with every change of how a teacher is trained
         "data": digest,
         "device": device.type,
         "torch": version,
-        **{name: getattr(settings, name) for name in ("batch_size", "dtype", "length", "lr", "seed", "warmup")},
-        **{name: getattr(settings, name) for name in ("teacher_layers", "teacher_width")},
-        "teacher_steps": settings.teacher_steps or _STEPS,
-        **({name: getattr(settings, name) for name in ("documents", "separator")} if settings.documents else {}),
+        "teacher_steps": settings.teacher.steps or _STEPS,
+        **{name: values[name] for name in names},
     }
     return hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:24]
 
@@ -117,22 +118,22 @@ def load_or_train(
             return teacher.to(sequences.device)
     except (ModelFileError, OSError) as error:
         say(f"teacher: ignoring the cached one: {error}")
-    steps = settings.teacher_steps or _STEPS
-    steps = steps if settings.smoke is None else min(steps, settings.smoke)
+    steps = settings.teacher.steps or _STEPS
+    steps = steps if settings.run.smoke is None else min(steps, settings.run.smoke)
     say(f"teacher: training one for {steps} steps on the same text (use --teacher PATH for your own)")
     if note := teacher_note(settings, steps):
         say(f"teacher: {note}")
     teacher = train_teacher(settings, sequences, steps, callbacks, wrap)
-    if settings.smoke is None:
+    if settings.run.smoke is None:
         _write_to_cache(teacher, settings, key, say)
     return teacher
 
 
 def untrained_teacher(settings: Settings, device: torch.device) -> Decoder:
     """Return the decoder that `train_teacher` trains."""
-    width = settings.teacher_width
-    config = DecoderConfig(vocab_size=VOCABULARY, layers=settings.teacher_layers, width=width, heads=heads_for(width))
-    return stored_in(settings.dtype, new_decoder(config, settings.seed + _SEED_OFFSET)).to(device)
+    width = settings.teacher.width
+    config = DecoderConfig(vocab_size=VOCABULARY, layers=settings.teacher.layers, width=width, heads=heads_for(width))
+    return stored_in(settings.run.dtype, new_decoder(config, settings.run.seed + _SEED_OFFSET)).to(device)
 
 
 def train_teacher(
@@ -148,8 +149,8 @@ def train_teacher(
         train(
             FixtureTeacher(torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float32, device=sequences.device)),
             ModuleStudent(wrap(decoder), VOCABULARY),
-            ShuffledBatches(sequences=sequences, seed=settings.seed + _SEED_OFFSET).batch,
-            new_optimizer(decoder.parameters(), settings.lr, undecayed=undecayed(decoder)),
+            ShuffledBatches(sequences=sequences, seed=settings.run.seed + _SEED_OFFSET).batch,
+            new_optimizer(decoder.parameters(), settings.optimizer.lr, undecayed=undecayed(decoder)),
             schedule=Schedule(
                 epochs=-(-steps // sequences.batches),
                 steps_per_epoch=sequences.batches,
@@ -157,7 +158,9 @@ def train_teacher(
                 log_every=LOGGED_EVERY,
             ),
             objective=_LABELS_ONLY,
-            learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=steps),
+            learning_rate=lambda step: learning_rate(
+                step, peak=settings.optimizer.lr, warmup=settings.schedule.warmup, total=steps
+            ),
             callbacks=callbacks,
         )
     except BaseException as error:
@@ -183,7 +186,7 @@ SHAPING = ("length", "documents", "separator", "share_vocabulary", "data_share")
 
 def outputs_identity(settings: Settings, digests: Mapping[str, str], rows: int) -> dict[str, Any]:
     """Return what outputs and the run that reads them have in common, by name. digests: of data and tokenizer."""
-    return {**{name: getattr(settings, name) for name in SHAPING}, **digests, "rows": rows}
+    return {**{name: settings.flat()[name] for name in SHAPING}, **digests, "rows": rows}
 
 
 def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, object], teacher: str | None) -> None:
@@ -196,11 +199,11 @@ def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, 
     if teacher is not None:
         changed += differences({"teacher_sha256": manifest.teacher_sha256}, {"teacher_sha256": teacher})
     if manifest.top_k is not None:
-        present = {"temperature": settings.temperature, "temperature_end": settings.temperature_end}
+        present = {"temperature": settings.objective.temperature, "temperature_end": settings.objective.temperature_end}
         changed += differences({"temperature": manifest.temperature, "temperature_end": None}, present)
     if changed:
         raise SettingError(f"the outputs in {saved.path} belong to another run: {'; '.join(changed)}")
-    if settings.feature_weight or settings.feature_weight_end:
+    if settings.objective.feature_weight or settings.objective.feature_weight_end:
         raise SettingError(f"the outputs in {saved.path} have no hidden states to match; use a feature_weight of 0")
 
 

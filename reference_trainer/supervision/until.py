@@ -49,16 +49,14 @@ def problems(settings: Settings | None, step: int | None) -> list[str]:
     """Return everything that keeps a run with `settings` from being supervised up to `step`, or to its planned end."""
     if settings is None:
         return ["missing the run after --, such as `-- distill --save-every 100`"]
-    messages = list[str]()
+    messages, save_every = list[str](), settings.checkpoints.save_every
     for name, hint in (("smoke", "saves nothing"), ("max_steps", "is --step here"), ("resume", "is chosen here")):
-        if getattr(settings, name) is not None:
+        if settings.flat()[name] is not None:
             messages.append(f"--{name.replace('_', '-')} {hint}; leave it out")
-    if not settings.save_every:
+    if not save_every:
         messages.append("--save-every is 0; expected a number of steps")
-    elif step is not None and settings.save_every > step:
-        messages.append(
-            f"--save-every is {settings.save_every}, so no step before {step} is saved; expected at most {step}"
-        )
+    elif step is not None and save_every > step:
+        messages.append(f"--save-every is {save_every}, so no step before {step} is saved; expected at most {step}")
     return messages
 
 
@@ -156,12 +154,12 @@ def until(
     goes to `report`. Raise `OutputError` if another supervisor has this output, `CheckpointError` if no checkpoint is
     whole, and `DriftError` if the model that is there was trained with other settings.
     """
-    with _claimed(settings.out) as directory:
+    with _claimed(settings.run.out) as directory:
         for beat in kill_stale(directory):
             report(f"killed process {beat.pid}, which an earlier supervisor left")
-        if is_done(settings.out, limits.step):
-            check_model(settings.out, settings)
-            report(f"done: step {model_step(settings.out)} is reached")
+        if is_done(settings.run.out, limits.step):
+            check_model(settings.run.out, settings)
+            report(f"done: step {model_step(settings.run.out)} is reached")
             return Verdict.DONE
         return _attempts(settings, arguments, limits, directory, launch, report)
 
@@ -188,9 +186,9 @@ def _attempts(
     def killed(beat: Beat) -> None:
         report(f"killed process {beat.pid} after step {beat.step}: stopped, or silent for {limits.silent_s:g} s")
 
-    before, made = whole_step(settings.out, report), list[Attempt]()
+    before, made = whole_step(settings.run.out, report), list[Attempt]()
     while True:
-        at = whole_step(settings.out, report)
+        at = whole_step(settings.run.out, report)
         report(f"attempt {len(made) + 1}: {f'resumes from step {at}' if at else 'starts over'}")
         kill_stale(directory)
         with watched(directory, limits.silent_s, killed):
@@ -201,7 +199,7 @@ def _attempts(
             )
         # A model that is there although the attempt failed is of another run.
         ended = ending is Ending.FINISHED
-        made.append(Attempt(ending, model_step(settings.out) if ended else whole_step(settings.out, report)))
+        made.append(Attempt(ending, model_step(settings.run.out) if ended else whole_step(settings.run.out, report)))
         of = "" if limits.step is None else f" of {limits.step}"
         report(f"attempt {len(made)}: {why}; step {made[-1].reached}{of} is reached")
         next_ = verdict(limits.step, before, made, max_retries=limits.max_retries, max_idle=limits.max_idle)

@@ -97,9 +97,11 @@ def test_run_succeeds_without_standard_output(number: int, closed: bool) -> None
 def test_version_is_printed_and_help_lists_every_setting_with_its_default_in_the_order_of_declaration() -> None:
     assert command("--version") == Ended(0, f"reference-trainer, version {reference_trainer.__version__}\n", "")
     shown, places = " ".join(command("distill", "--help").said.split()), []
-    for name, field in config.Settings.model_fields.items():
+    for name, field in config.FIELDS.items():
         default = "" if field.default in (None, False) else f" [default: {field.default}]"
-        flag = f" --{name.replace('_', '-')} {kind_of(field).metavar}".rstrip()
+        dotted = config.DOTTED[name].replace("_", "-")
+        other = "" if dotted.endswith(f".{name.replace('_', '-')}") else f", --{dotted}"
+        flag = f" --{name.replace('_', '-')}{other} {kind_of(field).metavar}".rstrip()
         assert flag in shown and " ".join(f"{field.description}{default}".split()) in shown, name
         places.append(shown.index(flag))
     assert places == sorted(places)

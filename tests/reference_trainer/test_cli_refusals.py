@@ -9,8 +9,11 @@ from tests.support.processes import Ended, python
 
 SETTINGS = {
     "--config=missing": "cannot read missing: No such file or directory",
-    "--config=/dev/zero": "/dev/zero has more than 1,048,576 bytes; expected a TOML file of settings",
-    "--config=bad": "invalid TOML in bad: Invalid value (at line 2, column 6); only TOML is read, such as lr = 0.001",
+    "--config=/dev/zero": "/dev/zero has more than 1,048,576 bytes; expected a file of settings in TOML or YAML",
+    "--config=bad": (
+        "invalid TOML in bad: Invalid value (at line 2, column 6); expected lines such as lr = 0.001; "
+        "YAML is read from files whose name ends in .yaml or .yml"
+    ),
 }
 
 

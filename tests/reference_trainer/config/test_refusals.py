@@ -1,18 +1,20 @@
 """The words of refused settings, and of those without effect."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from reference_trainer.config.kinds import kind_of
-from reference_trainer.config.settings import Settings, find_unused
+from reference_trainer.config.settings import FIELDS, Objective, Settings, find_unused, schema
 from reference_trainer.config.sources import gather
 from reference_trainer.errors import SettingError
 from tests.reference_trainer.commands import command
 
-ALLOWED = {name: kind_of(field).expected for name, field in Settings.model_fields.items()}
+ALLOWED = {name: kind_of(field).expected for name, field in FIELDS.items()}
 PATH, TEXT = (ALLOWED[name] for name in ("out", "best_metric"))
 
 
@@ -117,3 +119,88 @@ def test_end_of_a_constant_rate_has_no_effect_and_defaults_are_not_named() -> No
     assert line == "settings: lr_end has no effect with schedule constant"
     assert find_unused(Settings(schedule="linear", lr_end=0.5)) == []
     assert find_unused(Settings(beta=0.5, separator=None, teacher=Path("t"))) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("objective.temprature", "did you mean 'objective.temperature'?"),
+        ("optimizer.learning_rate", "did you mean 'optimizer.lr'?"),
+        ("optimizer.temperature", "did you mean 'objective.temperature'?"),
+        ("objective.nonsense", "run `reference-trainer distill --help` for a list"),
+    ],
+)
+def test_unknown_key_of_a_group_is_refused_with_a_suggestion(key: str, hint: str, tmp_path: Path) -> None:
+    file, (group, leaf) = tmp_path / "settings.yaml", key.split(".")
+    file.write_text(f"{group}:\n  {leaf}: 5\n", encoding="utf-8")
+    assert refused(gather, {}, {}, file) == f"unknown setting '{key}' in {file} ({hint})"
+    assert refused(Settings, **{group: {leaf: 5}}) == f"unknown setting '{key}' ({hint})"
+
+
+def test_group_by_itself_refuses_its_settings_by_name() -> None:
+    said = refused(Objective, temperature=0, temprature=1)
+    assert said == (
+        "invalid value 0 for 'temperature': expected a number from 0.0001 to 10000; "
+        "unknown setting 'temprature' (did you mean 'temperature'?)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lr: 1\nseed: 2\nlr: 3\n", "duplicate key 'lr' in {}, line 3 (first defined at line 1)"),
+        ("run: {seed: 1, seed: 2}\n", "duplicate key 'run.seed' in {}, line 1 (first defined at line 1)"),
+        ("- lr\n", "invalid YAML in {}: expected a mapping, with lines such as lr: 0.001"),
+        ("lr: [1]\n", "invalid value ['a sequence'] for 'lr' in {}: expected a number above 0, up to 1e6"),
+        ("objective: 3\n", "invalid value '3' for 'objective' in {}: expected a table of settings"),
+        ("run: {out: a}\nout: a\n", "conflicting settings: 'run.out' in {0} and 'out' in {0} are the same setting"),
+    ],
+)
+def test_unusable_yaml_is_refused_with_its_place(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert refused(gather, {}, {}, file).removesuffix("; give one of them") == message.format(file)
+
+
+def test_invalid_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yml"
+    file.write_text("seed: 1\nlr: [\n", encoding="utf-8")
+    said = refused(gather, {}, {}, file)
+    assert said.startswith(f"invalid YAML in {file}: ") and "line 3, column 1" in said and "\n" not in said
+
+
+def test_numbers_of_yaml_need_no_point_and_empty_files_set_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("lr: 1e-3\nmax_steps: null\nobjective:\n  feature_layers: 1:-2\n", encoding="utf-8")
+    assert gather({}, {}, file) == Settings(lr=1e-3, max_steps=None, feature_layers="1:-2")
+    file.write_text("# nothing\n", encoding="utf-8")
+    assert gather({}, {}, file) == Settings()
+
+
+SCHEMA = jsonschema.Draft202012Validator(json.loads(schema()))
+
+
+@pytest.mark.parametrize(
+    ("content", "is_valid"),
+    [
+        ({}, True),
+        ({"temperature": 2, "data": "text", "objective": {"beta": 0.5}}, True),
+        ({"data": {"path": "text", "length": 8}, "schedule": "wsd"}, True),
+        ({"schedule": {"shape": "wsd"}}, True),
+        ({"temprature": 2}, False),
+        ({"objective": {"temprature": 2}}, False),
+        ({"schedule": "step"}, False),
+        ({"objective": {"temperature": "2"}}, False),
+        ({"objective": 2}, False),
+    ],
+)
+def test_schema_of_files_takes_flat_keys_and_tables(content: dict[str, Any], is_valid: bool) -> None:
+    assert SCHEMA.is_valid(content) == is_valid
+    assert isinstance(_made(content), Settings) == is_valid
+
+
+def _made(content: dict[str, Any]) -> Settings | str:
+    try:
+        return Settings(**content)
+    except SettingError as error:
+        return str(error)
