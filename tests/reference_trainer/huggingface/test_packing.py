@@ -12,7 +12,8 @@ from falsifiers.support.fake_cuda import FakeCuda, install
 from reference_trainer import SettingError
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleTeacher
-from reference_trainer.huggingface.models import Causal, check_isolation, isolate_documents, load_model
+from reference_trainer.huggingface.attention import check_isolation, isolate_documents
+from reference_trainer.huggingface.models import Causal, load_model
 
 transformers = pytest.importorskip("transformers")
 
@@ -63,8 +64,7 @@ def test_model_in_which_packed_documents_see_each_other_is_refused() -> None:
         check_isolation("the student", Causal(Summing()))
 
 
-WAITS = ("tolist", "item", "nonzero", "cpu", "__int__", "__index__", "__iter__")
-"""Without `__bool__`: transformers itself asks once a batch whether a row is packed."""
+WAITS = ("tolist", "item", "nonzero", "cpu", "__bool__", "__int__", "__index__", "__iter__")
 
 
 class Reads(TorchFunctionMode):
