@@ -94,15 +94,28 @@ class PackedRows:
             seen = (query >= key) & (placed_BT[b, query] == placed_BT[b, key])
             return seen if window is None else seen & (query - key < window)
 
-        lists = [
-            queued_copy(part, device)
-            for blocks_BNN in (seen_BNN & ~full_BNN, full_BNN)
-            for part in (
-                blocks_BNN.sum(-1, dtype=torch.int32)[:, None],
-                blocks_BNN.byte().argsort(dim=-1, descending=True, stable=True).int()[:, None],
-            )
-        ]
-        return BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=BLOCK, mask_mod=is_seen, seq_lengths=(width, width))
+        def listed(blocks_BNN: Tensor) -> list[Tensor]:
+            """Return the numbers of blocks, [B, 1, N], and their indices, [B, 1, N, N], in the last axis."""
+            indices_BNN = blocks_BNN.byte().argsort(dim=-1, descending=True, stable=True)
+            lists = blocks_BNN.sum(-1, dtype=torch.int32), indices_BNN.int()
+            return [queued_copy(part[:, None], device) for part in lists]
+
+        part_BNN = seen_BNN & ~full_BNN
+        # The forward runs over the key blocks of a query block, the backward over the query blocks of a key block.
+        kv, full_kv, q, full_q = map(listed, (part_BNN, full_BNN, part_BNN.mT, full_BNN.mT))
+        return BlockMask(
+            seq_lengths=(width, width),
+            kv_num_blocks=kv[0],
+            kv_indices=kv[1],
+            full_kv_num_blocks=full_kv[0],
+            full_kv_indices=full_kv[1],
+            q_num_blocks=q[0],
+            q_indices=q[1],
+            full_q_num_blocks=full_q[0],
+            full_q_indices=full_q[1],
+            BLOCK_SIZE=(BLOCK, BLOCK),
+            mask_mod=is_seen,
+        )
 
 
 def packed_rows(segments_BT: Tensor) -> PackedRows:
@@ -113,14 +126,16 @@ def packed_rows(segments_BT: Tensor) -> PackedRows:
     kept: Any = segments_BT  # a tensor takes attributes, which its type does not declare
     rows: PackedRows | None = getattr(kept, "packed_rows", None)
     if rows is None:
-        rows = kept.packed_rows = PackedRows([_run_lengths(row) for row in segments_BT.tolist()])
+        rows = kept.packed_rows = PackedRows(
+            [row.unique_consecutive(return_counts=True)[1].tolist() for row in segments_BT.cpu()]
+        )
     return rows
 
 
 def placed_segments(segments_BT: Tensor, device: torch.device) -> Tensor:
-    """Return segments on a device. A copy keeps the documents, if the host knows them without a wait."""
+    """Return segments on a device, with their documents if the host knows them without a wait."""
     placed: Any = queued_copy(segments_BT, device)
-    if placed is not segments_BT and (segments_BT.device.type == "cpu" or hasattr(segments_BT, "packed_rows")):
+    if segments_BT.device.type == "cpu" or hasattr(segments_BT, "packed_rows"):
         placed.packed_rows = packed_rows(segments_BT)
     moved: Tensor = placed
     return moved
@@ -134,8 +149,3 @@ def queued_copy(tensor: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
-
-
-def _run_lengths(row: Sequence[int]) -> list[int]:
-    begins = [place for place in range(len(row)) if not place or row[place] != row[place - 1]]
-    return [end - begin for begin, end in zip(begins, [*begins[1:], len(row)], strict=True)]
