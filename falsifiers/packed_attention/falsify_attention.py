@@ -20,9 +20,7 @@ from falsifiers.packed_attention import kernels
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.fake_cuda import FakeCuda, fake_cuda, install, moved
 from reference_trainer.data.documents import Document, pack_documents
-from reference_trainer.distillation.packed_rows import PackedRows, placed_segments
 from reference_trainer.errors import SettingError
-from reference_trainer.huggingface.models import Causal
 
 SDPA, FLASH, FLEX = "sdpa", kernels.FLASH_ATTENTION_2, "flex_attention"
 IMPLEMENTATIONS = st.sampled_from([SDPA, FLASH, FLEX])
@@ -92,7 +90,7 @@ def falsify_each_document_attends_to_itself(subject: Any, device: str, case: Sta
     tensors = [x.to(device) for x in case.tensors(torch.bfloat16 if on_gpu else torch.float64)]
     leaves = [x.requires_grad_() for x in tensors]
     seen, _ = subject.attend_documents(
-        case.module, *leaves, None, PackedRows(case.rows), implementation=implementation, **case.options
+        case.module, *leaves, None, subject.PackedRows(case.rows), implementation=implementation, **case.options
     )
     # In bfloat16, weights and sums of values of at most 5 are rounded by 2^-9 each, several times.
     assert_close(f"attention of documents {case.rows}", seen, case.oracle(tensors), 0.1 if on_gpu else 1e-12)
@@ -106,7 +104,7 @@ def falsify_each_document_attends_to_itself(subject: Any, device: str, case: Sta
 @example(case=SHORT, implementation=SDPA)
 @example(case=SHORT, implementation=FLASH)
 def falsify_kernels_get_bounds_windows_and_lengths(subject: Any, case: States, implementation: str) -> None:
-    tensors, rows = case.tensors(), PackedRows(case.rows)
+    tensors, rows = case.tensors(), subject.PackedRows(case.rows)
     with fake_cuda(), kernels.replaced() as loaded:
         placed = [x.to("cuda") for x in tensors]
         if implementation == SDPA:
@@ -133,7 +131,7 @@ SHAPE = {
 }
 
 
-def new_model(kind: str, implementation: str) -> Causal:
+def new_model(subject: Any, kind: str, implementation: str) -> Any:
     """Return a random model in float64 whose configuration names an implementation, installed or not."""
     torch.manual_seed(0)
     if kind == "llama":
@@ -146,7 +144,7 @@ def new_model(kind: str, implementation: str) -> Causal:
     model.config._attn_implementation_internal = implementation
     for parameter in model.parameters():
         parameter.data = torch.randn(parameter.shape) / 2
-    return Causal(model.double()).eval()
+    return subject.Causal(model.double()).eval()
 
 
 def packed(seed: int, longest: int = 9) -> tuple[list[Document], Any]:
@@ -173,7 +171,7 @@ def spans(batch: Any) -> list[tuple[int, Tensor]]:
 def falsify_documents_of_a_model_are_isolated(subject: Any, kind: str, implementation: str, seed: int) -> None:
     if kind == "gemma2" and implementation == SDPA:
         implementation = FLASH  # transformers' sdpa has no caps
-    model, notes = new_model(kind, implementation), list[str]()
+    model, notes = new_model(subject, kind, implementation), list[str]()
     alone = copy.deepcopy(model)
     alone.model.set_attn_implementation(kernels.ORACLE)
     subject.isolate_documents("the model", model, notes.append)
@@ -261,7 +259,7 @@ class Waits(TorchFunctionMode):
 def falsify_forward_and_backward_do_not_wait(
     subject: Any, implementation: str, kind: str, checkpoints: bool, seed: int
 ) -> None:
-    model, calls = new_model(kind, implementation), list[str]()
+    model, calls = new_model(subject, kind, implementation), list[str]()
     subject.isolate_documents("the model", model, str)
     for layer in model.model.model.layers:
         layer.self_attn.register_forward_pre_hook(lambda *_: calls.append("layer"))
@@ -290,7 +288,7 @@ def falsify_forward_and_backward_do_not_wait(
     _, batch = packed(seed)
     with install(), kernels.replaced(flash=flash, flexible=flexible):
         model = moved(model, str(device)).train()
-        tokens, segments = batch.tokens.to(device), placed_segments(batch.segments, device)
+        tokens, segments = batch.tokens.to(device), subject.placed_segments(batch.segments, device)
         with Waits(Tensor if checkpoints else FakeCuda) as waits:
             model(tokens, segments).logits.square().mean().backward()
     assert_equal(f"waits of forward and backward with {implementation} on {device}", waits.names, [])
@@ -303,7 +301,7 @@ def falsify_forward_and_backward_do_not_wait(
 @example(implementation=SDPA, row=0)
 @example(implementation=FLASH, row=1)
 def falsify_a_model_that_mixes_documents_is_refused(subject: Any, implementation: str, row: int) -> None:
-    model = new_model("llama", implementation)
+    model = new_model(subject, "llama", implementation)
 
     def mix(layer: Any, arguments: Any, states: Tensor) -> Tensor:
         """Add to each state of a row those before it, as a convolution or a recurrent layer does."""
