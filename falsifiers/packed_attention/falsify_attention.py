@@ -53,7 +53,7 @@ class States:
         return SimpleNamespace(config=config, is_causal=True, training=False, num_key_value_groups=self.shared)
 
     def oracle(self, tensors: list[Tensor]) -> Any:
-        return kernels.documents_alone(*tensors, self.rows, 0.3, self.window)
+        return kernels.documents_alone(tensors, self.rows, 0.3, self.window)
 
 
 @st.composite
@@ -213,7 +213,7 @@ class Operations(TorchDispatchMode):
     """Record the operations that read values."""
 
     def __init__(self, names: list[str]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names = names
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -3,7 +3,7 @@
 What a kernel would not compute is NaN: queries behind `max_seqlen`, and positions outside of every document.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from types import SimpleNamespace
@@ -37,11 +37,10 @@ def causal(length: int, window: int | None) -> NDArray[np.bool_]:
     return (apart >= 0) & (apart < (length if window is None else window))
 
 
-def documents_alone(
-    query: Tensor, key: Tensor, value: Tensor, rows: list[list[int]], scale: float, window: int | None
-) -> Array:
-    """Return the attention of every document by itself, [B, T, H, D], of states [B, H, T, D]."""
-    states = [x.detach().cpu().double().numpy() for x in (query, key, value)]
+def documents_alone(tensors: Sequence[Tensor], rows: list[list[int]], scale: float, window: int | None) -> Array:
+    """Return the attention of every document by itself, [B, T, H, D], of queries, keys and values [B, H, T, D]."""
+    query, key, _ = tensors
+    states = [x.detach().cpu().double().numpy() for x in tensors]
     out = np.full(np.swapaxes(states[0], 1, 2).shape, np.nan)
     for b, lengths in enumerate(rows):
         for begin, length in zip(np.cumsum([0, *lengths]), lengths, strict=False):
@@ -148,8 +147,8 @@ def flex(query: Tensor, key: Tensor, value: Tensor, *, block_mask: Any, scale: f
     for b in range(B):
         seen = np.zeros((T, T), bool)
         by_mask = block_mask.mask_mod(torch.tensor(b), torch.tensor(0), place[:, None], place[None]).cpu().numpy()
-        lists = ((block_mask.kv_num_blocks, block_mask.kv_indices, by_mask),)
-        lists += ((block_mask.full_kv_num_blocks, block_mask.full_kv_indices, np.ones_like(by_mask)),)
+        lists = [(block_mask.kv_num_blocks, block_mask.kv_indices, by_mask)]
+        lists += [(block_mask.full_kv_num_blocks, block_mask.full_kv_indices, np.ones_like(by_mask))]
         for numbers, indices, values in lists:
             for i, number in enumerate(numbers[b, 0].cpu().tolist()):
                 for j in indices[b, 0, i, :number].cpu().tolist():

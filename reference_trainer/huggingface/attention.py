@@ -13,10 +13,11 @@ Shape letters: B batch, H heads, T position, N = B * T, D width of a head.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,7 @@ from reference_trainer.errors import SettingError
 
 SDPA, FLEX, FLASH = "sdpa", "flex_attention", "flash"
 PROBE, BY_DOCUMENT = "document_probe", "by_document"
+Attention = Callable[..., tuple[Tensor, Any]]
 ISOLATED = 1e-3
 """Largest difference of a logit, relative to the largest one, between a document alone and one in a packed row."""
 
@@ -85,7 +87,7 @@ def attend_by_flash(
     """
     options.pop("position_ids", None)
     bounds, longest = documents.cu_seq_lens(query.device), documents.max_length
-    attended: Tensor = _library_attention(implementation)(
+    attended, _ = _library_attention(implementation)(
         _renamed(module, implementation),
         query,
         key,
@@ -96,7 +98,7 @@ def attend_by_flash(
         max_length_q=longest,
         max_length_k=longest,
         **options,
-    )[0]
+    )
     return attended
 
 
@@ -115,8 +117,11 @@ def attend_by_length(
 
     bounds, longest = documents.cu_seq_lens(query.device), documents.max_length
     window = (-1, 0) if sliding_window is None or sliding_window >= longest else (sliding_window - 1, 0)
+    query_NHD, key_NHD, value_NHD = (_joined(states) for states in (query, key, value))
     out_NHD = varlen.varlen_attn(
-        *(_joined(states) for states in (query, key, value)),
+        query_NHD,
+        key_NHD,
+        value_NHD,
         bounds,
         bounds,
         longest,
@@ -125,7 +130,8 @@ def attend_by_length(
         window_size=window,
         enable_gqa=query.shape[1] != key.shape[1],
     )
-    return cast(Tensor, out_NHD).unflatten(0, (len(query), -1))
+    assert isinstance(out_NHD, Tensor)  # it returns more with `return_aux`
+    return out_NHD.view(len(query), -1, *out_NHD.shape[1:])
 
 
 def has_varlen(query: Tensor, value: Tensor, options: dict[str, Any]) -> bool:
@@ -146,7 +152,7 @@ def _varlen_on(device: torch.device) -> bool:
         import torch.nn.attention.varlen as varlen  # PyTorch 2.13 has its `enable_gqa`
     except ImportError:
         return False
-    return "enable_gqa" in varlen.varlen_attn.__kwdefaults__
+    return "enable_gqa" in inspect.signature(varlen.varlen_attn).parameters
 
 
 def attend_in_turn(
@@ -204,14 +210,14 @@ def _joined(states_BHTD: Tensor) -> Tensor:
     return states_BHTD.transpose(1, 2).flatten(0, 1)
 
 
-def _library_attention(implementation: str) -> Callable[..., Any]:
+def _library_attention(implementation: str) -> Attention:
     from transformers import AttentionInterface
 
-    function: Callable[..., Any] = AttentionInterface()[implementation]
+    function: Attention = AttentionInterface()[implementation]
     return function
 
 
-def _dense_attention(options: dict[str, Any]) -> Callable[..., Any]:
+def _dense_attention(options: dict[str, Any]) -> Attention:
     """Return attention with or without a mask on any device: that of `sdpa`, unless it lacks one of the options."""
     is_plain = options.get("softcap") is not None or options.get("s_aux") is not None
     return attend_plainly if is_plain else _library_attention(SDPA)
@@ -297,8 +303,7 @@ def _probe(
     window, bias = options.pop("sliding_window", None), options.get("position_bias")
     if attention_mask is not None:
         matches.append(bias is None and getattr(attention_mask, "window", PROBE) == window)
-    result: tuple[Tensor, Any] = _dense_attention(options)(module, query, key, value, attention_mask, **options)
-    return result
+    return _dense_attention(options)(module, query, key, value, attention_mask, **options)
 
 
 def _marked_mask(**options: Any) -> Any:
