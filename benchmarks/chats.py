@@ -19,8 +19,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.data.text import ShuffledBatches
+from reference_trainer.huggingface.attention import isolate_documents
 from reference_trainer.huggingface.chats import ChatWriter, read_chats, write_chats
-from reference_trainer.huggingface.models import Causal, isolate_documents
+from reference_trainer.huggingface.models import Causal
 
 SHAPE: dict[str, Any] = {"length": 1024, "batch_size": 8, "device": torch.device("cpu")}
 MODEL = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}

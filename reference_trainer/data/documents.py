@@ -26,7 +26,8 @@ import torch
 from torch import Tensor
 
 from reference_trainer.distillation.objective import IGNORE_INDEX
-from reference_trainer.distillation.protocols import INTEGERS, Batch, placed_segments
+from reference_trainer.distillation.packed_rows import placed_segments
+from reference_trainer.distillation.protocols import INTEGERS, Batch
 from reference_trainer.errors import DataError, ShapeError
 
 

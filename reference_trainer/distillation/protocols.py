@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -191,20 +191,6 @@ def checked_logits(model: str, logits: object, tokens_BT: Tensor, vocab_size: in
             f"returns the last position only or has the batch as its second axis"
         )
     return logits
-
-
-def placed_segments(segments_BT: Tensor, device: torch.device) -> Tensor:
-    """Return segments on a device. A copy of segments of the CPU keeps them, for `segments_on_host`."""
-    placed_BT: Tensor = segments_BT.to(device)
-    if segments_BT.device.type == "cpu" and placed_BT is not segments_BT:
-        copy: Any = placed_BT  # a tensor takes attributes, which its type does not declare
-        copy.on_host = segments_BT
-    return placed_BT
-
-
-def segments_on_host(segments_BT: Tensor) -> Tensor | None:
-    """Return segments on the CPU without a wait for the device; None if only the device has them."""
-    return segments_BT if segments_BT.device.type == "cpu" else getattr(segments_BT, "on_host", None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

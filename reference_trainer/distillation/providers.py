@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.distillation.heads import Gradients, Head, OutputLayer
+from reference_trainer.distillation.packed_rows import placed_segments
 from reference_trainer.distillation.protocols import (
     Batch,
     FeaturePass,
@@ -31,7 +32,6 @@ from reference_trainer.distillation.protocols import (
     StudentPass,
     Teacher,
     checked_logits,
-    placed_segments,
 )
 from reference_trainer.distillation.step import MetricSum, StepResult, kd_step
 from reference_trainer.errors import PassConsumedError, ProviderError, SettingError, ShapeError

@@ -1,7 +1,4 @@
-"""Causal models of transformers as teacher and student: loaded, called with packed rows, and saved.
-
-Attention is computed within the documents of a packed row, one by one, so that no mask of length x length is formed.
-"""
+"""Causal models of transformers as teacher and student: loaded, called with packed rows, and saved."""
 
 from __future__ import annotations
 
@@ -12,102 +9,18 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from reference_trainer.distillation.protocols import segments_on_host
+from reference_trainer.distillation.packed_rows import packed_rows
 from reference_trainer.errors import ModelFileError, OutputError, SettingError, first_line, similar_path
+from reference_trainer.huggingface.attention import equal_logits
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES, has_weights
 from reference_trainer.storage.files import atomic_write, file_digest
-
-NAME, SDPA = "by_document", "sdpa"
-ISOLATED = 1e-3
-"""Largest difference of a logit, relative to the largest one, between a document alone and one in a packed row."""
-
-
-def by_document(attend: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor, positions: Tensor) -> Tensor:
-    """Return the attention of each document alone, joined along dimension 1.
-
-    query, key, value: [B, heads, T, width]. positions: integers [B, T] or [1, T], 0 where a document begins. attend:
-    causal attention of those three, for one row and any T, to [1, T, ...].
-    """
-    rows, bounds_B = [], bounds_of(positions)
-    for b, bounds in enumerate(bounds_B * (len(query) // len(bounds_B))):
-        parts = [[tensor[b : b + 1, :, begin:end] for tensor in (query, key, value)] for begin, end in pairwise(bounds)]
-        rows.append(torch.cat([attend(*part) for part in parts], dim=1))
-    return torch.cat(rows)
-
-
-def _attention(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Any,
-    position_ids: Any = None,
-    **options: Any,
-) -> tuple[Tensor, None]:
-    """Attend as transformers calls it. A mask is there for layers with a window."""
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-    def attend(*states: Tensor) -> Any:
-        return sdpa_attention_forward(module, *states, None, **options)[0]
-
-    if attention_mask is not None or position_ids is None or position_ids.dim() != 2:
-        return cast(Tensor, sdpa_attention_forward(module, query, key, value, attention_mask, **options)[0]), None
-    return by_document(attend, query, key, value, position_ids), None
-
-
-def _mask(**options: Any) -> Any:
-    """Return no mask for causal attention to a whole row, else that of `sdpa`."""
-    from transformers.masking_utils import sdpa_mask
-
-    is_whole = options.get("attention_mask") is None and options.get("local_size") is None
-    is_whole = is_whole and not options.get("use_vmap") and options["q_length"] == options["kv_length"]
-    return None if is_whole else sdpa_mask(**options)
-
-
-def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -> None:
-    """Let the documents of a packed row be attended one by one; `note` takes a line if they need a mask instead.
-
-    Raise `SettingError` for a model in which a document sees the one before it.
-    """
-    from transformers import AttentionInterface, AttentionMaskInterface
-
-    masked, transformer = check_isolation(name, model), cast(Any, model.model)
-    if transformer.config._attn_implementation == SDPA:
-        AttentionInterface.register(NAME, _attention)
-        AttentionMaskInterface.register(NAME, _mask)
-        transformer.set_attn_implementation(NAME)
-        if transformer.config._attn_implementation == NAME and equal_logits(
-            check_isolation(name, model), masked, ISOLATED
-        ):
-            return
-        transformer.set_attn_implementation(SDPA)
-    note(f"{name}: attention in packed rows forms a mask of length x length")
-
-
-@torch.no_grad()
-def check_isolation(name: str, model: Causal) -> Tensor:
-    """Return logits of a packed row. Raise `SettingError` if a document in it sees the one before it."""
-    tokens = torch.arange(8)[None] % model.vocab_size
-    segments = torch.tensor([[1] * 4 + [2] * 4])
-    was_training = model.training
-    model.eval()
-    packed: Tensor = model(tokens, segments).logits
-    alone = model(tokens[:, 4:]).logits
-    model.train(was_training)
-    if not equal_logits(packed[:, 4:], alone, ISOLATED):
-        raise SettingError(
-            f"{name}: the documents of a packed row see each other in {type(model.model).__name__}; use --documents pad"
-        )
-    return packed
-
 
 Loaded = TypeVar("Loaded")
 ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
@@ -122,7 +35,12 @@ class Causal(nn.Module):
 
     Positions start again in every segment, from which transformers derives the attention within a document. Padding
     follows the documents of a row, where causal attention cannot see it, so there is no attention mask.
+
+    passes_documents: whether the attention functions of the model take the documents of a batch; `isolate_documents`
+    sets it.
     """
+
+    passes_documents = False
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -139,11 +57,13 @@ class Causal(nn.Module):
         return model.get_output_embeddings()
 
     def forward(self, tokens: Tensor, segments: Tensor | None = None, *, output_hidden_states: bool = False) -> Any:
-        options = {}
+        options: dict[str, Any] = {}
         if segments is not None:
-            options["position_ids"] = positions = positions_of(segments)
-            if (host := segments_on_host(segments)) is not None:
-                bounds_of(positions, positions_of(host))
+            options["position_ids"] = positions_of(segments)
+            if self.passes_documents:
+                # transformers returns masks of four axes as they are. Otherwise it reads the positions, which waits.
+                no_mask = torch.empty(0, 0, 0, 0, dtype=torch.bool, device=tokens.device)
+                options |= {"attention_mask": no_mask, "documents": packed_rows(segments)}
         return self.model(input_ids=tokens, use_cache=False, output_hidden_states=output_hidden_states, **options)
 
 
@@ -153,20 +73,6 @@ def positions_of(segments: Tensor) -> Tensor:
     begins = torch.ones_like(segments, dtype=torch.bool)
     begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
     return index - torch.where(begins, index, 0).cummax(dim=1).values
-
-
-def bounds_of(positions: Tensor, host: Tensor | None = None) -> list[list[int]]:
-    """Return for each row the places where its documents begin, and its length. positions: those of `positions_of`.
-
-    They are kept with the tensor, which every layer gets: on a GPU they are read at most once a batch, and not at all
-    if `host` has the same positions on the CPU.
-    """
-    bounds: list[list[int]] | None = getattr(positions, "document_bounds", None)
-    if bounds is None:
-        rows = (positions if host is None else host).tolist()
-        bounds = [[*(place for place, token in enumerate(row) if token == 0), len(row)] for row in rows]
-        positions.document_bounds = bounds  # type: ignore[attr-defined]
-    return bounds
 
 
 def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: str | None = None) -> Causal:
@@ -268,13 +174,6 @@ def check_tokens(tokenizer: Any, other: Any, whose: str = "teacher") -> None:
             f"the tokenizers of {whose} and student differ in {len(moved)} tokens: {token!r} is {number} for the "
             f"student and {there} for the {whose}; expected equal numbers, because logits are indexed by them"
         )
-
-
-def equal_logits(actual: Tensor, expected: Tensor, at_most: float) -> bool:
-    """Return whether logits differ by at most this much of the largest one, or by the rounding of their data type."""
-    rounding = 8 * torch.finfo(expected.dtype).eps if expected.is_floating_point() else 0.0
-    atol = max(at_most, rounding) * float(expected.abs().max())
-    return bool(torch.isclose(actual.to(expected), expected, rtol=0.0, atol=atol, equal_nan=True).all())
 
 
 @torch.no_grad()

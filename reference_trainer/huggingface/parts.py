@@ -29,12 +29,12 @@ from reference_trainer.huggingface.adapters import (
     frozen_weights,
     merge_adapter,
 )
+from reference_trainer.huggingface.attention import isolate_documents
 from reference_trainer.huggingface.chats import Chats, ChatWriter, digest_of, read_chats, read_template, write_chats
 from reference_trainer.huggingface.models import (
     Causal,
     check_tokens,
     directory_of,
-    isolate_documents,
     load_model,
     load_tokenizer,
     save_model,

@@ -12,7 +12,8 @@ from falsifiers.support.fake_cuda import FakeCuda, install
 from reference_trainer import SettingError
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleTeacher
-from reference_trainer.huggingface.models import Causal, check_isolation, isolate_documents, load_model
+from reference_trainer.huggingface.attention import check_isolation, isolate_documents
+from reference_trainer.huggingface.models import Causal, load_model
 
 transformers = pytest.importorskip("transformers")
 
@@ -49,6 +50,42 @@ def test_window_of_a_model_keeps_its_mask() -> None:
     assert torch.allclose(models[0](tokens, segments).logits, models[1](tokens, segments).logits, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("window", [None, 3])
+def test_padded_prompts_are_continued_as_without_isolation(window: int | None) -> None:
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = transformers.MistralConfig(vocab_size=64, num_hidden_layers=1, sliding_window=window, **shape)
+    models = [Causal(transformers.MistralForCausalLM(config).double().eval()) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    isolate_documents("the student", models[0], print)
+    tokens = torch.arange(12).view(2, 6)
+    options = {"attention_mask": torch.tensor([[0, 0, 1, 1, 1, 1], [1] * 6]), "max_new_tokens": 6, "do_sample": False}
+    generated, expected = (model.model.generate(tokens, pad_token_id=0, **options) for model in models)
+    assert torch.equal(generated, expected)
+
+
+class Alone(transformers.LlamaPreTrainedModel):
+    """A model with attention of its own, which takes no documents."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.embedding = torch.nn.Embedding(16, 16)
+
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor | None = None, **_: Any) -> Any:
+        return SimpleNamespace(logits=self.embedding(input_ids))
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "flash_attention_2"])
+def test_flash_attention_that_takes_no_documents_is_refused(implementation: str) -> None:
+    model, lines = Alone(transformers.LlamaConfig(vocab_size=16)), list[str]()
+    model.config._attn_implementation_internal = implementation
+    if implementation == "sdpa":
+        isolate_documents("the student", Causal(model), lines.append)
+        assert lines == ["the student: attention in packed rows forms a mask of length x length"]
+        return
+    with pytest.raises(SettingError, match="flash_attention_2 cannot separate the documents of packed rows in Alone"):
+        isolate_documents("the student", Causal(model), lines.append)
+
+
 class Summing(torch.nn.Module):
     """A model that ignores positions: each token sees all before it in the row."""
 
@@ -63,8 +100,7 @@ def test_model_in_which_packed_documents_see_each_other_is_refused() -> None:
         check_isolation("the student", Causal(Summing()))
 
 
-WAITS = ("tolist", "item", "nonzero", "cpu", "__int__", "__index__", "__iter__")
-"""Without `__bool__`: transformers itself asks once a batch whether a row is packed."""
+WAITS = ("tolist", "item", "nonzero", "cpu", "__bool__", "__int__", "__index__", "__iter__")
 
 
 class Reads(TorchFunctionMode):
@@ -80,7 +116,7 @@ class Reads(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("place", "expected"), [("cpu", []), ("cuda", ["tolist"])])
+@pytest.mark.parametrize(("place", "expected"), [("cpu", []), ("cuda", ["cpu"])])
 def test_layers_do_not_read_where_documents_begin_from_the_gpu(place: str, expected: list[str]) -> None:
     """A batch of the CPU needs no read, one that is made on the GPU a single one, of all rows and for all layers."""
     shape = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 3}

@@ -1,0 +1,314 @@
+"""Attacks on attention within the documents of packed rows: by a float64 oracle, through models, and on waits."""
+
+import copy
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers.models.gemma2 import modeling_gemma2
+from transformers.models.llama import modeling_llama
+from transformers.models.mistral import modeling_mistral
+
+from falsifiers.packed_attention import kernels
+from falsifiers.support.assertions import assert_equal, refusal
+from falsifiers.support.fake_cuda import FakeCuda, fake_cuda, install, moved
+from reference_trainer.data.documents import Document, pack_documents
+from reference_trainer.errors import SettingError
+
+SDPA, FLASH, FLEX = "sdpa", kernels.FLASH_ATTENTION_2, "flex_attention"
+IMPLEMENTATIONS = st.sampled_from([SDPA, FLASH, FLEX])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class States:
+    """Queries, keys and values [B, H, T, D] of rows of documents. window: of keys that a query sees, or None."""
+
+    rows: list[list[int]]
+    heads: int
+    shared: int
+    window: int | None
+    seed: int
+    width: int = 8
+
+    def tensors(self, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+        draw, B, T = torch.Generator().manual_seed(self.seed), len(self.rows), sum(self.rows[0])
+        heads = (self.heads * self.shared, self.heads, self.heads)
+        shapes = [(B, H, T, self.width) for H in heads]
+        return [torch.randn(shape, generator=draw, dtype=torch.float64).to(dtype) for shape in shapes]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"scaling": 0.3, "dropout": 0.0, "sliding_window": self.window}
+
+    @property
+    def module(self) -> Any:
+        config = SimpleNamespace(_attn_implementation="by_document")
+        return SimpleNamespace(config=config, is_causal=True, training=False, num_key_value_groups=self.shared)
+
+    def oracle(self, tensors: list[Tensor]) -> Any:
+        return kernels.documents_alone(tensors, self.rows, 0.3, self.window)
+
+
+@st.composite
+def states(draw: st.DrawFn) -> States:
+    lengths = st.lists(st.integers(1, 9), min_size=1, max_size=5)
+    rows = draw(st.lists(lengths, min_size=1, max_size=3))
+    width = max(map(sum, rows))
+    rows = [[*row, *([width - sum(row)] if width > sum(row) else [])] for row in rows]
+    window = draw(st.none() | st.integers(1, 6))
+    return States(rows, draw(st.integers(1, 2)), draw(st.sampled_from([1, 2, 3])), window, draw(st.integers(0, 2**20)))
+
+
+LONG = States([[3, 400, 17], [130, 126, 164], [420]], 1, 1, None, 0)
+"""Rows of several blocks of `flex_attention`, some of them within a document."""
+NARROW = States([[3, 400, 17], [420], [150, 270]], 1, 2, 140, 1)
+SHORT = States([[3, 1, 2], [6], [1, 5]], 1, 2, 2, 0)
+
+
+def assert_close(what: str, seen: Tensor, expected: Any, allowed: float) -> None:
+    apart = np.abs(seen.detach().cpu().double().numpy() - expected)
+    worst = np.unravel_index(int(np.nan_to_num(apart, nan=np.inf).argmax()), apart.shape)
+    assert apart[worst] <= allowed, (
+        f"{what}: at [b, t, h, d] {worst} apart by {apart[worst]:.3g}, allowed {allowed:.3g}"
+    )
+
+
+@given(case=states(), implementation=IMPLEMENTATIONS)
+@example(case=SHORT, implementation=SDPA)
+def falsify_each_document_attends_to_itself(subject: Any, device: str, case: States, implementation: str) -> None:
+    on_gpu = device == "cuda"
+    if on_gpu:  # kernels of CUDA take widths of 16 and more, and 16 bits
+        case = States(case.rows, case.heads, case.shared, case.window, case.seed, width=64)
+        implementation = SDPA if implementation == FLASH else implementation
+    tensors = [x.to(device) for x in case.tensors(torch.bfloat16 if on_gpu else torch.float64)]
+    leaves = [x.requires_grad_() for x in tensors]
+    seen, _ = subject.attend_documents(
+        case.module, *leaves, None, subject.PackedRows(case.rows), implementation=implementation, **case.options
+    )
+    # In bfloat16, weights and sums of values of at most 5 are rounded by 2^-9 each, several times.
+    assert_close(f"attention of documents {case.rows}", seen, case.oracle(tensors), 0.1 if on_gpu else 1e-12)
+    seen.square().sum().backward()
+    assert all(x.grad is not None and bool(x.grad.isfinite().all()) for x in leaves), "a gradient is missing"
+
+
+@given(case=states(), implementation=IMPLEMENTATIONS)
+@example(case=LONG, implementation=FLEX)
+@example(case=NARROW, implementation=FLEX)
+@example(case=SHORT, implementation=SDPA)
+@example(case=SHORT, implementation=FLASH)
+def falsify_kernels_get_bounds_windows_and_lengths(subject: Any, case: States, implementation: str) -> None:
+    tensors, rows = case.tensors(), subject.PackedRows(case.rows)
+    with fake_cuda(), kernels.replaced() as loaded:
+        placed = [x.to("cuda") for x in tensors]
+        if implementation == SDPA:
+            seen = subject.attend_by_length(*placed, rows, **case.options)
+        else:
+            position_ids = torch.zeros(placed[0].shape[0], placed[0].shape[2]).to("cuda")
+            arguments = (case.module, *placed, None, rows)
+            options = {"implementation": implementation, "position_ids": position_ids, **case.options}
+            seen, _ = subject.attend_documents(*arguments, **options)
+        seen = seen.cpu()
+    assert_equal("names of the loaded kernels", loaded, [FLASH] if implementation == FLASH else [])
+    assert_close(f"{implementation} of documents {case.rows}, window {case.window}", seen, case.oracle(tensors), 1e-12)
+
+
+SHAPE = {
+    "vocab_size": 32,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 4,
+    "pad_token_id": None,
+}
+
+
+def new_model(subject: Any, kind: str, implementation: str) -> Any:
+    """Return a random model in float64 whose configuration names an implementation, installed or not."""
+    torch.manual_seed(0)
+    if kind == "llama":
+        model: Any = modeling_llama.LlamaForCausalLM(modeling_llama.LlamaConfig(**SHAPE))
+    elif kind == "mistral":
+        model = modeling_mistral.MistralForCausalLM(modeling_mistral.MistralConfig(**SHAPE, sliding_window=3))
+    else:  # layers with and without a window, and caps of the scores
+        settings = {"sliding_window": 3, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 4}
+        model = modeling_gemma2.Gemma2ForCausalLM(modeling_gemma2.Gemma2Config(**SHAPE, **settings))
+    model.config._attn_implementation_internal = implementation
+    for parameter in model.parameters():
+        parameter.data = torch.randn(parameter.shape) / 2
+    return subject.Causal(model.double()).eval()
+
+
+def packed(seed: int, longest: int = 9) -> tuple[list[Document], Any]:
+    draw = np.random.default_rng(seed)
+    sizes = draw.integers(2, longest, 6)
+    documents = [Document(torch.from_numpy(draw.integers(0, 32, size))) for size in sizes]
+    return documents, pack_documents(documents, length=16, padding_id=0)
+
+
+def spans(batch: Any) -> list[tuple[int, Tensor]]:
+    """Return row and positions of each document."""
+    found = [(b, (row == number).nonzero()[:, 0]) for b, row in enumerate(batch.segments) for number in row.unique()]
+    return [(b, at) for b, at in found if int(batch.segments[b, at[0]])]
+
+
+@given(
+    kind=st.sampled_from(["llama", "mistral", "gemma2"]),
+    implementation=IMPLEMENTATIONS,
+    seed=st.integers(0, 2**20),
+)
+@example(kind="gemma2", implementation=FLASH, seed=0)
+@example(kind="mistral", implementation=SDPA, seed=1)
+@example(kind="llama", implementation=FLEX, seed=2)
+def falsify_documents_of_a_model_are_isolated(subject: Any, kind: str, implementation: str, seed: int) -> None:
+    if kind == "gemma2" and implementation == SDPA:
+        implementation = FLASH  # transformers' sdpa has no caps
+    model, notes = new_model(subject, kind, implementation), list[str]()
+    alone = copy.deepcopy(model)
+    alone.model.set_attn_implementation(kernels.ORACLE)
+    subject.isolate_documents("the model", model, notes.append)
+    assert_equal(f"notes about {kind} with {implementation}", notes, [])
+    _, batch = packed(seed)
+    logits = model(batch.tokens, batch.segments).logits
+    losses = []
+    for b, at in spans(batch):
+        expected = alone(batch.tokens[b, at][None]).logits[0]
+        losses.append(expected.square().sum())
+        apart = float((logits[b, at] - expected).detach().abs().max())
+        assert apart <= 1e-10, f"logits of the document at {at.tolist()} of row {b} differ by {apart:.3g} from it alone"
+    torch.stack(losses).sum().backward()
+    torch.stack([logits[b, at].square().sum() for b, at in spans(batch)]).sum().backward()
+    for (name, seen), wanted in zip(model.named_parameters(), alone.parameters(), strict=True):
+        allowed = 1e-6 * float(wanted.grad.abs().max())  # the norms of transformers sum in float32
+        apart = float((seen.grad - wanted.grad).abs().max())
+        assert apart <= allowed, f"the gradient of {name} differs by {apart:.3g}, allowed {allowed:.3g}"
+    b, at = spans(batch)[seed % len(spans(batch))]
+    tokens = batch.tokens.clone()
+    tokens[b, at] = (tokens[b, at] + 1) % 32
+    with torch.no_grad():
+        moved_BT = (model(tokens, batch.segments).logits - logits).abs().amax(-1) > 1e-12
+    moved_BT[b, at] = False
+    assert not bool(moved_BT.any()), f"another document changed at {moved_BT.nonzero().tolist()}"
+
+
+WAITING = ("tolist", "item", "nonzero", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__", "__iter__")
+"""Functions of a tensor that return values of the device, or need them for a shape."""
+READING = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "repeat_interleave")
+"""Operations that do so within others."""
+
+
+COPYING = ("to", "cuda", "tensor", "as_tensor")
+"""Functions that copy values from the CPU to a GPU, and wait for the copy unless it is queued."""
+
+
+class Operations(TorchDispatchMode):
+    """Record the operations that read values."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names = names
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ in READING:
+            self.names.append(f"aten::{func.overloadpacket.__name__}")
+        return func(*args, **(kwargs or {}))
+
+
+class Waits(TorchFunctionMode):
+    """Record the functions that wait for the GPU: reads of its tensors, and copies to it that are not queued.
+
+    device: a class of tensors, those of the GPU; all tensors stand for them where there is none.
+    """
+
+    def __init__(self, device: type[Tensor]) -> None:
+        super().__init__()
+        self.device, self.names = device, list[str]()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, options = getattr(func, "__name__", ""), kwargs or {}
+        if not any(isinstance(x, self.device) for x in args):
+            result = func(*args, **options)
+            if isinstance(result, FakeCuda) and name in COPYING and not options.get("non_blocking"):
+                self.names.append(f"{name} of {list(result.shape)}")
+            return result
+        if name in WAITING:
+            self.names.append(name)
+            return func(*args, **options)
+        with Operations(self.names):
+            return func(*args, **options)
+
+
+@given(
+    implementation=IMPLEMENTATIONS,
+    kind=st.sampled_from(["llama", "mistral"]),
+    checkpoints=st.booleans(),
+    seed=st.integers(0, 2**20),
+)
+@example(implementation=SDPA, kind="llama", checkpoints=False, seed=0)
+@example(implementation=FLASH, kind="mistral", checkpoints=False, seed=0)
+@example(implementation=FLEX, kind="mistral", checkpoints=False, seed=0)
+@example(implementation=SDPA, kind="mistral", checkpoints=True, seed=0)
+def falsify_forward_and_backward_do_not_wait(
+    subject: Any, implementation: str, kind: str, checkpoints: bool, seed: int
+) -> None:
+    model, calls = new_model(subject, kind, implementation), list[str]()
+    subject.isolate_documents("the model", model, str)
+    for layer in model.model.model.layers:
+        layer.self_attn.register_forward_pre_hook(lambda *_: calls.append("layer"))
+    if checkpoints:  # their backward loses the class of `FakeCuda`, so reads of the CPU are counted
+        model.model.activation_checkpointing_enable({"use_reentrant": False})
+    device = torch.device("cpu" if checkpoints else "cuda")
+
+    def flash(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cu_seqlens_q: Tensor,
+        cu_seqlens_k: Tensor,
+        max_seqlen_q: int,
+        max_seqlen_k: int,
+        softmax_scale: float,
+        causal: bool,
+    ) -> Tensor:
+        calls.append(FLASH)
+        return q * 1.0
+
+    def flexible(q: Tensor, *_: Any, **options: Any) -> Any:
+        calls.append(FLEX)
+        return q * 1.0, SimpleNamespace(lse=q[..., 0])
+
+    _, batch = packed(seed)
+    with install(), kernels.replaced(flash=flash, flexible=flexible):
+        model = moved(model, str(device)).train()
+        tokens, segments = batch.tokens.to(device), subject.placed_segments(batch.segments, device)
+        with Waits(Tensor if checkpoints else FakeCuda) as waits:
+            model(tokens, segments).logits.square().mean().backward()
+    assert_equal(f"waits of forward and backward with {implementation} on {device}", waits.names, [])
+    # In float64 on the GPU, sdpa has no kernel of variable lengths.
+    called = ["layer"] if checkpoints or implementation == SDPA else ["layer", implementation]
+    assert_equal("attention layers and kernels that ran", calls, called * (4 if checkpoints else 2))
+
+
+@given(implementation=IMPLEMENTATIONS | st.just("eager"), row=st.integers(0, 1))
+@example(implementation=SDPA, row=0)
+@example(implementation=FLASH, row=1)
+def falsify_a_model_that_mixes_documents_is_refused(subject: Any, implementation: str, row: int) -> None:
+    model = new_model(subject, "llama", implementation)
+
+    def mix(layer: Any, arguments: Any, states: Tensor) -> Tensor:
+        """Add to each state of a row those before it, as a convolution or a recurrent layer does."""
+        mixed = states.clone()
+        mixed[-1 if row else 0] = states[-1 if row else 0].cumsum(0)
+        return mixed
+
+    model.model.model.embed_tokens.register_forward_hook(mix)
+    message = refusal(lambda: subject.isolate_documents("the student", model, str), SettingError)
+    assert "the student" in message and "LlamaForCausalLM" in message, f"{implementation}: {message or 'no refusal'}"
