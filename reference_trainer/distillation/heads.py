@@ -355,9 +355,7 @@ def chunked_loss(
                 predicted_BT.view(-1)[at_C] = student_1CV[0].argmax(-1)
             teacher_1CV = taught(part, student_1CV[0]).to(device)[None]
             chunk = (student_1CV, teacher_1CV, labels_P[at_C][None], scored_P[at_C])
-            loss = BlockwiseLoss(
-                *chunk, weights, scale, metrics, gradient_BTV=student_1CV, cap=student.rescaling.cap
-            )
+            loss = BlockwiseLoss(*chunk, weights, scale, metrics, gradient_BTV=student_1CV, cap=student.rescaling.cap)
             numbers.append(loss.numbers(select=on_cpu))
             gradients.add(part, student_1CV[0])
     numbers_KN = torch.cat(numbers, 1)

@@ -95,8 +95,9 @@ class _Production:
         run, settings, V = self.run, self.run.settings, self.teacher.vocab_size
         if top_k is not None and not 1 <= top_k <= V:
             raise SettingError(f"invalid value {top_k} for 'top_k': expected 1 to {V}, the number of tokens")
-        width = 8 if settings.dtype == "float64" else 4
-        position = 4 + (V * width if top_k is None else top_k * (width + 4) + width)
+        width = {"bfloat16": 2, "float64": 8}.get(settings.dtype, 4)
+        kept_width = max(width, 4)  # kept logits are float32 at least
+        position = 4 + (V * width if top_k is None else top_k * (kept_width + 4) + kept_width)
         batches = shard_bytes // (position * settings.length * settings.batch_size)
         rows, digests = sum(map(len, self.rows)), dict(run.digests)
         teacher = digests.pop("teacher_sha256")
