@@ -34,6 +34,7 @@ from reference_trainer.distillation.losses import Weights, kd_logit_gradient, kd
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
 from reference_trainer.distillation.step import forward_backward
+from reference_trainer.errors import OutputError
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.plan.objective import Objective
@@ -163,7 +164,7 @@ def falsify_room_is_that_of_the_outputs(subject: Any, dtype: str, top_k: int | N
                 if free == needed:
                     call()
                 else:
-                    assert_refused(f"{free} bytes free", call, f"{needed:,}")
+                    assert_refused(f"{free} bytes free", call, f"{needed:,}", kind=OutputError)
 
 
 def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:

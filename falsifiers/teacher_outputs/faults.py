@@ -1,5 +1,6 @@
 """Faulty teachers of which the most probable tokens are known, outputs and digests, for mutants."""
 
+import math
 import shutil
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,24 @@ def both_renormalised(original: Any, top_k: Any, student: Any, temperature: floa
     of_teacher = torch.logsumexp(top_k.logits / temperature, -1, keepdim=True)
     kept = top_k.logits + (of_student - of_teacher) * temperature
     return student.clone().scatter_(-1, tokens, kept.to(student.dtype))
+
+
+def shared_over_the_vocabulary(original: Any, top_k: Any, student: Any, temperature: float) -> Any:
+    complete, tokens, V = original(top_k, student, temperature), top_k.tokens.long(), student.shape[-1]
+    is_banned = student.scatter(-1, tokens, -torch.inf).amax(-1, keepdim=True) == -torch.inf
+    is_shared = is_banned.expand_as(student).scatter(-1, tokens, False)
+    return complete + temperature * math.log(max(V - tokens.shape[-1], 1) / V) * is_shared
+
+
+def first_chunk_again(original: Any, head: Any, places: Any) -> Any:
+    first = None
+    for chunk in original(head, places):
+        first = chunk.clone() if first is None else first
+        yield first[: len(chunk)]
+
+
+def twice_the_room(original: Any, path: Any, needed: int) -> None:
+    original(path, 2 * needed)
 
 
 def every_metric(original: Any, *arguments: Any, whole: bool = True, **options: Any) -> Any:
