@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-from reference_trainer.storage.export import weights_digest
-
 
 def tail_dropped(original: Any, logits: Any, k: int, temperature: float) -> Any:
     kept = original(logits, k, temperature)
@@ -85,6 +83,8 @@ def taught_by_the_first_step(original: Any, self: Any, first: int, last: int, to
 
 
 def serialised(self: Any) -> str:
+    from reference_trainer.storage.export import weights_digest  # a mutant of `storage` loads this module before it
+
     return weights_digest(self.teacher)
 
 
