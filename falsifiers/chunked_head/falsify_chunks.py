@@ -328,6 +328,8 @@ def falsify_rescaled_logits_are_formed_in_chunks(
 def _model_of_transformers(name: str, seed: int) -> Any:
     import transformers
 
+    from reference_trainer.huggingface.models import Causal
+
     options = {"Gemma2": {"final_logit_softcapping": 3.0}, "Granite": {"logits_scaling": 4.0}, "Cohere": {}}[name]
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "head_dim": 4}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
@@ -340,7 +342,7 @@ def _model_of_transformers(name: str, seed: int) -> Any:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(8)  # so that logits reach the cap
-    return model
+    return Causal(model)
 
 
 @given(name=st.sampled_from(["Gemma2", "Granite", "Cohere"]), seed=SEEDS)

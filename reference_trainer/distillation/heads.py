@@ -56,11 +56,11 @@ UNCHANGED = Rescaling()
 
 
 def configured_rescalings(module: nn.Module) -> list[Rescaling]:
-    """Return what the configuration of a module may do to its logits, beginning with no change.
+    """Return what the configuration of a module, or of the model that it wraps, may do to logits; first no change.
 
     A scale is listed as a factor and as a divisor, because models differ in which they mean by one key.
     """
-    config: Any = getattr(module, "config", None)
+    config: Any = next((part.config for part in module.modules() if hasattr(part, "config")), None)
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
 
     def numbers(keys: Sequence[str]) -> list[float]:
@@ -164,7 +164,7 @@ class OutputLayer:
         if len(known) != 1:
             return f"it applies its output layer {len(known)} times in a forward"
         if seen_BTV.shape == known[0].shape:
-            for rescaling in configured_rescalings(_unwrapped(self._module)):
+            for rescaling in configured_rescalings(self._module):
                 if _is_rescaled(known[0], seen_BTV, rescaling):
                     self._rescaling = rescaling
                     return ""
