@@ -4,8 +4,9 @@
 
 Teacher and student are decoders with an embedding and an output layer each. Every variant runs both forwards, forms
 the loss and all gradients of the student; the optimizer is left out, because it is the same for all. Variants run
-interleaved in one process; medians of CPU seconds. Memory is the peak over that of parameters and inputs. Last, each
-variant against N and V.
+interleaved in one process; medians of CPU seconds. Memory is the peak over that of parameters and inputs. Then the
+divergence alone beside TRL's stable `DistillationTrainer`, without and with a soft cap. Last, each variant against N
+and V.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from losses import CE, KD, TAU
@@ -37,12 +42,25 @@ TEACHER, STUDENT = (4, 512), (2, 256)
 class Models:
     """A teacher, a student and a batch of N tokens, of which the last of each row predicts nothing."""
 
-    def __init__(self, rows: int, vocabulary: int, *, scored: float, shapes: Any = (TEACHER, STUDENT)) -> None:
-        self.vocabulary = vocabulary
+    def __init__(
+        self,
+        rows: int,
+        vocabulary: int,
+        *,
+        scored: float,
+        shapes: Any = (TEACHER, STUDENT),
+        cap: float | None = None,
+        ce_weight: float = CE,
+    ) -> None:
+        self.vocabulary, self.cap = vocabulary, cap
+        self.weights = Weights(temperature=TAU, ce_weight=ce_weight, kd_weight=KD)
         self.teacher, self.student = (
             new_decoder(DecoderConfig(vocab_size=vocabulary, layers=layers, width=width, heads=width // 16), seed)
             for seed, (layers, width) in enumerate(shapes)
         )
+        for model in (self.teacher, self.student) if cap else ():
+            model.config = SimpleNamespace(**asdict(model.config), final_logit_softcapping=cap)
+            model.register_forward_hook(lambda module, inputs, logits: (logits / cap).tanh() * cap)
         draw = torch.Generator().manual_seed(0)
         tokens = torch.randint(vocabulary, (rows // LENGTH, LENGTH), generator=draw)
         labels = tokens.where(torch.rand(tokens.shape, generator=draw) < scored, -100)
@@ -71,8 +89,10 @@ def plain(models: Models) -> torch.Tensor:
     if not scored_N.all():
         student_NV, teacher_NV, labels_N = student_NV[scored_N], teacher_NV[scored_N], labels_N[scored_N]
     log_q_NV, log_p_NV = F.log_softmax(student_NV / TAU, -1), F.log_softmax(teacher_NV / TAU, -1)
-    soft = F.kl_div(log_q_NV, log_p_NV, log_target=True, reduction="batchmean")
-    return CE * F.cross_entropy(student_NV, labels_N) + KD * TAU**2 * soft
+    soft = KD * TAU**2 * F.kl_div(log_q_NV, log_p_NV, log_target=True, reduction="batchmean")
+    if not models.weights.ce_weight:
+        return soft
+    return models.weights.ce_weight * F.cross_entropy(student_NV, labels_N) + soft
 
 
 def of_logits(subject: Any, models: Models) -> torch.Tensor:
@@ -86,7 +106,7 @@ def of_logits(subject: Any, models: Models) -> torch.Tensor:
 def step(models: Models, *, chunked: bool = True, metrics: bool = False) -> float:
     """A micro-batch as the training loop takes it, read in one transfer."""
     models.student.zero_grad()
-    V, weights = models.vocabulary, Weights(temperature=TAU, ce_weight=CE, kd_weight=KD)
+    V, weights = models.vocabulary, models.weights
     usual = heads.LEAST_VOCABULARY
     heads.LEAST_VOCABULARY = 0 if chunked else V + 1
     try:
@@ -96,6 +116,46 @@ def step(models: Models, *, chunked: bool = True, metrics: bool = False) -> floa
         heads.LEAST_VOCABULARY = usual
     total, *_, count = torch.stack([*window.sums.values(), window.total]).tolist()
     return float(total / count)
+
+
+def trl_chunked(models: Models) -> float:
+    """The divergence of TRL's stable `DistillationTrainer`, of hidden states and output layers in tiles of both."""
+    from trl.kernels import chunked_divergence
+
+    models.student.zero_grad()
+    scored_N = models.batch.labels[:, 1:].flatten() != -100
+    arguments: list[Any] = []
+    for model in (models.student, models.teacher):
+        layer, states = model.get_output_embeddings(), list[torch.Tensor]()
+        hook = layer.register_forward_pre_hook(lambda layer, inputs, states=states: states.append(inputs[0]))
+        layer.forward = lambda hidden: hidden[..., :0]  # the trainer asks for hidden states alone
+        try:
+            with torch.set_grad_enabled(model is models.student):
+                model(models.batch.tokens)
+        finally:
+            hook.remove()
+            del layer.forward
+        weight = layer.weight if model is models.student else layer.weight.detach()
+        arguments += [states[0][:, :-1].flatten(0, 1)[scored_N], weight, layer.bias]
+    # It looks for weights that DeepSpeed has divided, for which it imports accelerate's state.
+    with patch.object(chunked_divergence, "maybe_gather_lm_head_ctx", lambda *tensors: nullcontext()):
+        rescaling = (1.0, models.cap, 1.0, models.cap)
+        nats_N, _ = chunked_divergence.ChunkedDivergenceFunction.apply(*arguments, 0.0, TAU, *rescaling)
+        total: torch.Tensor = KD * TAU**2 * nats_N.mean()
+        total.backward()
+    return total.item()
+
+
+def divergences_alone() -> dict[str, Callable[[Models], float]]:
+    """Return the variants that need no labels."""
+    chosen: dict[str, Callable[[Models], float]] = {PLAIN: partial(with_autograd, plain), CHUNKED: step}
+    try:
+        import_module("trl.kernels.chunked_divergence")
+    except ImportError as error:
+        print(f"TRL is left out: {error}; install the extra `bench`")
+    else:
+        chosen["TRL ChunkedDivergenceFunction"] = trl_chunked
+    return chosen
 
 
 def variants() -> dict[str, Callable[[Models], float]]:
@@ -166,6 +226,12 @@ def sweep(rounds: int) -> None:
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     chosen = variants()
+    for vocabulary, cap in ((32_000, None), (32_000, 30.0), (152_064, None)):
+        models = Models(1024 if vocabulary < 100_000 else 512, vocabulary, scored=1.0, cap=cap, ce_weight=0.0)
+        alone = divergences_alone()
+        check(models, alone)
+        title = f"V = {vocabulary:,}, divergence alone{f', soft cap of {cap:g}' if cap else ''}"
+        compare(title, models, alone, rounds)
     compare("V = 152,064, every row scored", Models(1024, 152_064, scored=1.0), chosen, rounds)
     for title, scored in (("every row scored", 1.0), ("half of the rows scored", 0.5)):
         models = Models(1024, 32_000, scored=scored)

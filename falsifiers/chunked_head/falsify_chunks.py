@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -214,6 +215,31 @@ def falsify_ranks_have_the_gradient_of_all_logits(subject: Any, seed: int) -> No
     run_ranks(2, work)
 
 
+@given(seed=SEEDS, tied=st.booleans(), dtype=st.sampled_from(["float64", "bfloat16"]))
+@example(seed=0, tied=True, dtype="float64")
+def falsify_a_sharded_teacher_gives_its_output_layer(subject: Any, seed: int, tied: bool, dtype: str) -> None:
+    """Its logits are asked for once, by the check of the first batch."""
+    batches = batches_of(seed, [(3, 5), (1, 2), (2, 7), (0, 3)])
+
+    def work(rank: int) -> None:
+        student, teacher = _pair(seed)
+        teacher.head.weight = teacher.embedding.weight if tied else teacher.head.weight
+        kind = torch.float64 if dtype == "float64" else torch.float32
+        expected, calls = oracle(student, teacher, batches, USUAL), list[Batch]()
+        frozen = subject.shard(teacher.to(kind), torch.device("cpu"))
+        module = subject.shard(student.to(kind), torch.device("cpu"))
+        providers = [subject.ModuleTeacher(subject.computing_in(dtype, frozen), V, note=calls.append)]
+        providers.append(subject.ModuleStudent(subject.computing_in(dtype, module), V, note=calls.append))
+        logits = providers[0].logits
+        providers[0].logits = lambda batch: calls.append(batch) or logits(batch)
+        with chunks_of(3):
+            subject.kd_window(*providers, batches[rank::2], USUAL, parallel=subject.ShardedParallel(module))
+        assert_equal(f"rank {rank}: calls for all logits", len(calls), 1)
+        assert_gradients(f"rank {rank}, tied: {tied}, {dtype}", student, expected, ALLOWED[dtype])
+
+    run_ranks(2, work)
+
+
 class Largest(TorchDispatchMode):
     """Note the bytes of the largest tensor that an operation returns."""
 
@@ -253,11 +279,102 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@given(seed=SEEDS, change=st.sampled_from(sorted(CHANGES)), changed=st.sampled_from(["student", "teacher"]))
-def falsify_changed_logits_are_formed_by_the_model(subject: Any, seed: int, change: str, changed: str) -> None:
-    """Weights are small, so that a cap changes the logits by less than float32 rounding at first."""
+NAMED: dict[str, tuple[dict[str, float | None], Callable[[Tensor], Tensor]]] = {
+    "a soft cap": ({"final_logit_softcapping": 3.0}, lambda x: 3 * torch.tanh(x / 3)),
+    "a divisor": ({"logits_scaling": 8.0}, lambda x: x / 8),
+    "a factor with the key of a divisor": ({"logits_scaling": 0.25}, lambda x: x * 0.25),
+    "a factor and a soft cap": (
+        {"logit_scale": 2.0, "final_logit_softcapping": 5.0},
+        lambda x: 5 * torch.tanh(2 * x / 5),
+    ),
+    "an unused soft cap": ({"final_logit_softcapping": None, "logits_soft_cap": 3.0}, lambda x: x),
+}
+"""A configuration, and what a model with it does to its logits."""
+
+
+@given(
+    seed=SEEDS,
+    change=st.sampled_from(sorted(NAMED)),
+    changed=st.sampled_from([("student",), ("teacher",), ("student", "teacher")]),
+    weights=WEIGHTS,
+    bias=st.booleans(),
+    dtype=st.sampled_from(sorted(ALLOWED)),
+)
+@example(seed=0, change="a soft cap", changed=("student",), weights=USUAL, bias=True, dtype="float64")
+@example(seed=0, change="a divisor", changed=("student",), weights=USUAL, bias=False, dtype="float64")
+@example(seed=0, change="a divisor", changed=("teacher",), weights=USUAL, bias=False, dtype="float64")
+def falsify_rescaled_logits_are_formed_in_chunks(
+    subject: Any, seed: int, change: str, changed: tuple[str, ...], weights: Weights, bias: bool, dtype: str
+) -> None:
+    """A window of models whose configuration names what they do; no line says that a model forms all logits."""
+    student, teacher, lines = Tiny(seed, bias=bias), Tiny(seed + 1), list[str]()
+    for name in changed:
+        model: Any = {"student": student, "teacher": teacher}[name]
+        keys, model.after = NAMED[change]
+        model.config = SimpleNamespace(**keys)
+    batches = batches_of(seed, [(3, 5), (2, 7)])
+    expected = oracle(student, teacher, batches, weights)
+    kind = torch.float64 if dtype == "float64" else torch.float32
+    pair = (subject.computing_in(dtype, module.to(kind)) for module in (student, teacher))
+    sums = window(subject, *pair, batches, weights, rows=3, metrics=True, note=lines.append).sums
+    case = f"{change} of {changed} in {dtype}"
+    assert_equal(f"{case}: lines", lines, [])
+    assert_gradients(case, student, expected, ALLOWED[dtype])
+    for name in sums.keys() & expected.sums.keys() if dtype == "float64" else ():
+        apart, wanted = abs(float(sums[name]) - expected.sums[name]), expected.sums[name]
+        assert apart <= EXACT * max(abs(wanted), 1.0), f"{case}: {name} is {sums[name]}; expected {wanted}"
+
+
+def _model_of_transformers(name: str, seed: int) -> Any:
+    import transformers
+
+    from reference_trainer.huggingface.models import Causal
+
+    options = {"Gemma2": {"final_logit_softcapping": 3.0}, "Granite": {"logits_scaling": 4.0}, "Cohere": {}}[name]
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "head_dim": 4}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    options |= {"logit_scale": 0.25} if name == "Cohere" else {}
+    config = getattr(transformers, f"{name}Config")(vocab_size=V, **shape, **heads, **tokens, **options)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = getattr(transformers, f"{name}ForCausalLM")(config).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(8)  # so that logits reach the cap
+    return Causal(model)
+
+
+@given(name=st.sampled_from(["Gemma2", "Granite", "Cohere"]), seed=SEEDS)
+@example(name="Gemma2", seed=0)
+@example(name="Granite", seed=0)
+@example(name="Cohere", seed=0)
+def falsify_models_of_transformers_are_rescaled(subject: Any, name: str, seed: int) -> None:
+    """The oracle is autograd through the logits that the models themselves return."""
+    student, teacher = (_model_of_transformers(name, seed + k) for k in range(2))
+    batches, lines = batches_of(seed, [(3, 5), (2, 7)]), list[str]()
+    expected = oracle(student, teacher, batches, USUAL)
+    window(subject, student, teacher, batches, USUAL, rows=3, note=lines.append)
+    assert_equal(f"{name}: lines", lines, [])
+    assert_gradients(name, student, expected, EXACT)
+
+
+@given(
+    seed=SEEDS,
+    change=st.sampled_from(sorted(CHANGES)),
+    changed=st.sampled_from(["student", "teacher"]),
+    named=st.sampled_from([{}, {"final_logit_softcapping": 31.0, "logit_scale": 0.2}]),
+)
+def falsify_changed_logits_are_formed_by_the_model(
+    subject: Any, seed: int, change: str, changed: str, named: dict[str, float]
+) -> None:
+    """Weights are small, so that a cap changes the logits by less than float32 rounding at first.
+
+    named: what the configuration says, which is not what the model does.
+    """
     (student, teacher), lines = _pair(seed), list[str]()
-    {"student": student, "teacher": teacher}[changed].after = CHANGES[change]
+    model: Any = {"student": student, "teacher": teacher}[changed]
+    model.after, model.config = CHANGES[change], SimpleNamespace(**named)
     with torch.no_grad():
         for parameter in (*student.parameters(), *teacher.parameters()):
             parameter.mul_(0.01)
@@ -265,8 +382,8 @@ def falsify_changed_logits_are_formed_by_the_model(subject: Any, seed: int, chan
     expected = oracle(student, teacher, batches, USUAL)
     window(subject, student, teacher, batches, USUAL, rows=3, note=lines.append)
     assert_gradients(f"{change} of the {changed}", student, expected, EXACT)
-    named = [line.startswith(f"the {changed} forms the logits of all tokens at once") for line in lines]
-    assert named == [True], f"{change} of the {changed}: the lines are {lines}; expected one that names it"
+    notices = [line.startswith(f"the {changed} forms the logits of all tokens at once") for line in lines]
+    assert notices == [True], f"{change} of the {changed}: the lines are {lines}; expected one that names it"
 
 
 class Twice(Tiny):

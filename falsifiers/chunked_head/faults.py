@@ -58,6 +58,15 @@ def beside_the_hooks(original: Any, hidden: Tensor, weight: Tensor, bias: Any, c
     return original(hidden, weight.detach(), bias, consumed)
 
 
+def cap_without_derivative(original: Any, loss: Any, select: bool) -> Tensor:
+    loss.cap = None
+    return original(loss, select)
+
+
+def not_rescaled(original: Any, head: Any, *arguments: Any) -> None:
+    original(replace(head, rescaling=type(head.rescaling)()), *arguments)
+
+
 def all_rows(original: Any, student: Any, teacher: Any) -> int:
     return 10**9
 

@@ -135,7 +135,8 @@ def oracle(
     sums, count = dict[str, Any](), 0
     for batch in batches:
         scored = batch.labels[:, 1:] != IGNORED
-        s, t = (_resized(model(batch.tokens)[:, :-1][scored], vocabulary) for model in (student, teacher))
+        outputs = (model(batch.tokens) for model in (student, teacher))
+        s, t = (_resized(getattr(output, "logits", output)[:, :-1][scored], vocabulary) for output in outputs)
         count += int(scored.sum())
         for name, term in _sums(s, t.detach(), batch.labels[:, 1:][scored], weights).items():
             sums[name] = sums.get(name, 0.0) + term

@@ -4,16 +4,22 @@ import hashlib
 import io
 import json
 import math
+import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from falsifiers.checkpoint_files.saved import assert_same
+from falsifiers.chunked_head.models import chunks_of
 from falsifiers.rank_runs.falsify_runs import assert_no_error, launched, launcher
 from falsifiers.resume.runs import TIMEOUT_S
 from falsifiers.support import oracles
@@ -23,10 +29,12 @@ from falsifiers.support.ranks import run_ranks
 from falsifiers.support.runs import cut, file_digests, flip, run, scratch, small, written_model
 from falsifiers.teacher_outputs.parts import Counted
 from reference_trainer import Annealed, Callback, Lines, Schedule, SettingError
+from reference_trainer.distillation import heads
 from reference_trainer.distillation.losses import Weights, kd_logit_gradient, kd_loss
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
 from reference_trainer.distillation.step import forward_backward
+from reference_trainer.errors import OutputError
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.plan.objective import Objective
@@ -122,6 +130,41 @@ def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None, 
         shares = [len(range(rank, SHARDS, ranks)) for rank in range(ranks)]
         shares = [max(shares)] * ranks if divided else shares  # every rank gathers the teacher
         assert forwards == shares, f"{ranks} ranks made {forwards} forwards for {SHARDS} shards; expected {shares}"
+
+
+@given(seed=st.integers(0, 9), k=st.sampled_from([1, 3, 256]), rows=st.sampled_from([1, 7, 30]))
+def falsify_top_k_outputs_are_kept_in_chunks(subject: Any, seed: int, k: int, rows: int) -> None:
+    """Chunks have some rows of 256 logits; only the check of the first batch has the teacher form logits."""
+    with scratch() as directory:
+        written(directory, "whole", subject.precompute, top_k=k, seed=seed, dtype="float64", **COUNTING)
+        Counted.logits = 0
+        with chunks_of(1):  # rows of the vocabulary of `chunked_head.models`
+            limit = rows * 256 * 8
+            with mock.patch.multiple(heads, CPU_CHUNK_BYTES=limit, CHUNK_BYTES=limit):
+                written(directory, "chunks", subject.precompute, top_k=k, seed=seed, dtype="float64", **COUNTING)
+        assert 0 < Counted.logits <= heads.CHECKED_TOKENS * 256, f"a forward returned {Counted.logits} logits"
+        files = [sorted((directory / name).glob("outputs-*")) for name in ("whole", "chunks")]
+        assert len(files[0]) == len(files[1]) == SHARDS, f"the shards are {files}"
+        for expected, seen in zip(*(map(load_file, paths) for paths in files), strict=True):
+            for name, tensor in expected.items():
+                apart = float((seen[name].double() - tensor.double()).abs().max())
+                assert apart <= EXACT, f"{k} tokens in chunks of {rows} rows: {name} is off by {apart:.1e}"
+
+
+@given(dtype=st.sampled_from(["bfloat16", "float32", "float64"]), top_k=st.sampled_from([None, 3]))
+def falsify_room_is_that_of_the_outputs(subject: Any, dtype: str, top_k: int | None) -> None:
+    """One byte fewer than the tensors have is refused; their bytes are enough."""
+    with scratch() as directory:
+        out = written(directory, "measured", subject.precompute, top_k=top_k, dtype=dtype)
+        tensors_of = [load_file(path) for path in out.glob("outputs-*")]
+        needed = sum(t.nbytes for shard in tensors_of for name, t in shard.items() if name != "ends")
+        for free in (needed, needed - 1):
+            with mock.patch.object(shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free)):
+                call = partial(written, directory, f"of{free}", subject.precompute, top_k=top_k, dtype=dtype)
+                if free == needed:
+                    call()
+                else:
+                    assert_refused(f"{free} bytes free", call, f"{needed:,}", kind=OutputError)
 
 
 def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:
@@ -261,6 +304,24 @@ def falsify_tail_that_the_student_bans(subject: Any, device: str, drawn: tuple[T
     loss, gradient = loss_and_gradient(subject, "forward_kl", banned[None], teacher, k, tau, device)
     assert loss == math.inf, f"a student that bans the tail has a loss of {loss} nats, not +inf"
     assert bool(gradient.isfinite().all()), f"the gradient is {gradient.tolist()}"
+
+
+@given(drawn=models())
+def falsify_banned_tail_is_shared_equally(subject: Any, drawn: tuple[Tensor, Tensor, int, float]) -> None:
+    """Each of the V - K other tokens has the probability (1 - sum of p_k) / (V - K); kept ones keep theirs."""
+    student, teacher, k, tau = drawn
+    V = student.shape[-1]
+    k = min(k, V - 1)
+    p = (teacher / tau).softmax(-1).flatten(0, 1)
+    wanted, banned = p.clone(), student.clone().flatten(0, 1)
+    for number, tokens in enumerate(largest(teacher, k)):
+        rest = [v for v in range(V) if v not in tokens]
+        banned[number, rest] = -math.inf
+        wanted[number, rest] = p[number, rest].sum() / (V - k)
+    complete = subject.completed(subject.keep_top_k(teacher, k, tau), banned.view_as(student), tau)
+    seen = (complete / tau).softmax(-1).flatten(0, 1)
+    case = f"{k} of {V} tokens at temperature {tau}"
+    assert float((seen - wanted).abs().max()) <= EXACT, f"{case}: probabilities {seen.tolist()}; expected {wanted}"
 
 
 class TopKTable:

@@ -1,12 +1,11 @@
 """Faulty teachers of which the most probable tokens are known, outputs and digests, for mutants."""
 
+import math
 import shutil
 from dataclasses import replace
 from typing import Any
 
 import torch
-
-from reference_trainer.storage.export import weights_digest
 
 
 def tail_dropped(original: Any, logits: Any, k: int, temperature: float) -> Any:
@@ -20,6 +19,24 @@ def both_renormalised(original: Any, top_k: Any, student: Any, temperature: floa
     of_teacher = torch.logsumexp(top_k.logits / temperature, -1, keepdim=True)
     kept = top_k.logits + (of_student - of_teacher) * temperature
     return student.clone().scatter_(-1, tokens, kept.to(student.dtype))
+
+
+def shared_over_the_vocabulary(original: Any, top_k: Any, student: Any, temperature: float) -> Any:
+    complete, tokens, V = original(top_k, student, temperature), top_k.tokens.long(), student.shape[-1]
+    is_banned = student.scatter(-1, tokens, -torch.inf).amax(-1, keepdim=True) == -torch.inf
+    is_shared = is_banned.expand_as(student).scatter(-1, tokens, False)
+    return complete + temperature * math.log(max(V - tokens.shape[-1], 1) / V) * is_shared
+
+
+def first_chunk_again(original: Any, head: Any, places: Any) -> Any:
+    first = None
+    for chunk in original(head, places):
+        first = chunk.clone() if first is None else first
+        yield first[: len(chunk)]
+
+
+def twice_the_room(original: Any, path: Any, needed: int) -> None:
+    original(path, 2 * needed)
 
 
 def every_metric(original: Any, *arguments: Any, whole: bool = True, **options: Any) -> Any:
@@ -66,6 +83,8 @@ def taught_by_the_first_step(original: Any, self: Any, first: int, last: int, to
 
 
 def serialised(self: Any) -> str:
+    from reference_trainer.storage.export import weights_digest  # a mutant of `storage` loads this module before it
+
     return weights_digest(self.teacher)
 
 

@@ -10,10 +10,14 @@ __all__ = ["Counted", "Counting"]
 
 
 class Counted:
-    """Forwards of the teacher so far, and the number of the one that is interrupted, from 1; 0 for none."""
+    """Forwards of the teacher so far, and the number of the one that is interrupted, from 1; 0 for none.
+
+    logits: the largest number of logits that a forward returned.
+    """
 
     forwards = 0
     interrupted = 0
+    logits = 0
 
 
 class _Teacher(nn.Module):
@@ -25,7 +29,9 @@ class _Teacher(nn.Module):
         Counted.forwards += 1
         if Counted.forwards == Counted.interrupted:
             raise KeyboardInterrupt
-        return self.module(tokens)
+        logits_BTV = self.module(tokens)
+        Counted.logits = max(Counted.logits, logits_BTV.numel())
+        return logits_BTV
 
 
 class Counting(Distillation):

@@ -6,7 +6,8 @@ once into those of hidden states and weights; the products are summed in float32
 
 A module offers its output layer by a method `get_output_embeddings`, as the causal models of transformers do and
 `models.decoder` does, which returns an `nn.Linear`. Wrappers such as DDP are looked through at `module`. The layer is
-checked, and replaced during a forward.
+checked, and replaced during a forward. A scale and a soft cap that the module's `config` names are applied to each
+chunk, and to its gradient.
 
 Shape letters: B batch, T position, P = B * T rows, N rows that are read, C rows of a chunk, V vocabulary, W width, K
 numbers of a row.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -31,10 +32,47 @@ LEAST_VOCABULARY = 8192
 """Tokens of a vocabulary below which all logits are formed at once: they take little memory."""
 LARGEST = 1000.0  # a bound or scale of logits that a model may have changes larger ones at least
 CHECKED_TOKENS = 8
+SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier")
+"""Keys of a configuration in transformers for a factor or a divisor of logits: Cohere, Granite, Falcon-H1."""
+CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+"""Keys of a configuration in transformers for a soft cap of logits: Gemma, RecurrentGemma, xLSTM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaling:
+    """A change of the logits x of an output layer: scale * x, or cap * tanh(scale * x / cap) with a soft cap."""
+
+    scale: float = 1.0
+    cap: float | None = None
+
+    def apply_(self, logits: Tensor) -> Tensor:
+        """Change logits in place, and return them."""
+        if self.scale != 1:
+            logits.mul_(self.scale)
+        return logits if self.cap is None else logits.div_(self.cap).tanh_().mul_(self.cap)
+
+
+UNCHANGED = Rescaling()
+
+
+def configured_rescalings(module: nn.Module) -> list[Rescaling]:
+    """Return what the configuration of a module, or of the model that it wraps, may do to logits; first no change.
+
+    A scale is listed as a factor and as a divisor, because models differ in which they mean by one key.
+    """
+    config: Any = next((part.config for part in module.modules() if hasattr(part, "config")), None)
+    config = config.get_text_config() if hasattr(config, "get_text_config") else config
+
+    def numbers(keys: Sequence[str]) -> list[float]:
+        values = (getattr(config, key, None) for key in keys)
+        return [float(value) for value in values if isinstance(value, int | float) and value > 0]
+
+    scales = [1.0, *(scale for value in numbers(SCALES) for scale in (value, 1 / value))]
+    return [Rescaling(scale, cap) for cap in (None, *numbers(CAPS)) for scale in scales]
 
 
 class OutputLayer:
-    """The output layer of a teacher or student, if its module returns what this layer returns, unchanged.
+    """The output layer of a teacher or student, if its module returns what this layer returns, rescaled at most.
 
     note: called with a line if the vocabulary is large and the layer cannot be used.
     """
@@ -42,6 +80,7 @@ class OutputLayer:
     def __init__(self, model: str, module: nn.Module, vocab_size: int, note: Callable[[str], object]) -> None:
         self._model, self._module, self._vocab_size, self._note = model, module, vocab_size, note
         self._refusal: str | None = None
+        self._rescaling = UNCHANGED
 
     def is_offered(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> bool:
         """Return whether the layer can be replaced; the first call runs `logits` on the first tokens of the batch."""
@@ -58,19 +97,23 @@ class OutputLayer:
         get = getattr(_unwrapped(self._module), "get_output_embeddings", None)
         return None if get is None else get()
 
-    @property
-    def is_whole(self) -> bool:
-        """Return whether the weights can be used after a forward: those of a shard cannot."""
-        layer = self.find()
-        return isinstance(layer, nn.Linear) and not hasattr(layer.weight, "full_tensor")
-
     @contextmanager
     def record_heads(self) -> Iterator[list[Head]]:
-        """Yield a list that gets the layer's input and weights in each forward; no logits are formed."""
+        """Yield a list that gets the layer's input and weights in each forward; no logits are formed.
+
+        FSDP2 gathers the weights of a shard for the forward alone, so they are copied there, without a further
+        communication.
+        """
         heads: list[Head] = []
+        layer = self.find()
+        is_shard = isinstance(layer, nn.Linear) and hasattr(layer.weight, "full_tensor")
 
         def keep(layer: nn.Linear, hidden_BTW: Tensor) -> Tensor:
-            heads.append(head_of(hidden_BTW, layer.weight, layer.bias))
+            head = replace(head_of(hidden_BTW, layer.weight, layer.bias), rescaling=self._rescaling)
+            if is_shard and head.weight_VW.dtype == layer.weight.dtype:  # otherwise they are copies already
+                bias_V = None if head.bias_V is None else head.bias_V.clone()
+                head = replace(head, weight_VW=head.weight_VW.clone(), bias_V=bias_V)
+            heads.append(head)
             return hidden_BTW.new_empty(*hidden_BTW.shape[:-1], 0)
 
         with self._replaced(keep):
@@ -79,7 +122,11 @@ class OutputLayer:
     @contextmanager
     def consumed(self, consume: Callable[[Head], Gradients]) -> Iterator[None]:
         """Let forwards return the tensor of `heads.head_loss` for their logits."""
-        with self._replaced(lambda layer, hidden: head_loss(hidden, layer.weight, layer.bias, consume)):
+
+        def consume_rescaled(head: Head) -> Gradients:
+            return consume(replace(head, rescaling=self._rescaling))
+
+        with self._replaced(lambda layer, hidden: head_loss(hidden, layer.weight, layer.bias, consume_rescaled)):
             yield
 
     @contextmanager
@@ -95,8 +142,9 @@ class OutputLayer:
     def refusal(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> str:
         """Return why the layer cannot be used, empty if it can.
 
-        The layer's logits are replaced by known ones, large enough that a soft cap, a scale or a bound of the model
-        changes some of them, whatever its weights are.
+        The layer's logits are replaced by known ones, so large and so small that a soft cap, a scale or a bound of the
+        model changes some of them, whatever its weights are. The model must return them with one of the changes that
+        its configuration names, which is kept.
         """
         layer = self.find()
         if layer is None:
@@ -107,7 +155,7 @@ class OutputLayer:
 
         def marked(layer: nn.Linear, hidden_BTW: Tensor) -> Tensor:
             logits_BTV = nn.functional.linear(hidden_BTW, layer.weight, layer.bias)
-            values_V = torch.linspace(-LARGEST, LARGEST, logits_BTV.shape[-1], device=logits_BTV.device)
+            values_V = LARGEST * torch.linspace(-1, 1, logits_BTV.shape[-1], device=logits_BTV.device) ** 3
             known.append(values_V.to(logits_BTV.dtype).expand_as(logits_BTV))
             return known[-1]
 
@@ -115,9 +163,21 @@ class OutputLayer:
             seen_BTV = logits(_first(batch))
         if len(known) != 1:
             return f"it applies its output layer {len(known)} times in a forward"
-        if seen_BTV.shape != known[0].shape or not torch.equal(seen_BTV.double(), known[0].double()):
-            return "it changes those of its output layer, such as by a soft cap or a scale"
-        return ""
+        if seen_BTV.shape == known[0].shape:
+            for rescaling in configured_rescalings(self._module):
+                if _is_rescaled(known[0], seen_BTV, rescaling):
+                    self._rescaling = rescaling
+                    return ""
+        return "it changes those of its output layer by other than a scale and a soft cap that its config names"
+
+
+def _is_rescaled(logits_BTV: Tensor, seen_BTV: Tensor, rescaling: Rescaling) -> bool:
+    """Return whether a model that rescales these logits returns those seen, within the roundings of four operations."""
+    expected_BTV = rescaling.apply_(logits_BTV.to(torch.float64, copy=True))
+    if rescaling == UNCHANGED:
+        return torch.equal(seen_BTV.double(), expected_BTV)
+    rtol = 4 * torch.finfo(logits_BTV.dtype).eps
+    return torch.allclose(seen_BTV.double(), expected_BTV, rtol=rtol, atol=0.0)
 
 
 def _first(batch: Batch) -> Batch:
@@ -152,6 +212,7 @@ class Head:
 
     vocab_size: the number of logits of a row. Fewer than V leave out the last tokens; further ones are -inf.
     needed: whether hidden states, weights and bias need a gradient.
+    rescaling: what the model does to the logits of the layer.
     """
 
     hidden_PW: Tensor
@@ -159,6 +220,7 @@ class Head:
     bias_V: Tensor | None
     vocab_size: int
     needed: tuple[bool, bool, bool] = NONE
+    rescaling: Rescaling = UNCHANGED
 
     @property
     def logit_count(self) -> int:
@@ -173,6 +235,14 @@ class Head:
             torch.mm(hidden_CW, weight_WV, out=kept_CV)
         else:
             torch.addmm(self.bias_V[: self.logit_count], hidden_CW, weight_WV, out=kept_CV)
+        self.rescaling.apply_(kept_CV)
+
+    def logits_in_chunks(self, places_N: Tensor) -> Iterator[Tensor]:
+        """Yield the logits [C, vocab_size] of some rows, at least once; each chunk overwrites the one before."""
+        size = rows_per_chunk(self, None)
+        products = _Products(self, places_N, size)
+        for start in range(0, max(len(places_N), 1), size):
+            yield products.chunk(slice(start, start + size))
 
 
 Taught = Head | Tensor | TopK | None
@@ -275,6 +345,7 @@ def chunked_loss(
     size = rows_per_chunk(student, teacher)
     learned, taught = _Products(student, places_N, size), _rows_of(teacher, places_N, size, weights)
     gradients = _HeadGradients(learned, scale is not None)
+    scale = None if scale is None else scale * student.rescaling.scale
     numbers = []
     with torch.autocast(device.type, enabled=False):
         for start in range(0, max(len(places_N), 1), size):
@@ -284,9 +355,8 @@ def chunked_loss(
                 predicted_BT.view(-1)[at_C] = student_1CV[0].argmax(-1)
             teacher_1CV = taught(part, student_1CV[0]).to(device)[None]
             chunk = (student_1CV, teacher_1CV, labels_P[at_C][None], scored_P[at_C])
-            numbers.append(
-                BlockwiseLoss(*chunk, weights, scale, metrics, gradient_BTV=student_1CV).numbers(select=on_cpu)
-            )
+            loss = BlockwiseLoss(*chunk, weights, scale, metrics, gradient_BTV=student_1CV, cap=student.rescaling.cap)
+            numbers.append(loss.numbers(select=on_cpu))
             gradients.add(part, student_1CV[0])
     numbers_KN = torch.cat(numbers, 1)
     numbers_KP = numbers_KN.new_zeros(len(numbers_KN), len(labels_P)).index_copy_(1, places_N, numbers_KN)

@@ -265,6 +265,7 @@ class BlockwiseLoss:
     """Logits, labels and arguments of a loss that is computed block by block, and the blocks, which are allocated once.
 
     gradient_BTV: where to write the gradient, which may be the student's logits; by default a new tensor.
+    cap: the soft cap of the student's logits y = cap * tanh(x / cap), whose gradient is by x; None for y = x.
     """
 
     def __init__(
@@ -277,11 +278,12 @@ class BlockwiseLoss:
         scale: float | Tensor | None,
         metrics: bool,
         gradient_BTV: Tensor | None = None,
+        cap: float | None = None,
     ) -> None:
         (B, T, V), device = student_BTV.shape, student_BTV.device
         self.student_PV, self.teacher_PV = student_BTV.flatten(0, 1), teacher_BTV.flatten(0, 1)
         self.labels_P1 = labels_BT.flatten().clamp(0, V - 1)[:, None]  # a label outside the vocabulary is a fault
-        self.scored_P, self.weights, self.metrics = scored_P, weights, metrics
+        self.scored_P, self.weights, self.metrics, self.cap = scored_P, weights, metrics, cap
         self.scale = None if scale is None else torch.zeros((), dtype=torch.float64, device=device) + scale
         dtype = torch.promote_types(student_BTV.dtype, torch.float32)
         if gradient_BTV is None:
@@ -367,11 +369,17 @@ class BlockwiseLoss:
         """Write the weighted sum of the two derivatives to its rows."""
         weights, gradient_PV = self.weights, self.gradient_BTV.flatten(0, 1)
         soft_CV.mul_(scale * weights.kd_weight * weights.temperature)
-        if isinstance(at_C, slice):
+        if isinstance(at_C, slice) and self.cap is None:
             torch.addcmul(soft_CV, hard_CV, scale * weights.ce_weight, out=gradient_PV[at_C])
         else:
             total_CV = soft_CV.addcmul_(hard_CV, scale * weights.ce_weight)
-            gradient_PV.index_copy_(0, at_C, total_CV.to(gradient_PV.dtype))
+            if self.cap is not None:  # dy/dx = 1 - (y / cap)^2, of logits that the gradient has not overwritten yet
+                share_CV = hard_CV.copy_(self.student_PV[at_C]).div_(self.cap).square_()
+                total_CV.addcmul_(total_CV, share_CV, value=-1)
+            if isinstance(at_C, slice):
+                gradient_PV[at_C] = total_CV
+            else:
+                gradient_PV.index_copy_(0, at_C, total_CV.to(gradient_PV.dtype))
 
 
 def _parts(places_N: Tensor, size: int, *, known: bool) -> Iterator[slice | Tensor]:

@@ -195,7 +195,7 @@ class ModuleTeacher:
 
     def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
         """Return output layer and hidden states of one forward; None if the module offers only logits."""
-        if not (self._layer.is_whole and self._layer.is_offered(batch, self.logits)):
+        if not self._layer.is_offered(batch, self.logits):
             return None
         self._freeze()
         with torch.no_grad(), evaluating(self._module), self._layer.record_heads() as heads:

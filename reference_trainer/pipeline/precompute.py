@@ -18,6 +18,7 @@ from torch import Tensor
 from reference_trainer.callbacks.progress import Lines
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.text import Rows
+from reference_trainer.distillation.heads import Head, HeadTeacher
 from reference_trainer.distillation.objective import IGNORE_INDEX
 from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits, keep_top_k
 from reference_trainer.distillation.providers import ModuleStudent
@@ -94,8 +95,9 @@ class _Production:
         run, settings, V = self.run, self.run.settings, self.teacher.vocab_size
         if top_k is not None and not 1 <= top_k <= V:
             raise SettingError(f"invalid value {top_k} for 'top_k': expected 1 to {V}, the number of tokens")
-        width = 8 if settings.run.dtype == "float64" else 4
-        position = 4 + (V * width if top_k is None else top_k * (width + 4) + width)
+        width = {"bfloat16": 2, "float64": 8}.get(settings.run.dtype, 4)
+        kept_width = max(width, 4)  # kept logits are float32 at least
+        position = 4 + (V * width if top_k is None else top_k * (kept_width + 4) + kept_width)
         batches = shard_bytes // (position * settings.data.length * settings.data.batch_size)
         rows, digests = sum(map(len, self.rows)), dict(run.digests)
         teacher = digests.pop("teacher_sha256")
@@ -160,7 +162,7 @@ class _Production:
             write_shard(self._path(index), outputs)
             self.run.lines.write(f"outputs: shard {index + 1} of {count}")
         for _ in range(most - forwards):  # FSDP needs every rank in each forward
-            self.teacher.logits(next(_batches(self.rows, 0, 1)))
+            self._taught(next(_batches(self.rows, 0, 1)))
 
     def _path(self, index: int) -> Path:
         return self.staging / shard_name(index)
@@ -172,14 +174,25 @@ class _Production:
 
     def _outputs(self, batch: Batch) -> Iterator[dict[str, Tensor]]:
         """Yield the outputs of each row of a batch."""
-        logits_BTV = checked_logits("teacher", self.teacher.logits(batch), batch.tokens, self.teacher.vocab_size)
-        labels_BT = labels_of_logits(batch.labels)
-        scored_BT = (labels_BT != IGNORE_INDEX).to(logits_BTV.device)
-        kept = self._stored_outputs(logits_BTV[scored_BT])
-        kept["labels"] = labels_BT[labels_BT != IGNORE_INDEX].int()
+        taught, labels_BT = self._taught(batch), labels_of_logits(batch.labels)
+        scored_BT = labels_BT != IGNORE_INDEX
+        if isinstance(taught, Head):
+            chunks = taught.logits_in_chunks(scored_BT.flatten().nonzero()[:, 0])
+        else:
+            chunks = iter([taught[scored_BT.to(taught.device)]])
+        parts = [self._stored_outputs(logits_CV) for logits_CV in chunks]
+        kept = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        kept["labels"] = labels_BT[scored_BT].int()
         counts = scored_BT.sum(-1).tolist()
-        for parts in zip(*(tensor.split(counts) for tensor in kept.values()), strict=True):
-            yield dict(zip(kept, parts, strict=True))
+        for rows in zip(*(tensor.split(counts) for tensor in kept.values()), strict=True):
+            yield dict(zip(kept, rows, strict=True))
+
+    def _taught(self, batch: Batch) -> Head | Tensor:
+        """Run the teacher; return its output layer if tokens are kept and it offers one, else its logits [B, T, V]."""
+        if self.manifest.top_k is not None and isinstance(self.teacher, HeadTeacher):
+            if (head := self.teacher.head(batch)) is not None:
+                return head[0]
+        return checked_logits("teacher", self.teacher.logits(batch), batch.tokens, self.teacher.vocab_size)
 
     def _stored_outputs(self, logits_NV: Tensor) -> dict[str, Tensor]:
         if not bool(logits_NV.amax(-1).isfinite().all()):

@@ -1,4 +1,4 @@
-"""Models of transformers whose output layer is applied in chunks, and those that form their logits themselves."""
+"""Models of transformers whose output layer is applied in chunks, and one that forms its logits itself."""
 
 from typing import Any
 
@@ -31,14 +31,11 @@ OFFERED = {
     "Llama": {"tie_word_embeddings": False},
     "Qwen2": {"tie_word_embeddings": True},
     "Gemma": {},
-    "Granite": {"logits_scaling": 1.0},
+    "Granite": {"logits_scaling": 8.0},
+    "Gemma2": {"final_logit_softcapping": 30.0},
+    "Cohere": {"logit_scale": 0.5},
     "GPTNeoX": {},
     "Phi": {},  # the output layer has a bias
-}
-OTHERS = {
-    "Gemma2": {"final_logit_softcapping": 30.0},
-    "Granite": {"logits_scaling": 8.0},
-    "Cohere": {"logit_scale": 0.5},
 }
 
 
@@ -89,12 +86,13 @@ def test_chunked_gradients_are_as_exact_as_unchunked(monkeypatch: pytest.MonkeyP
         assert seen <= 1.5 * expected + rounding, f"{key} is off by {seen:.1e}, with all logits by {expected:.1e}"
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_model_that_changes_logits_forms_them_and_says_so(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    student, teacher, lines = model(name, 0, **OTHERS[name]), model("Llama", 1), list[str]()
+def test_model_with_another_scale_than_its_config_forms_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    student, teacher, lines = model("Cohere", 0, logit_scale=0.5), model("Llama", 1), list[str]()
+    module: Any = student.model
+    module.config.logit_scale = 0.7  # the model has read it already
     expected = gradients(student, teacher, "float32", lines)
     in_chunks(monkeypatch)
     seen = gradients(student, teacher, "float32", lines)
     assert all(torch.equal(seen[key], each) for key, each in expected.items())
-    reason = "it changes those of its output layer, such as by a soft cap or a scale"
+    reason = "it changes those of its output layer by other than a scale and a soft cap that its config names"
     assert lines == [f"the student forms the logits of all tokens at once: {reason}"]
