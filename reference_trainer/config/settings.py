@@ -29,7 +29,9 @@ from reference_trainer.config.kinds import (
     LearningRate,
     Length,
     Location,
+    Loggers,
     Mode,
+    OptimizerName,
     Part,
     Rates,
     Seconds,
@@ -97,6 +99,20 @@ class Settings(BaseModel):
         None,
         "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
     )
+    revision: Text | None = _setting(None, "Branch, tag or commit of --student on the hub. [default: main]")
+    teacher_revision: Text | None = _setting(
+        None, "Branch, tag or commit of a Hugging Face --teacher on the hub. [default: main]"
+    )
+    trust_remote_code: Switch = _setting(
+        False, "Execute the Python code that the directories or repositories of --student and --teacher contain."
+    )
+    attn_implementation: Text | None = _setting(
+        None, "Attention of Hugging Face models: sdpa, eager, flash_attention_2, ... [default: chosen by transformers]"
+    )
+    quantization: JSONObject | None = _setting(
+        None, "Quantize a Hugging Face teacher: a quantization_config of transformers, as a JSON object."
+    )
+    compile: Switch = _setting(False, "Compile the layers of Hugging Face models by torch.compile.")
     turns: Turns = _setting("every", "Predict every answer of a chat, or the last only.")
     chat_template: Location | None = _setting(
         None, "Write chats by the chat template in this file. [default: that of --student]"
@@ -176,7 +192,14 @@ class Settings(BaseModel):
     anneal_warmup: CountOrZero = _setting(
         0, "Number of steps over which weights with an end rise from 0 to their start, before they go to the end."
     )
-    lr: LearningRate = _setting(3e-3, "Peak learning rate of AdamW; by default 2e-5 for a --student with weights.")
+    optimizer: OptimizerName = _setting("adamw", "Optimizer: adamw, adafactor, or MODULE:CLASS.")
+    optimizer_options: JSONObject | None = _setting(
+        None, "Arguments of --optimizer, as a JSON object, such as betas, weight_decay or fused."
+    )
+    lr: LearningRate = _setting(3e-3, "Peak learning rate; by default 2e-5 for a --student with weights.")
+    layer_decay: Part = _setting(
+        1.0, "Multiply the learning rate by X for each layer between a weight and the output layer."
+    )
     clip: GradientNorm | None = _setting(None, "Largest norm of a step's gradient; a longer one is scaled down to it.")
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
     schedule: Rates = _setting(
@@ -202,6 +225,9 @@ class Settings(BaseModel):
         "Data type of the weights of --student; with bfloat16 they are rounded after a step on float32 copies.",
     )
     log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
+    log_to: Loggers | None = _setting(
+        None, "Send logged metrics and settings to these, separated by commas: tensorboard, wandb, mlflow."
+    )
     eval_every: CountOrZero = _setting(0, "Evaluate on held-back text every N steps; 0 does so only after the run.")
     accept_depth: Depth = _setting(
         0, "Measure in evaluations how many of N tokens of a draft the teacher accepts, as eval/accept_length; 0: none."
@@ -306,10 +332,13 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
         (
             *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
             *("teacher_device_map", "weights", "turns", "chat_template", "template_options"),
+            *("revision", "teacher_revision", "trust_remote_code", "attn_implementation", "quantization", "compile"),
         ),
         "without student",
         lambda settings: settings.student is not None,
     ),
+    (("teacher_revision", "quantization"), "without teacher", lambda settings: settings.teacher is not None),
+    (("log_to",), "with smoke", lambda settings: settings.smoke is None),
     (("lora_options", "lora_merge"), "without lora", lambda settings: settings.lora is not None),
     (("layers", "width", "separator", "data_share"), "with student", lambda settings: settings.student is None),
     (

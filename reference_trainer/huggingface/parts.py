@@ -43,7 +43,7 @@ from reference_trainer.huggingface.models import (
 )
 from reference_trainer.pipeline.custom_class import with_default_rate
 from reference_trainer.pipeline.distill import Distillation
-from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledAdamW
+from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledOptimizer
 from reference_trainer.pipeline.teachers import default_cache
 from reference_trainer.storage.export import (
     MANIFEST,
@@ -89,7 +89,7 @@ class HuggingFace(Distillation):
             data=data,
             student=CausalStudent(self, data),
             teacher=CausalTeacher(self, data),
-            optimizer=ScheduledAdamW(self),
+            optimizer=ScheduledOptimizer(self),
             evaluation=HeldBackEvaluation(self),
             export=CausalExport(self, data),
         )
