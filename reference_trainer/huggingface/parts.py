@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -32,7 +33,9 @@ from reference_trainer.huggingface.adapters import (
 from reference_trainer.huggingface.chats import Chats, ChatWriter, digest_of, read_chats, read_template, write_chats
 from reference_trainer.huggingface.models import (
     Causal,
+    Source,
     check_tokens,
+    compile_layers,
     directory_of,
     isolate_documents,
     load_model,
@@ -117,8 +120,7 @@ class ChatData:
     @cached_property
     def tokenizer(self) -> Any:
         settings = self._run.settings
-        assert settings.student is not None
-        tokenizer = load_tokenizer(settings.student)
+        tokenizer = load_tokenizer(student_source(settings))
         if settings.chat_template is not None:
             tokenizer.chat_template = read_template(settings.chat_template)
         return tokenizer
@@ -129,7 +131,7 @@ class ChatData:
             raise SettingError("--student needs --data with a file of chats")
         check_student_settings(settings, settings.student)
         if settings.teacher is not None:
-            check_tokens(self.tokenizer, load_tokenizer(settings.teacher))
+            check_tokens(self.tokenizer, load_tokenizer(teacher_source(settings)))
         elif settings.teacher_outputs is None:
             raise SettingError("--student needs --teacher with a Hugging Face model")
         if run.has_default_rate:
@@ -147,7 +149,7 @@ class ChatData:
         if settings.data is None:
             raise SettingError("Hugging Face models need --data with a file of chats")
         if "make_teacher" in run.replaced and settings.student is not None:  # a teacher is compared with the student
-            run.vocab_size = vocab_size_of(settings.student)
+            run.vocab_size = vocab_size_of(student_source(settings))
         if whole or settings.eval_data is None:
             documents = self._documents(settings.data)
         if not whole:
@@ -239,6 +241,30 @@ class ChatData:
         )
 
 
+def student_source(settings: Settings) -> Source:
+    """Return the student that the settings name."""
+    assert settings.student is not None
+    return Source(
+        place=settings.student,
+        revision=settings.revision,
+        trust_remote_code=settings.trust_remote_code,
+        attention=settings.attn_implementation,
+    )
+
+
+def teacher_source(settings: Settings) -> Source:
+    """Return the teacher that the settings name."""
+    assert settings.teacher is not None
+    return Source(
+        place=settings.teacher,
+        revision=settings.teacher_revision,
+        trust_remote_code=settings.trust_remote_code,
+        attention=settings.attn_implementation,
+        quantization=settings.quantization,
+        device_map=settings.teacher_device_map,
+    )
+
+
 def check_student_settings(settings: Settings, place: Path) -> None:
     """Raise `SettingError` for an adapter of random weights, and for weights that do not fit --dtype."""
     if settings.lora is not None and place.is_dir() and not has_weights(place):
@@ -258,7 +284,7 @@ class CausalStudent:
         assert place is not None
         check_student_settings(settings, place)
         name = "float64" if settings.dtype == "float64" else settings.weights
-        student = load_model(place, dtype=getattr(torch, name), seed=settings.seed)
+        student = load_model(student_source(settings), dtype=getattr(torch, name), seed=settings.seed)
         run.vocab_size = student.vocab_size
         self._data.check_size(student, "student")
         if settings.documents == "pack":
@@ -273,6 +299,9 @@ class CausalStudent:
             model: Any = student.model
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
+        if settings.compile:
+            compile_layers("the student", student)
+            run.lines.write("compile: the layers of student and teacher are compiled; the first steps take longer")
         return student.train()
 
 
@@ -285,7 +314,15 @@ class CausalTeacher:
     def make(self) -> nn.Module:
         run, settings = self._run, self._run.settings
         assert settings.teacher is not None
-        teacher = load_model(settings.teacher, dtype="auto", device_map=settings.teacher_device_map)
+        if settings.quantization is not None and settings.shard_teacher:
+            raise SettingError(
+                "conflicting settings: 'quantization' and 'shard_teacher' are given; expected one of them: quantized "
+                "weights cannot be divided among ranks"
+            )
+        source = teacher_source(settings)
+        if settings.quantization is not None and settings.teacher_device_map is None:
+            source = replace(source, device_map={"": str(run.device)})  # some kinds of weights cannot move later
+        teacher = load_model(source, dtype="auto")
         self._data.check_size(teacher, "teacher")
         if teacher.vocab_size != run.vocab_size and settings.share_vocabulary is None:
             raise SettingError(
@@ -293,13 +330,19 @@ class CausalTeacher:
                 f"--share-vocabulary to share the tokens that both have"
             )
         if settings.documents == "pack":
-            isolate_documents("the teacher", teacher, run.lines.write)
+            with next(teacher.parameters()).device:  # it may be on a device already
+                isolate_documents("the teacher", teacher, run.lines.write)
+        if settings.compile:
+            compile_layers("the teacher", teacher)
         return teacher
 
     def digest_of_files(self) -> str | None:
-        teacher = self._run.settings.teacher
-        assert teacher is not None
-        return str(self._run.ranks.on_each_machine(lambda: files_digest(weight_files(directory_of(teacher)))))
+        settings, ranks = self._run.settings, self._run.ranks
+        source = teacher_source(settings)
+        digest = str(ranks.on_each_machine(lambda: files_digest(weight_files(directory_of(source)))))
+        if settings.quantization is None:
+            return digest
+        return identity_digest({"files": digest, "quantization": json.loads(settings.quantization)})
 
     def vocab_size(self) -> int:
         teacher = self._run.teacher
@@ -330,13 +373,14 @@ class CausalExport:
         self._check_saved(directory, "model to begin with")
         if isinstance(student, Adapted):
             return adapter_weights(directory, like=student)
-        weights: dict[str, Tensor] = load_model(directory, dtype=next(student.parameters()).dtype).state_dict()
+        source = self._source(directory)
+        weights: dict[str, Tensor] = load_model(source, dtype=next(student.parameters()).dtype).state_dict()
         return weights
 
     def saved_model(self, directory: Path) -> nn.Module:
         """Return a model or adapter in its own data type, of any shapes. directory: also an id."""
         self._check_saved(directory, "model")
-        model = load_model(directory, dtype="auto")
+        model = load_model(self._source(directory), dtype="auto")
         if self._run.settings.documents == "pack":
             isolate_documents("the model", model, self._run.lines.write)
         return model
@@ -350,7 +394,10 @@ class CausalExport:
     def _check_saved(self, directory: Path, what: str) -> None:
         if os.path.isfile(directory / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
             verify_manifest(directory)
-        check_tokens(self._data.tokenizer, load_tokenizer(directory), what)
+        check_tokens(self._data.tokenizer, load_tokenizer(self._source(directory)), what)
+
+    def _source(self, directory: Path) -> Source:
+        return Source(place=directory, trust_remote_code=self._run.settings.trust_remote_code)
 
 
 def _notes(chats: Chats, length: int) -> list[str]:

@@ -529,8 +529,8 @@ class ScheduledOptimizer:
         run, settings = self._run, self._run.settings
         if settings.optimizer == "adafactor" and settings.strategy == "fsdp2" and run.place.world_size > 1:
             raise SettingError(
-                "conflicting settings: 'optimizer' is adafactor and 'strategy' is fsdp2; use ddp, because rows and columns "
-                "of a shard are not those of its weights"
+                "conflicting settings: 'optimizer' is adafactor and 'strategy' is fsdp2; use ddp, because the rows and "
+                "columns of a shard are not those of its weights"
             )
         return new_optimizer(
             parameters,

@@ -21,7 +21,7 @@ COUNTER = "step"
 """Name of the state that is a number. Other state of PyTorch's optimizers is mostly like its parameter, in shape and
 dtype, or in float32 for fewer bits."""
 STATE = "state"
-"""Entry of a described optimizer that has other state: all its state by name. A Python number is its value, and a tensor
+"""Entry of a described optimizer that has other state: all its state by name. A Python number is its value, a tensor
 its dtype, shape and kind of device, which a restored tensor must have."""
 VOLATILE = ("params", "lr")
 """Entries of a group that are not options: the loop sets the learning rate before every step."""
@@ -157,7 +157,7 @@ def _states(
     Within a group, all that have state have the same, unless `STATE` lists the state of each parameter.
     """
     listed: Mapping[str, object] | None = saved.optimizer.get(STATE)
-    entries = {
+    entries: dict[str, object] = {
         key.removeprefix("optimizer."): tensor for key, tensor in saved.tensors.items() if key.startswith("optimizer.")
     }
     if listed is not None:
@@ -183,9 +183,7 @@ def _states(
             yield parameter, state
 
 
-def _placed(
-    name: str, value: object, parameter: nn.Parameter, group: Mapping[str, object], listed: object
-) -> object:
+def _placed(name: str, value: object, parameter: nn.Parameter, group: Mapping[str, object], listed: object) -> object:
     """Return a state where the optimizer creates it: numbers of steps on the CPU, except for kernels that read them.
 
     listed: what `STATE` has of it.

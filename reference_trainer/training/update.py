@@ -170,9 +170,7 @@ def new_optimizer(
             "alone updates float32 copies of such weights"
         )
     groups = [
-        {"params": held}
-        | ({} if decays else {"weight_decay": 0.0})
-        | ({} if scale == 1.0 else {"lr_scale": scale})
+        {"params": held} | ({} if decays else {"weight_decay": 0.0}) | ({} if scale == 1.0 else {"lr_scale": scale})
         for (decays, _, scale), held in sorted(kinds.items(), key=lambda item: item[0], reverse=True)
     ]
     try:
