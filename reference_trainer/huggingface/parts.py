@@ -85,9 +85,12 @@ class HuggingFace(Distillation):
         self.has_default_rate = chosen is not settings
         super().__init__(chosen, **options)
 
-    def make_recipe(self) -> Recipe:
-        """Return the parts of causal models and chats."""
-        data = ChatData(self)
+    def make_recipe(self, data: ChatData | None = None) -> Recipe:
+        """Return the parts of causal models and chats. data: by default a new `ChatData`.
+
+        A subclass replaces some of the parts by `dataclasses.replace`, or passes data of a subclass of `ChatData`.
+        """
+        data = self._chats = ChatData(self) if data is None else data
         return Recipe(
             data=data,
             student=CausalStudent(self, data),
@@ -100,9 +103,7 @@ class HuggingFace(Distillation):
     @property
     def tokenizer(self) -> Any:
         """The tokenizer of the student, with the chat template of the run."""
-        data = self.recipe.data
-        assert isinstance(data, ChatData)
-        return data.tokenizer
+        return self._chats.tokenizer  # also of a run whose recipe has other data
 
 
 class ChatData:
@@ -138,8 +139,8 @@ class ChatData:
             run.lines.write(f"student: the learning rate is {settings.lr:g}, as it has weights; use --lr for another")
         documents = self._documents(settings.data)
         cut = self._cut(documents) if settings.eval_data is None else len(documents)
-        training = self._rows(documents[:cut])
-        run.held_back = self._rows(self._evaluated_documents(documents[cut:]), first=len(training))
+        training = self.rows(documents[:cut])
+        run.held_back = self.rows(self._evaluated_documents(documents[cut:]), first=len(training))
         return ShuffledBatches(
             sequences=training, seed=settings.seed, rank=run.place.rank, world_size=run.place.world_size
         )
@@ -156,7 +157,7 @@ class ChatData:
             held_back = () if settings.eval_data is not None else documents[self._cut(documents) :]
             documents = self._evaluated_documents(held_back)
         self.largest_token = max(int(document.tokens.max()) for document in documents)
-        run.held_back = self._rows(documents)
+        run.held_back = self.rows(documents)
 
     def evaluated_part(self, *, whole: bool) -> str:
         part = "whole" if whole or self._run.settings.eval_data is not None else "held back"
@@ -229,7 +230,11 @@ class ChatData:
             raise DataError(f"{what}, or other ones in --eval-data")
         return cut
 
-    def _rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
+    def rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
+        """Return the rows of conversations, numbered from `first`: to train on, or held back.
+
+        Override it for batches that are collated otherwise.
+        """
         settings = self._run.settings
         return rows_of_documents(
             documents,

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from reference_trainer.callbacks.base import Callback, Context
+from reference_trainer.callbacks.loggers import TENSORBOARD
 from reference_trainer.callbacks.metrics_file import FILE as METRICS
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
@@ -88,8 +89,8 @@ Result = TypeVar("Result")
 
 
 def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:
-    """Return the names in an output that are not results of another run: its metrics, and its checkpoints if it resumes
-    or is `rewinding`.
+    """Return the names in an output that are not results of another run: its metrics, also those for TensorBoard, and
+    its checkpoints if it resumes or is `rewinding`.
 
     A directory of checkpoints that holds nothing but partial ones is left by a run that was killed in its first save.
     """
@@ -97,7 +98,8 @@ def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> l
         partial = all(LEFT.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
     except OSError:
         partial = False
-    return [METRICS, CHECKPOINTS] if partial or rewinding or resume is not None else [METRICS]
+    metrics = [METRICS, TENSORBOARD]
+    return [*metrics, CHECKPOINTS] if partial or rewinding or resume is not None else metrics
 
 
 def has_later(directory: Path, resume: Path | None) -> bool:

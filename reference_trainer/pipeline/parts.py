@@ -32,6 +32,7 @@ from torch.optim import Optimizer
 from reference_trainer import interrupts
 from reference_trainer.callbacks.base import Callback, checked
 from reference_trainer.callbacks.from_file import load_callbacks
+from reference_trainer.callbacks.loggers import loggers_of
 from reference_trainer.callbacks.progress import BarCallback, Lines, ProgressCallback
 from reference_trainer.callbacks.watchdog import WatchdogCallback
 from reference_trainer.config.kinds import import_object
@@ -244,7 +245,11 @@ class Run:
     ) -> None:
         self.settings, self.lines, self.clock = settings, lines or Lines(), clock
         self.place, self.environment = read_place(environment), environment
-        self.callbacks: tuple[Callback, ...] = (*load_callbacks(settings.callbacks), *checked(callbacks))
+        self.callbacks: tuple[Callback, ...] = (
+            *loggers_of(settings),
+            *load_callbacks(settings.callbacks),
+            *checked(callbacks),
+        )
         self.digests: dict[str, str] = {}
         self.contexts = ExitStack()
         self.outermost = self.contexts.enter_context(ExitStack())  # closed after all others
