@@ -100,6 +100,21 @@ class HuggingFace(Distillation):
             export=CausalExport(self, data),
         )
 
+    def make_rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
+        """Return the rows of conversations to train on or to hold back, numbered from `first`.
+
+        Override it to collate batches in another way.
+        """
+        settings = self.settings
+        return rows_of_documents(
+            documents,
+            length=settings.length,
+            batch_size=settings.batch_size,
+            device=self.device,
+            pack=settings.documents == "pack",
+            first=first,
+        )
+
     @property
     def tokenizer(self) -> Any:
         """The tokenizer of the student, with the chat template of the run."""
@@ -139,8 +154,8 @@ class ChatData:
             run.lines.write(f"student: the learning rate is {settings.lr:g}, as it has weights; use --lr for another")
         documents = self._documents(settings.data)
         cut = self._cut(documents) if settings.eval_data is None else len(documents)
-        training = self.rows(documents[:cut])
-        run.held_back = self.rows(self._evaluated_documents(documents[cut:]), first=len(training))
+        training = self._rows(documents[:cut])
+        run.held_back = self._rows(self._evaluated_documents(documents[cut:]), first=len(training))
         return ShuffledBatches(
             sequences=training, seed=settings.seed, rank=run.place.rank, world_size=run.place.world_size
         )
@@ -157,7 +172,7 @@ class ChatData:
             held_back = () if settings.eval_data is not None else documents[self._cut(documents) :]
             documents = self._evaluated_documents(held_back)
         self.largest_token = max(int(document.tokens.max()) for document in documents)
-        run.held_back = self.rows(documents)
+        run.held_back = self._rows(documents)
 
     def evaluated_part(self, *, whole: bool) -> str:
         part = "whole" if whole or self._run.settings.eval_data is not None else "held back"
@@ -230,20 +245,8 @@ class ChatData:
             raise DataError(f"{what}, or other ones in --eval-data")
         return cut
 
-    def rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
-        """Return the rows of conversations, numbered from `first`: to train on, or held back.
-
-        Override it for batches that are collated otherwise.
-        """
-        settings = self._run.settings
-        return rows_of_documents(
-            documents,
-            length=settings.length,
-            batch_size=settings.batch_size,
-            device=self._run.device,
-            pack=settings.documents == "pack",
-            first=first,
-        )
+    def _rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
+        return self._run.make_rows(documents, first)
 
 
 def student_source(settings: Settings) -> Source:
