@@ -308,6 +308,7 @@ class CausalStudent:
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
         if settings.compile:
+            torch.compiler.reset()  # an earlier run in this process would decide what is compiled again
             compile_layers("the student", student)
             run.lines.write("compile: the layers of student and teacher are compiled; the first steps take longer")
         return student.train()
