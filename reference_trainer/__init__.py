@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from reference_trainer.callbacks.base import Callback, Context
     from reference_trainer.callbacks.dispatch import Callbacks, Observer
+    from reference_trainer.callbacks.loggers import MLflowCallback, TensorBoardCallback, WandbCallback
     from reference_trainer.callbacks.metrics_file import (
         EventLog,
         MetricsCallback,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     )
     from reference_trainer.callbacks.progress import Lines, ProgressCallback
     from reference_trainer.callbacks.stopping import EarlyStopping
-    from reference_trainer.callbacks.tensorboard import TensorBoardCallback
     from reference_trainer.callbacks.trace import TraceCallback
     from reference_trainer.config.settings import Settings
     from reference_trainer.config.sources import gather
@@ -100,6 +100,7 @@ __all__ = [
     "LogitsError",
     "LossSum",
     "LostRankError",
+    "MLflowCallback",
     "MetricSum",
     "MetricsCallback",
     "MetricsLine",
@@ -131,6 +132,7 @@ __all__ = [
     "TrainerError",
     "UpdateOptions",
     "VocabularyError",
+    "WandbCallback",
     "Weights",
     "create_labels",
     "distill",
@@ -183,7 +185,7 @@ _NAMES = {
     "plan.rates": "learning_rate",
     "plan.schedule": "Action Schedule",
     "callbacks.stopping": "EarlyStopping",
-    "callbacks.tensorboard": "TensorBoardCallback",
+    "callbacks.loggers": "MLflowCallback TensorBoardCallback WandbCallback",
     "callbacks.trace": "TraceCallback",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

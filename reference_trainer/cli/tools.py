@@ -131,6 +131,9 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
     metavar="MODEL",
     help="The models are Hugging Face's, with the tokenizer of this one [default: of the first MODEL].",
 )
+@click.option(
+    "--trust-remote-code", is_flag=True, default=None, help="Execute the Python code that Hugging Face models contain."
+)
 @click.option("--parts", metavar="MODULE:CLASS", help="The models are those of own parts [default: as in their run].")
 @click.option("--arguments", metavar="JSON", help="Arguments of the class that --parts names, as a JSON object.")
 @click.option("--whole", is_flag=True, help="Evaluate on the whole text instead of the first 64 KiB of its last tenth.")

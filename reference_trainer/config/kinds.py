@@ -20,6 +20,8 @@ from pydantic.fields import FieldInfo
 from reference_trainer.distillation.objective import DIVERGENCES, TEMPERATURES
 from reference_trainer.errors import SettingError
 
+LOGGERS = ("tensorboard", "wandb", "mlflow")
+OPTIMIZERS = ("adamw", "adafactor")
 LIMIT = 10**18
 """Integers are below it: they have at most 18 digits, and fit into 64 bits."""
 
@@ -71,6 +73,18 @@ def import_path(text: str) -> str:
     if text.count(":") != 1 or not all(part.isidentifier() for part in text.replace(":", ".").split(".")):
         raise ValueError(text)
     return text
+
+
+def loggers(text: str) -> str:
+    """Return `text`. Raise `ValueError` unless it is names of `LOGGERS`, separated by commas."""
+    if not set(text.split(",")) <= set(LOGGERS):
+        raise ValueError(text)
+    return text
+
+
+def optimizer_name(text: str) -> str:
+    """Return `text`. Raise `ValueError` unless it is a name of `OPTIMIZERS` or MODULE:CLASS."""
+    return text if text in OPTIMIZERS else import_path(text)
 
 
 def json_object(text: str) -> str:
@@ -158,6 +172,18 @@ Import = Annotated[
     Field(strict=True),
     AfterValidator(import_path),
     Kind("MODULE:CLASS", "MODULE:CLASS"),
+]
+OptimizerName = Annotated[
+    str,
+    Field(strict=True),
+    AfterValidator(optimizer_name),
+    Kind(f"{', '.join(OPTIMIZERS)} or MODULE:CLASS", "NAME"),
+]
+Loggers = Annotated[
+    str,
+    Field(strict=True),
+    AfterValidator(loggers),
+    Kind(f"names separated by commas, of {', '.join(LOGGERS)}", "NAMES"),
 ]
 JSONObject = Annotated[
     str,

@@ -42,7 +42,9 @@ from reference_trainer.config.kinds import (
     LearningRate,
     Length,
     Location,
+    Loggers,
     Mode,
+    OptimizerName,
     Part,
     Rates,
     Seconds,
@@ -148,6 +150,7 @@ class Student(_Group):
         "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
         flat="student",
     )
+    revision: Text | None = _setting(None, "Branch, tag or commit of --student on the hub. [default: main]")
     layers: Count = _setting(1, "Number of layers of the student.")
     width: Width = _setting(32, "Hidden width of the student.")
     init_from: Location | None = _setting(
@@ -176,6 +179,14 @@ class Teacher(_Group):
         None,
         "Directory of a trained teacher. [default: the packaged one, or with --data one that is trained first]",
         flat="teacher",
+    )
+    revision: Text | None = _setting(
+        None,
+        "Branch, tag or commit of a Hugging Face --teacher on the hub. [default: main]",
+        flat="teacher_revision",
+    )
+    quantization: JSONObject | None = _setting(
+        None, "Quantize a Hugging Face teacher: a quantization_config of transformers, as a JSON object."
     )
     outputs: Location | None = _setting(
         None,
@@ -237,7 +248,16 @@ class Objective(_Group):
 class Optimizer(_Group):
     """The optimizer steps."""
 
-    lr: LearningRate = _setting(3e-3, "Peak learning rate of AdamW; by default 2e-5 for a --student with weights.")
+    name: OptimizerName = _setting("adamw", "Optimizer: adamw, adafactor, or MODULE:CLASS.", flat="optimizer")
+    options: JSONObject | None = _setting(
+        None,
+        "Arguments of --optimizer, as a JSON object, such as betas, weight_decay or fused.",
+        flat="optimizer_options",
+    )
+    lr: LearningRate = _setting(3e-3, "Peak learning rate; by default 2e-5 for a --student with weights.")
+    layer_decay: Part = _setting(
+        1.0, "Multiply the learning rate by X for each layer between a weight and the output layer."
+    )
     clip: GradientNorm | None = _setting(None, "Largest norm of a step's gradient; a longer one is scaled down to it.")
     accumulate: Count = _setting(1, "Number of batches per optimizer step; their gradient is that of one large batch.")
 
@@ -315,6 +335,13 @@ class Run(_Group):
         "Own models, data or export: MODULE:CLASS, a subclass of Distillation, or of HuggingFace with --student.",
     )
     arguments: JSONObject | None = _setting(None, "Arguments of the class that --parts names, as a JSON object.")
+    trust_remote_code: Switch = _setting(
+        False, "Execute the Python code that the directories or repositories of --student and --teacher contain."
+    )
+    attn_implementation: Text | None = _setting(
+        None, "Attention of Hugging Face models: sdpa, eager, flash_attention_2, ... [default: chosen by transformers]"
+    )
+    compile: Switch = _setting(False, "Compile the layers of Hugging Face models by torch.compile.")
     seed: CountOrZero = _setting(0, "Seed of the initial weights and the data order.")
     device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")
     dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
@@ -329,6 +356,9 @@ class Run(_Group):
         3600.0, "Print every thread's stack and exit with code 1 after S seconds without a step; 0 never does."
     )
     log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
+    log_to: Loggers | None = _setting(
+        None, "Send logged metrics and settings to these, separated by commas: tensorboard, wandb, mlflow."
+    )
     smoke: Count | None = _setting(
         None, "Run N steps, report whether a full run looks healthy, save nothing.", alias="APR_DISTILL_MAX_STEPS"
     )
@@ -523,10 +553,13 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
         (
             *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
             *("teacher_device_map", "weights", "turns", "chat_template", "template_options"),
+            *("revision", "teacher_revision", "trust_remote_code", "attn_implementation", "quantization", "compile"),
         ),
         "without student",
         lambda settings: settings.student.model is not None,
     ),
+    (("teacher_revision", "quantization"), "without teacher", lambda settings: settings.teacher.model is not None),
+    (("log_to",), "with smoke", lambda settings: settings.run.smoke is None),
     (("lora_options", "lora_merge"), "without lora", lambda settings: settings.student.lora is not None),
     (("layers", "width", "separator", "data_share"), "with student", lambda settings: settings.student.model is None),
     (

@@ -7,8 +7,9 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,16 +18,21 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from reference_trainer.distillation.packed_rows import packed_rows
-from reference_trainer.errors import ModelFileError, OutputError, SettingError, first_line, similar_path
-from reference_trainer.huggingface.attention import equal_logits
+from reference_trainer.errors import ModelFileError, OutputError, PackageError, SettingError, first_line, similar_path
+from reference_trainer.huggingface.attention import BY_DOCUMENT, equal_logits
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES, has_weights
 from reference_trainer.storage.files import atomic_write, file_digest
+from reference_trainer.training.update import layers_of
 
 Loaded = TypeVar("Loaded")
 ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 """A name of a model on the hub, NAME or OWNER/NAME; a path with more parts is none."""
 READ_BACK = 1e-4
 """Largest difference of a logit of an exported model, relative to the largest one, from those of the trained model."""
+REMOTE = "transformers_modules."
+"""Begin of the names of modules that transformers makes of the code of a model."""
+BACKEND = "inductor"
+"""The backend of `torch.compile`."""
 KEPT = "its files are removed, and the checkpoints stay"
 
 
@@ -75,23 +81,71 @@ def positions_of(segments: Tensor) -> Tensor:
     return index - torch.where(begins, index, 0).cummax(dim=1).values
 
 
-def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: str | None = None) -> Causal:
-    """Return the model in a directory or with an id, in a `dtype` of torch or its own ("auto").
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a model of transformers is, and how it is loaded.
 
-    device_map: of `from_pretrained`, by default the CPU. seed: draw the weights from it if the directory has a
-    configuration and no weights. No generator of the process moves. Raise `ModelFileError` for what transformers cannot
-    load, and for files without some of the weights, which transformers would draw at random.
+    place: a directory or an id. revision: a branch, tag or commit of the hub. trust_remote_code: execute its own
+    code. attention: the `attn_implementation` of transformers. quantization: a `quantization_config` in JSON.
+    device_map: of `from_pretrained`, by default the CPU.
+    """
+
+    place: Path
+    revision: str | None = None
+    trust_remote_code: bool = False
+    attention: str | None = None
+    quantization: str | None = None
+    device_map: Any = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of `from_pretrained` by which configuration, tokenizer and model are read."""
+        revision = {} if self.revision is None else {"revision": self.revision}
+        return {"trust_remote_code": self.trust_remote_code} | revision
+
+
+def load_model(source: Source | Path, *, dtype: Any, seed: int | None = None) -> Causal:
+    """Return a model in a `dtype` of torch, or in its own ("auto").
+
+    No generator of the process moves.
+
+    Args:
+        source: The model, or the directory or id of one that needs no options.
+        dtype: A dtype of torch, or "auto".
+        seed: Draw the weights from it if the directory has a configuration and no weights.
+
+    Raises:
+        ModelFileError: For what transformers cannot load, and for files without some of the weights, which
+            transformers would draw at random.
+        SettingError: For an unknown attention, and for a quantization that transformers refuses.
+        PackageError: For a package that attention or quantization need.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    source = _source(source)
+    place = source.place
+    chosen: dict[str, Any] = {} if source.attention is None else {"attn_implementation": source.attention}
+    if source.attention is not None:
+        check_attention(source)
+    if source.quantization is not None:
+        chosen["quantization_config"] = _quantization(source.quantization)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed or 0)
         if seed is not None and place.is_dir() and not has_weights(place):
-            config = _loaded(place, AutoConfig.from_pretrained)
-            return Causal(AutoModelForCausalLM.from_config(config).to(dtype))
-        options: dict[str, Any] = {} if device_map is None else {"device_map": device_map}
-        options["output_loading_info"] = True
-        loaded: Any = _loaded(place, AutoModelForCausalLM.from_pretrained, dtype=dtype, **options)
+            config = _loaded(source, AutoConfig.from_pretrained)
+            with loading(place):
+                model = AutoModelForCausalLM.from_config(config, trust_remote_code=source.trust_remote_code, **chosen)
+            return Causal(model.to(dtype))
+        if source.device_map is not None:
+            chosen["device_map"] = source.device_map
+        try:
+            loaded: Any = _loaded(
+                source, AutoModelForCausalLM.from_pretrained, dtype=dtype, output_loading_info=True, **chosen
+            )
+        except ModelFileError as error:
+            if source.quantization is None:
+                raise
+            raise _unquantized(error.__cause__ or error) from error
     model, report = loaded
     parameters = dict(model.named_parameters(remove_duplicate=False))
     read = {id(parameter) for name, parameter in parameters.items() if name not in report["missing_keys"]}
@@ -101,29 +155,119 @@ def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: 
     return Causal(model)
 
 
-def vocab_size_of(place: Path) -> int:
+def _source(source: Source | Path) -> Source:
+    return source if isinstance(source, Source) else Source(place=source)
+
+
+def check_attention(source: Source) -> None:
+    """Raise `SettingError` or `PackageError` if a model cannot have its attention. No weights are read."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = _loaded(source, AutoConfig.from_pretrained)
+    for name in (None, source.attention):  # without the option first: another error is one of the files
+        try:
+            with torch.device("meta"):
+                AutoModelForCausalLM.from_config(
+                    config,
+                    trust_remote_code=source.trust_remote_code,
+                    **({} if name is None else {"attn_implementation": name}),
+                )
+        except Exception as error:
+            if name is None:
+                return  # `load_model` reports it
+            kind = PackageError if isinstance(error, ImportError) else SettingError
+            raise kind(f"attn_implementation: cannot use {name} in {source.place}: {first_line(error)}") from error
+
+
+def _quantization(text: str) -> Any:
+    """Return the configuration of transformers. Raise `SettingError` or `PackageError` for one that it refuses."""
+    from transformers.quantizers.auto import AutoQuantizationConfig
+
+    try:
+        return AutoQuantizationConfig.from_dict(json.loads(text))
+    except Exception as error:  # each method has its own, such as TypeError for a wrong type
+        raise _unquantized(error) from error
+
+
+def _unquantized(error: BaseException) -> SettingError | PackageError:
+    if isinstance(error, ImportError):
+        return PackageError(f"quantization: {first_line(error)}")
+    hint = 'such as {"quant_method": "bitsandbytes", "load_in_4bit": true}'
+    return SettingError(f"quantization: {first_line(error)}; expected a quantization_config of transformers, {hint}")
+
+
+def vocab_size_of(source: Source | Path) -> int:
     """Return the number of tokens of a model by its configuration. Raise `ModelFileError` if there is none."""
     from transformers import AutoConfig
 
-    return int(_loaded(place, AutoConfig.from_pretrained).get_text_config().vocab_size)
+    return int(_loaded(_source(source), AutoConfig.from_pretrained).get_text_config().vocab_size)
 
 
-def load_tokenizer(place: Path) -> Any:
+def load_tokenizer(source: Source | Path) -> Any:
     """Return the tokenizer of a model. Raise `ModelFileError` if transformers cannot load it."""
     from transformers import AutoTokenizer
 
-    return _loaded(place, AutoTokenizer.from_pretrained)
+    return _loaded(_source(source), AutoTokenizer.from_pretrained)
 
 
-def _loaded(place: Path, load: Callable[..., Loaded], **options: Any) -> Loaded:
+def compile_layers(name: str, model: nn.Module, backend: str | Callable[..., Any] | None = None) -> None:
+    """Let `torch.compile` compile the layers of a model, in place; names of weights and files stay.
+
+    Layers of one class share their code, and sharding, adapters and output layers stay outside. Shapes are dynamic from
+    the start, so that a result does not depend on the shapes before it. Source: PyTorch, regional compilation recipe.
+
+    Args:
+        name: For messages.
+        model: Has an `nn.ModuleList` of layers.
+        backend: Of `torch.compile`, by default `BACKEND`.
+
+    Raises:
+        SettingError: For a model without layers, and if nothing can be compiled on this machine.
+    """
+    backend = backend or BACKEND
+    layers = layers_of(model)
+    if not layers:
+        raise SettingError(f"compile: {name} has no nn.ModuleList of layers; leave out --compile")
+    device = next(model.parameters()).device
+    try:
+        torch.compile(torch.sin, backend=backend)(torch.zeros(2, device=device))
+    except Exception as error:  # without a C++ compiler or Triton, errors of the backend
+        reason = f"cannot compile on {device}: {first_line(error)}"
+        raise SettingError(f"compile: {reason}; install a compiler, or leave out --compile") from error
+    from transformers import AttentionInterface
+
+    implementation = getattr(getattr(model, "model", model).config, "_attn_implementation", None) or ""
+    if implementation.startswith(BY_DOCUMENT):  # it reads where documents begin, by which each batch would be compiled
+        AttentionInterface.register(implementation, torch.compiler.disable(AttentionInterface()[implementation]))
+    for layer in layers:
+        layer.compile(backend=backend, dynamic=True)
+
+
+def _loaded(source: Source, load: Callable[..., Loaded], **options: Any) -> Loaded:
     from transformers.utils import logging
+
+    place = source.place
 
     logging.disable_progress_bar()
     missing = "" if os.path.lexists(place) else f"there is no such directory{similar_path(place)}"
     if missing and not ID.fullmatch(os.fspath(place)):
         raise ModelFileError(f"cannot load {place}: {missing}; expected a model of transformers")
     with loading(place, missing and f"{missing}, and as the id of a model: "):
-        return load(os.fspath(place), **options)
+        if not source.trust_remote_code and (code := _code_of(source)):
+            raise ValueError(f"it has code, for {', '.join(sorted(code))}; read it, then use --trust-remote-code")
+        return load(os.fspath(place), **source.options, **options)
+
+
+def _code_of(source: Source) -> Mapping[str, object]:
+    """Return the classes of a model whose code comes with it, and that transformers does not have itself."""
+    from transformers import CONFIG_MAPPING, PretrainedConfig
+
+    try:
+        content, _ = PretrainedConfig.get_config_dict(os.fspath(source.place), **source.options)
+    except (OSError, ValueError):
+        return {}  # the caller reports it
+    code: Mapping[str, object] = content.get("auto_map") or {}
+    return {} if content.get("model_type") in CONFIG_MAPPING else code
 
 
 @contextmanager
@@ -143,13 +287,15 @@ def loading(place: Path, reason: str = "", expected: str = "a model of transform
         raise ModelFileError(f"cannot load {place}: {reason}{first_line(error)}; expected {expected}") from error
 
 
-def directory_of(place: Path) -> Path:
-    """Return the directory with the files of a model that was loaded by `place`: that itself, or a cached snapshot."""
+def directory_of(source: Source | Path) -> Path:
+    """Return the directory with the files of a model that was loaded: its place, or a cached snapshot."""
     from transformers.utils import cached_file
 
+    source = _source(source)
+    place, revision = source.place, source.revision
     if place.is_dir():
         return place
-    return Path(str(cached_file(os.fspath(place), CONFIG, local_files_only=True))).parent
+    return Path(str(cached_file(os.fspath(place), CONFIG, revision=revision, local_files_only=True))).parent
 
 
 def tokenizer_digests(tokenizer: Any) -> dict[str, str]:
@@ -212,7 +358,9 @@ def save_model(
         OutputError: With the cause, if a file cannot be written or gives other logits; then no manifest is left.
     """
     device = next(model.parameters()).device
-    trained = logits_of(model.to("cpu"))
+    trusted = any(type(part).__module__.startswith(REMOTE) for part in model.modules())
+    with torch.compiler.set_stance("force_eager"):  # the CPU may have no compiler
+        trained = logits_of(model.to("cpu"))
     model = model if merge is None else merge(model)
     save: Any = model.model
     # peft would look for the base on the hub, to see whether its vocabulary has grown.
@@ -223,7 +371,8 @@ def save_model(
             save.save_pretrained(place, **options)
             tokenizer.save_pretrained(place)
             written = sorted(Path(place).iterdir())
-            read_back = load_model(Path(place), dtype=next(model.parameters()).dtype)
+            source = Source(place=Path(place), trust_remote_code=trusted)
+            read_back = load_model(source, dtype=next(model.parameters()).dtype)
             if not equal_logits(logits_of(read_back), trained, READ_BACK):
                 raise OutputError(f"the model written to {directory} has other logits than the trained one; {KEPT}")
             del read_back

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +34,9 @@ from reference_trainer.huggingface.attention import isolate_documents
 from reference_trainer.huggingface.chats import Chats, ChatWriter, digest_of, read_chats, read_template, write_chats
 from reference_trainer.huggingface.models import (
     Causal,
+    Source,
     check_tokens,
+    compile_layers,
     directory_of,
     load_model,
     load_tokenizer,
@@ -43,7 +46,7 @@ from reference_trainer.huggingface.models import (
 )
 from reference_trainer.pipeline.custom_class import with_default_rate
 from reference_trainer.pipeline.distill import Distillation
-from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledAdamW
+from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledOptimizer
 from reference_trainer.pipeline.teachers import default_cache
 from reference_trainer.storage.export import (
     MANIFEST,
@@ -82,24 +85,40 @@ class HuggingFace(Distillation):
         self.has_default_rate = chosen is not settings
         super().__init__(chosen, **options)
 
-    def make_recipe(self) -> Recipe:
-        """Return the parts of causal models and chats."""
-        data = ChatData(self)
+    def make_recipe(self, data: ChatData | None = None) -> Recipe:
+        """Return the parts of causal models and chats. data: by default a new `ChatData`.
+
+        A subclass replaces some of the parts by `dataclasses.replace`, or passes data of a subclass of `ChatData`.
+        """
+        data = self._chats = ChatData(self) if data is None else data
         return Recipe(
             data=data,
             student=CausalStudent(self, data),
             teacher=CausalTeacher(self, data),
-            optimizer=ScheduledAdamW(self),
+            optimizer=ScheduledOptimizer(self),
             evaluation=HeldBackEvaluation(self),
             export=CausalExport(self, data),
+        )
+
+    def make_rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
+        """Return the rows of conversations to train on or to hold back, numbered from `first`.
+
+        Override it to collate batches in another way.
+        """
+        settings = self.settings
+        return rows_of_documents(
+            documents,
+            length=settings.data.length,
+            batch_size=settings.data.batch_size,
+            device=self.device,
+            pack=settings.data.documents == "pack",
+            first=first,
         )
 
     @property
     def tokenizer(self) -> Any:
         """The tokenizer of the student, with the chat template of the run."""
-        data = self.recipe.data
-        assert isinstance(data, ChatData)
-        return data.tokenizer
+        return self._chats.tokenizer  # also of a run whose recipe has other data
 
 
 class ChatData:
@@ -117,8 +136,7 @@ class ChatData:
     @cached_property
     def tokenizer(self) -> Any:
         settings = self._run.settings
-        assert settings.student.model is not None
-        tokenizer = load_tokenizer(settings.student.model)
+        tokenizer = load_tokenizer(student_source(settings))
         if settings.data.chat_template is not None:
             tokenizer.chat_template = read_template(settings.data.chat_template)
         return tokenizer
@@ -129,7 +147,7 @@ class ChatData:
             raise SettingError("--student needs --data with a file of chats")
         check_student_settings(settings, settings.student.model)
         if settings.teacher.model is not None:
-            check_tokens(self.tokenizer, load_tokenizer(settings.teacher.model))
+            check_tokens(self.tokenizer, load_tokenizer(teacher_source(settings)))
         elif settings.teacher.outputs is None:
             raise SettingError("--student needs --teacher with a Hugging Face model")
         if run.has_default_rate:
@@ -148,8 +166,10 @@ class ChatData:
         run, settings = self._run, self._run.settings
         if settings.data.path is None:
             raise SettingError("Hugging Face models need --data with a file of chats")
-        if "make_teacher" in run.replaced and settings.student.model is not None:  # its teacher is compared with it
-            run.vocab_size = vocab_size_of(settings.student.model)
+        if (
+            "make_teacher" in run.replaced and settings.student.model is not None
+        ):  # a teacher is compared with the student
+            run.vocab_size = vocab_size_of(student_source(settings))
         if whole or settings.evaluation.data is None:
             documents = self._documents(settings.data.path)
         if not whole:
@@ -230,15 +250,31 @@ class ChatData:
         return cut
 
     def _rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
-        settings = self._run.settings
-        return rows_of_documents(
-            documents,
-            length=settings.data.length,
-            batch_size=settings.data.batch_size,
-            device=self._run.device,
-            pack=settings.data.documents == "pack",
-            first=first,
-        )
+        return self._run.make_rows(documents, first)
+
+
+def student_source(settings: Settings) -> Source:
+    """Return the student that the settings name."""
+    assert settings.student.model is not None
+    return Source(
+        place=settings.student.model,
+        revision=settings.student.revision,
+        trust_remote_code=settings.run.trust_remote_code,
+        attention=settings.run.attn_implementation,
+    )
+
+
+def teacher_source(settings: Settings) -> Source:
+    """Return the teacher that the settings name."""
+    assert settings.teacher.model is not None
+    return Source(
+        place=settings.teacher.model,
+        revision=settings.teacher.revision,
+        trust_remote_code=settings.run.trust_remote_code,
+        attention=settings.run.attn_implementation,
+        quantization=settings.teacher.quantization,
+        device_map=settings.teacher.device_map,
+    )
 
 
 def check_student_settings(settings: Settings, place: Path) -> None:
@@ -262,7 +298,7 @@ class CausalStudent:
         assert place is not None
         check_student_settings(settings, place)
         name = "float64" if settings.run.dtype == "float64" else settings.student.weights
-        student = load_model(place, dtype=getattr(torch, name), seed=settings.run.seed)
+        student = load_model(student_source(settings), dtype=getattr(torch, name), seed=settings.run.seed)
         run.vocab_size = student.vocab_size
         self._data.check_size(student, "student")
         if settings.data.documents == "pack":
@@ -277,6 +313,10 @@ class CausalStudent:
             model: Any = student.model
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
+        if settings.run.compile:
+            torch.compiler.reset()  # an earlier run in this process would decide what is compiled again
+            compile_layers("the student", student)
+            run.lines.write("compile: the layers of student and teacher are compiled; the first steps take longer")
         return student.train()
 
 
@@ -289,7 +329,15 @@ class CausalTeacher:
     def make(self) -> nn.Module:
         run, settings = self._run, self._run.settings
         assert settings.teacher.model is not None
-        teacher = load_model(settings.teacher.model, dtype="auto", device_map=settings.teacher.device_map)
+        if settings.teacher.quantization is not None and settings.teacher.shard:
+            raise SettingError(
+                "conflicting settings: 'quantization' and 'shard_teacher' are given; expected one of them: quantized "
+                "weights cannot be divided among ranks"
+            )
+        source = teacher_source(settings)
+        if settings.teacher.quantization is not None and settings.teacher.device_map is None:
+            source = replace(source, device_map={"": str(run.device)})  # some kinds of weights cannot move later
+        teacher = load_model(source, dtype="auto")
         self._data.check_size(teacher, "teacher")
         if teacher.vocab_size != run.vocab_size and settings.teacher.share_vocabulary is None:
             raise SettingError(
@@ -297,13 +345,19 @@ class CausalTeacher:
                 f"--share-vocabulary to share the tokens that both have"
             )
         if settings.data.documents == "pack":
-            isolate_documents("the teacher", teacher, run.lines.write)
+            with next(teacher.parameters()).device:  # it may be on a device already
+                isolate_documents("the teacher", teacher, run.lines.write)
+        if settings.run.compile:
+            compile_layers("the teacher", teacher)
         return teacher
 
     def digest_of_files(self) -> str | None:
-        teacher = self._run.settings.teacher.model
-        assert teacher is not None
-        return str(self._run.ranks.on_each_machine(lambda: files_digest(weight_files(directory_of(teacher)))))
+        settings, ranks = self._run.settings, self._run.ranks
+        source = teacher_source(settings)
+        digest = str(ranks.on_each_machine(lambda: files_digest(weight_files(directory_of(source)))))
+        if settings.teacher.quantization is None:
+            return digest
+        return identity_digest({"files": digest, "quantization": json.loads(settings.teacher.quantization)})
 
     def vocab_size(self) -> int:
         teacher = self._run.teacher
@@ -334,13 +388,14 @@ class CausalExport:
         self._check_saved(directory, "model to begin with")
         if isinstance(student, Adapted):
             return adapter_weights(directory, like=student)
-        weights: dict[str, Tensor] = load_model(directory, dtype=next(student.parameters()).dtype).state_dict()
+        source = self._source(directory)
+        weights: dict[str, Tensor] = load_model(source, dtype=next(student.parameters()).dtype).state_dict()
         return weights
 
     def saved_model(self, directory: Path) -> nn.Module:
         """Return a model or adapter in its own data type, of any shapes. directory: also an id."""
         self._check_saved(directory, "model")
-        model = load_model(directory, dtype="auto")
+        model = load_model(self._source(directory), dtype="auto")
         if self._run.settings.data.documents == "pack":
             isolate_documents("the model", model, self._run.lines.write)
         return model
@@ -354,7 +409,10 @@ class CausalExport:
     def _check_saved(self, directory: Path, what: str) -> None:
         if os.path.isfile(directory / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
             verify_manifest(directory)
-        check_tokens(self._data.tokenizer, load_tokenizer(directory), what)
+        check_tokens(self._data.tokenizer, load_tokenizer(self._source(directory)), what)
+
+    def _source(self, directory: Path) -> Source:
+        return Source(place=directory, trust_remote_code=self._run.settings.run.trust_remote_code)
 
 
 def _notes(chats: Chats, length: int) -> list[str]:

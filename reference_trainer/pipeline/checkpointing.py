@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from reference_trainer.callbacks.base import Callback, Context
+from reference_trainer.callbacks.loggers import TENSORBOARD
 from reference_trainer.callbacks.metrics_file import FILE as METRICS
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
@@ -46,7 +47,7 @@ from reference_trainer.training.state import TrainState, state_from_json, state_
 FREE = frozenset(
     "data out force trace callbacks teacher teacher_outputs teacher_device_map shard_teacher student teacher_cache "
     "data_cache data_cache_gib eval_data eval_rows max_steps smoke log_every device project_to_steps save_every keep "
-    "resume init_from rank_timeout hang_after eval_every rewind threads chat_template".split()
+    "resume init_from rank_timeout hang_after eval_every rewind threads chat_template log_to".split()
 )
 """Settings that a run may change when it resumes. Data, template, teacher and device are compared by what they are."""
 
@@ -89,8 +90,8 @@ Result = TypeVar("Result")
 
 
 def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:
-    """Return the names in an output that are not results of another run: its metrics, and its checkpoints if it resumes
-    or is `rewinding`.
+    """Return the names in an output that are not results of another run: its metrics, also those for TensorBoard, and
+    its checkpoints if it resumes or is `rewinding`.
 
     A directory of checkpoints that holds nothing but partial ones is left by a run that was killed in its first save.
     """
@@ -98,7 +99,8 @@ def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> l
         partial = all(LEFT.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
     except OSError:
         partial = False
-    return [METRICS, CHECKPOINTS] if partial or rewinding or resume is not None else [METRICS]
+    metrics = [METRICS, TENSORBOARD]
+    return [*metrics, CHECKPOINTS] if partial or rewinding or resume is not None else metrics
 
 
 def has_later(directory: Path, resume: Path | None) -> bool:

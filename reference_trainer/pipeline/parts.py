@@ -3,7 +3,7 @@
     data        batches to train on, rows that are held back        TextData            ChatData
     student     the module that is trained                          DecoderStudent      CausalStudent
     teacher     the frozen module                                   TextTeacher         CausalTeacher
-    optimizer   the optimizer, and the rate of each step            ScheduledAdamW
+    optimizer   the optimizer, and the rate of each step            ScheduledOptimizer
     evaluation  sums on held-back rows                              HeldBackEvaluation
     export      files of a trained student, written and read        DecoderExport       CausalExport
 
@@ -14,6 +14,7 @@ its parts: then `Run.replaced` has their names.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,8 +32,10 @@ from torch.optim import Optimizer
 from reference_trainer import interrupts
 from reference_trainer.callbacks.base import Callback, checked
 from reference_trainer.callbacks.from_file import load_callbacks
+from reference_trainer.callbacks.loggers import loggers_of
 from reference_trainer.callbacks.progress import BarCallback, Lines, ProgressCallback
 from reference_trainer.callbacks.watchdog import WatchdogCallback
+from reference_trainer.config.kinds import import_object
 from reference_trainer.config.place import read_place
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
@@ -66,7 +69,7 @@ from reference_trainer.storage.export import (
 )
 from reference_trainer.storage.whole_weights import decoder_weights, read_model
 from reference_trainer.training.evaluation import evaluate
-from reference_trainer.training.update import new_optimizer, undecayed
+from reference_trainer.training.update import layer_scales, new_optimizer, undecayed
 
 Entered = TypeVar("Entered")
 
@@ -131,7 +134,7 @@ class OptimizerSource(Protocol):
         ...
 
     def learning_rate(self, step: int) -> float:
-        """Return the rate of a step, from 1, which every parameter group has."""
+        """Return the rate of a step, from 1, of every parameter group; one with an `lr_scale` has it times that."""
         ...
 
 
@@ -242,7 +245,11 @@ class Run:
     ) -> None:
         self.settings, self.lines, self.clock = settings, lines or Lines(), clock
         self.place, self.environment = read_place(environment), environment
-        self.callbacks: tuple[Callback, ...] = (*load_callbacks(settings.run.callbacks), *checked(callbacks))
+        self.callbacks: tuple[Callback, ...] = (
+            *loggers_of(settings),
+            *load_callbacks(settings.run.callbacks),
+            *checked(callbacks),
+        )
         self.digests: dict[str, str] = {}
         self.contexts = ExitStack()
         self.outermost = self.contexts.enter_context(ExitStack())  # closed after all others
@@ -308,7 +315,7 @@ class Run:
         return self.recipe.optimizer.make(parameters)
 
     def learning_rate(self, step: int) -> float:
-        """Return the rate of a step, from 1, which every parameter group has."""
+        """Return the rate of a step, from 1, of every parameter group; one with an `lr_scale` has it times that."""
         return self.recipe.optimizer.learning_rate(step)
 
     def evaluate(self) -> dict[str, MetricSum]:
@@ -395,7 +402,7 @@ def packaged_recipe(run: Run) -> Recipe:
         data=data,
         student=DecoderStudent(run),
         teacher=TextTeacher(run, data),
-        optimizer=ScheduledAdamW(run),
+        optimizer=ScheduledOptimizer(run),
         evaluation=HeldBackEvaluation(run),
         export=DecoderExport(run),
     )
@@ -516,19 +523,32 @@ class TextTeacher:
         return cast(Decoder, self._run.teacher).config.vocab_size
 
 
-class ScheduledAdamW:
-    """AdamW with the rate that the settings describe. Norms, biases and embeddings do not decay."""
+OPTIMIZERS: Mapping[str, type[Optimizer]] = {"adamw": torch.optim.AdamW, "adafactor": torch.optim.Adafactor}
+
+
+class ScheduledOptimizer:
+    """The optimizer and rate that the settings describe. Norms, biases and embeddings do not decay."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     def make(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         run, settings = self._run, self._run.settings
+        if settings.optimizer.name == "adafactor" and settings.run.strategy == "fsdp2" and run.place.world_size > 1:
+            raise SettingError(
+                "conflicting settings: 'optimizer' is adafactor and 'strategy' is fsdp2; use ddp, because the rows and "
+                "columns of a shard are not those of its weights"
+            )
         return new_optimizer(
             parameters,
             settings.optimizer.lr,
             undecayed=undecayed(run.student, *run.features.projections),
             masters=settings.student.weights == "bfloat16",
+            kind=OPTIMIZERS.get(settings.optimizer.name) or import_object("optimizer", settings.optimizer.name),
+            options=json.loads(settings.optimizer.options or "{}"),
+            scales={}
+            if settings.optimizer.layer_decay == 1.0
+            else layer_scales(run.student, settings.optimizer.layer_decay),
         )
 
     def learning_rate(self, step: int) -> float:

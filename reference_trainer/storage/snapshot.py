@@ -18,7 +18,11 @@ from reference_trainer.errors import CheckpointError
 from reference_trainer.storage.retention import differences
 
 COUNTER = "step"
-"""Name of the state that is a number; other state has shape and dtype of its parameter, or float32 for fewer bits."""
+"""Name of the state that is a number. Other state of PyTorch's optimizers is mostly like its parameter, in shape and
+dtype, or in float32 for fewer bits."""
+STATE = "state"
+"""Entry of a described optimizer that has other state: all its state by name. A Python number is its value, a tensor
+its dtype, shape and kind of device, which a restored tensor must have."""
 VOLATILE = ("params", "lr")
 """Entries of a group that are not options: the loop sets the learning rate before every step."""
 
@@ -27,7 +31,7 @@ VOLATILE = ("params", "lr")
 class Snapshot:
     """tensors: copies on the CPU, by name; of a divided tensor the shard of this rank.
 
-    optimizer: its kind, and parameters and options of its groups, as JSON.
+    optimizer: its kind, parameters and options of its groups, and the entry `STATE`, as JSON.
     """
 
     tensors: dict[str, Tensor]
@@ -37,18 +41,23 @@ class Snapshot:
 def snapshot(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> Snapshot:
     """Return copies of weights, buffers and optimizer state. `modules` are all that have parameters of the optimizer.
 
-    Raise `CheckpointError` for parameters of other modules, and for state that is neither a number of steps nor a
-    tensor like its parameter.
+    Raise `CheckpointError` for parameters of other modules, for state that is neither a number nor a tensor, and for
+    a tensor unlike its parameter where that is divided among ranks.
     """
     names = _parameter_names(modules, optimizer)
     tensors = _weights(modules)
+    state: dict[str, object] = {}
+    is_regular = True
     for name, parameter in names.items():
-        state = {} if optimizer is None else optimizer.state.get(parameter, {})
-        for what, value in state.items():
-            _check_state(f"{name}.{what}", value, parameter)
-            tensors[f"optimizer.{name}.{what}"] = value
+        for what, value in ({} if optimizer is None else optimizer.state.get(parameter, {})).items():
+            key = f"{name}.{what}"
+            is_regular = is_regular and _is_regular(key, value, parameter)
+            state[key] = value if type(value) in (bool, int, float) else _checked_kind(key, value, parameter)
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{key}"] = value
     copies = {name: _local(tensor).to("cpu", copy=True) for name, tensor in tensors.items()}
-    return Snapshot(tensors=copies, optimizer=_described(modules, optimizer))
+    described = _described(modules, optimizer)
+    return Snapshot(tensors=copies, optimizer=described if is_regular else described | {STATE: state})
 
 
 def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> None:
@@ -57,7 +66,8 @@ def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.
     Raise `CheckpointError`, before anything is changed, for a tensor that is missing, unknown or of another shape or
     dtype, and for other parameters or options of the optimizer.
     """
-    _check_optimizer(saved.optimizer, _described(modules, optimizer))
+    described = {name: value for name, value in saved.optimizer.items() if name != STATE}
+    _check_optimizer(described, _described(modules, optimizer))
     weights = _weights(modules)
     saved_weights = {name: tensor for name, tensor in saved.tensors.items() if not name.startswith("optimizer.")}
     _check_names("weights", saved_weights, weights)
@@ -141,24 +151,51 @@ def _check_optimizer(saved: Mapping[str, object], present: Mapping[str, object])
 
 def _states(
     saved: Snapshot, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer | None
-) -> Iterator[tuple[nn.Parameter, dict[str, Tensor]]]:
-    """Yield the state of each parameter that has one. Within a group, all that have state have the same."""
-    states: dict[str, dict[str, Tensor]] = {}
-    for key in (name for name in saved.tensors if name.startswith("optimizer.")):
-        name, _, what = key.removeprefix("optimizer.").rpartition(".")
-        states.setdefault(name, {})[what] = saved.tensors[key]
+) -> Iterator[tuple[nn.Parameter, dict[str, object]]]:
+    """Yield the state of each parameter that has one.
+
+    Within a group, all that have state have the same, unless `STATE` lists the state of each parameter.
+    """
+    listed: Mapping[str, object] | None = saved.optimizer.get(STATE)
+    entries: dict[str, object] = {
+        key.removeprefix("optimizer."): tensor for key, tensor in saved.tensors.items() if key.startswith("optimizer.")
+    }
+    if listed is not None:
+        numbers = {key: value for key, value in listed.items() if not isinstance(value, str)}
+        _check_names("optimizer state", entries, listed.keys() - numbers)
+        entries |= numbers
+    states: dict[str, dict[str, object]] = {}
+    for key, value in entries.items():
+        name, _, what = key.rpartition(".")
+        states.setdefault(name, {})[what] = value
     _check_names("optimizer state", [name for name in states if name not in parameters], ())
     names = {held: name for name, held in parameters.items()}
     for group in [] if optimizer is None else optimizer.param_groups:
         there = {names[held]: held for held in group["params"] if names[held] in states}
         for name, parameter in there.items():
-            _check_names(f"optimizer state of {name}", states[name], states[next(iter(there))])
-            state = {what: _placed(f"{name}.{what}", tensor, parameter, group) for what, tensor in states[name].items()}
+            if listed is None:
+                _check_names(f"optimizer state of {name}", states[name], states[next(iter(there))])
+            kinds = {what: None if listed is None else listed[f"{name}.{what}"] for what in states[name]}
+            state = {
+                what: _placed(f"{name}.{what}", value, parameter, group, kinds[what])
+                for what, value in states[name].items()
+            }
             yield parameter, state
 
 
-def _placed(name: str, value: Tensor, parameter: nn.Parameter, group: Mapping[str, object]) -> Tensor:
-    """Return a state where the optimizer creates it: numbers of steps on the CPU, except for kernels that read them."""
+def _placed(name: str, value: object, parameter: nn.Parameter, group: Mapping[str, object], listed: object) -> object:
+    """Return a state where the optimizer creates it: numbers of steps on the CPU, except for kernels that read them.
+
+    listed: what `STATE` has of it.
+    """
+    if not isinstance(value, Tensor):
+        return value
+    if listed is not None:
+        kind, _, place = str(listed).rpartition(" ")
+        if _kind(value) != kind:
+            raise CheckpointError(f"optimizer state {name} is {_kind(value)}; expected {kind}")
+        if not _is_regular(name, value, parameter):
+            return value.to("cpu" if place == "cpu" else parameter.device, copy=True)
     _check_state(name, value, _local(parameter))
     if name.endswith(f".{COUNTER}"):
         return value.to(parameter.device if group.get("fused") or group.get("capturable") else "cpu", copy=True)
@@ -171,6 +208,27 @@ def _local(tensor: Tensor) -> Tensor:
     """Return the shard of this rank, which shares its memory; any other tensor as it is."""
     shard = getattr(tensor, "to_local", None)
     return tensor if shard is None else shard()
+
+
+def _is_regular(name: str, value: object, parameter: Tensor) -> bool:
+    """Return whether a state is a number of steps, or like its parameter."""
+    try:
+        _check_state(name, value, parameter)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _checked_kind(name: str, value: object, parameter: Tensor) -> str:
+    """Return dtype, shape and kind of device of a state. Raise `CheckpointError` if it cannot be saved."""
+    if not isinstance(value, Tensor):
+        raise CheckpointError(f"optimizer state {name} is {type(value).__name__}; expected a number or a tensor")
+    if _local(parameter) is not parameter and not _is_regular(name, value, parameter):
+        raise CheckpointError(
+            f"optimizer state {name} is {_kind(value)}, unlike its weight, which is divided among the ranks; use the "
+            "strategy ddp, or an optimizer such as adamw"
+        )
+    return f"{_kind(value)} {value.device.type}"
 
 
 def _check_state(name: str, value: object, parameter: Tensor) -> None:

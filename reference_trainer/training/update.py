@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +19,7 @@ from torch.optim.adamw import adamw
 
 from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
+from reference_trainer.errors import SettingError, first_line
 from reference_trainer.plan.objective import Objective
 from reference_trainer.plan.schedule import Position, Schedule, is_due, logging_interval, micro_batches
 from reference_trainer.ranks.parallel import Agreement, Parallel, whole
@@ -112,6 +114,7 @@ def _generators(device: torch.device) -> list[torch.Generator]:
     return [generator for generator in every if generator.device in (torch.device("cpu"), device)]
 
 
+MASTER_OPTIONS = frozenset({"weight_decay", "betas", "eps", "fused"})
 WEIGHT_DECAY, BETAS, EPSILON = 0.01, (0.9, 0.999), 1e-8
 UNDECAYED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm)
 
@@ -122,24 +125,95 @@ def new_optimizer(
     *,
     undecayed: Set[nn.Parameter] = frozenset(),
     masters: bool = False,
+    kind: Callable[..., Any] = torch.optim.AdamW,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    scales: Mapping[nn.Parameter, float] = MappingProxyType({}),
 ) -> torch.optim.Optimizer:
-    """Return the optimizer of every run. Source: Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2.
+    """Return the optimizer of a run, by default AdamW. Source: Loshchilov and Hutter 2019, arXiv:1711.05101, alg. 2.
 
-    It holds the parameters that require a gradient, in one group those that decay, and in another those that are
-    `undecayed`; no group is empty. masters: those of fewer bits than float32 have groups of their own, and are updated
-    in float32. It is fused on CUDA: one kernel, which can skip an update without waiting for the host.
+    AdamW is fused on CUDA, unless the options say otherwise: one kernel, which can skip an update without waiting for
+    the host. A group of parameters holds those that decay or not, are updated in float32 or not, and share a scale of
+    the rate; no group is empty.
+
+    Args:
+        parameters: Those that require a gradient are held.
+        rate: The learning rate.
+        undecayed: The parameters whose group has a weight decay of 0.
+        masters: Update parameters of fewer bits than float32 in float32, which only AdamW does.
+        kind: The class of the optimizer.
+        options: Its arguments besides parameters and rate. AdamW has a `weight_decay` of 0.01 by default.
+        scales: Factors of the rate, 1 for parameters that are not in it; a group has its factor as `lr_scale`.
+
+    Raises:
+        SettingError: For a class that is no optimizer or refuses the options, and for weights of fewer bits with an
+            optimizer that has no float32 copies.
     """
-    kinds: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    kinds: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
     for parameter in parameters:
         if parameter.requires_grad:
-            kinds.setdefault((parameter not in undecayed, masters and needs_master(parameter)), []).append(parameter)
+            place = (parameter not in undecayed, masters and needs_master(parameter), scales.get(parameter, 1.0))
+            kinds.setdefault(place, []).append(parameter)
+    if "lr" in options:
+        raise SettingError("optimizer_options: unknown option 'lr'; use --lr")
+    chosen, has_masters = dict(options), any(is_copied for _, is_copied, _ in kinds)
+    if isinstance(betas := chosen.get("betas"), list):  # JSON has no tuples
+        chosen["betas"] = tuple(betas)
+    if kind is torch.optim.AdamW:
+        fused = any(parameter.is_cuda for held in kinds.values() for parameter in held)
+        chosen = {"weight_decay": WEIGHT_DECAY, "betas": BETAS, "eps": EPSILON, "fused": fused} | chosen
+        if has_masters and (more := sorted(chosen.keys() - MASTER_OPTIONS)):
+            raise SettingError(f"optimizer_options: {more[0]!r} has no effect on weights in bfloat16; leave it out")
+        kind = MasterAdamW if masters else kind
+    elif has_masters:
+        raise SettingError(
+            f"conflicting settings: 'weights' is bfloat16 and 'optimizer' is {kind.__name__}; expected adamw, which "
+            "alone updates float32 copies of such weights"
+        )
     groups = [
-        {"params": held, "weight_decay": WEIGHT_DECAY if decays else 0.0}
-        for (decays, _), held in sorted(kinds.items(), reverse=True)
+        {"params": held} | ({} if decays else {"weight_decay": 0.0}) | ({} if scale == 1.0 else {"lr_scale": scale})
+        for (decays, _, scale), held in sorted(kinds.items(), key=lambda item: item[0], reverse=True)
     ]
-    fused = any(parameter.is_cuda for held in kinds.values() for parameter in held)
-    kind = MasterAdamW if masters else torch.optim.AdamW
-    return kind(groups, lr=rate, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPSILON, fused=fused)
+    try:
+        optimizer = kind(groups, lr=rate, **chosen)
+    except Exception as error:  # of any class, such as TypeError for an unknown option
+        message = f"optimizer: cannot create {kind.__name__}: {first_line(error)}; see --optimizer-options"
+        raise SettingError(message) from error
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise SettingError(f"optimizer: {kind.__name__} is not a subclass of torch.optim.Optimizer")
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group.get("lr_scale", 1.0)
+    return optimizer
+
+
+def layers_of(module: nn.Module) -> list[nn.Module]:
+    """Return the layers of a model, in their order: the elements of its longest outermost `nn.ModuleList`."""
+    if isinstance(module, nn.ModuleList):
+        return list(module)
+    return max(map(layers_of, module.children()), key=len, default=[])
+
+
+def layer_scales(module: nn.Module, decay: float) -> dict[nn.Parameter, float]:
+    """Return a factor of the learning rate for each parameter: decay^(L - i), L one more than the number of layers.
+
+    i is 0 for embeddings, tied ones too, then the number of the layer, from 1, and L for all others, such as the last
+    norm and the output layer. Source: Clark et al. 2020, ELECTRA, arXiv:2003.10555, appendix A.
+
+    Raises:
+        SettingError: For a model without an `nn.ModuleList` of layers.
+    """
+    layers = layers_of(module)
+    if not layers:
+        raise SettingError(f"layer_decay: {type(module).__name__} has no nn.ModuleList of layers; expected 1")
+    last = len(layers) + 1
+    numbers = {
+        parameter: number for number, layer in enumerate(layers, start=1) for parameter in layer.parameters()
+    } | {
+        parameter: 0
+        for child in module.modules()
+        if isinstance(child, nn.Embedding | nn.EmbeddingBag)
+        for parameter in child.parameters()
+    }
+    return {parameter: decay ** (last - numbers.get(parameter, last)) for parameter in module.parameters()}
 
 
 def undecayed(*modules: nn.Module) -> set[nn.Parameter]:
@@ -238,7 +312,7 @@ class Update:
 
     def _set_rate(self, rate: float) -> None:
         for group in [] if self.optimizer is None else self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("lr_scale", 1.0)
 
     def _clip(self, *, measured: bool) -> Tensor | None:
         """Clip the gradient; return its norm before clipping if clipping needs the norm or it is `measured`."""

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from reference_trainer import DataError, Lines, ModelFileError, OutputError, SettingError, distill, read_metrics
 from reference_trainer.errors import DriftError
-from reference_trainer.huggingface.models import load_model, load_tokenizer, save_model
+from reference_trainer.huggingface.models import Source, load_model, load_tokenizer, save_model
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.storage.export import verify_manifest
@@ -258,7 +258,7 @@ def test_outputs_need_the_space_that_they_take(place: Path, tmp_path: Path, monk
 
 def test_device_map_is_that_of_from_pretrained(place: Path, tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="from_pretrained needs it for a device_map")
-    teacher = load_model(place / "teacher", dtype="auto", device_map="meta")
+    teacher = load_model(Source(place=place / "teacher", device_map="meta"), dtype="auto")
     assert all(each.is_meta for each in teacher.parameters())
     result = distill(settings(place, tmp_path / "out", teacher_device_map="auto", max_steps=1, save_every=0))
     assert not any(each.is_meta for each in result.teacher.parameters())

@@ -1,0 +1,185 @@
+"""Logged metrics and settings of a run for TensorBoard, Weights & Biases and MLflow, as `--log-to` names them.
+
+Each is written on rank 0 only. W&B and MLflow take project, experiment, server and keys from their own environment
+variables, such as `WANDB_PROJECT` and `MLFLOW_TRACKING_URI`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reference_trainer.callbacks.base import Callback, Context
+from reference_trainer.errors import OutputError, PackageError, missing_package
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+    from reference_trainer.config.settings import Settings
+
+TENSORBOARD = "tensorboard"
+"""Name of the directory of TensorBoard in the output of a run."""
+
+
+class Logger(Callback):
+    """Callback that passes on metrics and learning rate of each logged or evaluated step, at that step, on rank 0.
+
+    A subclass has `begin`, `write` and `end`; they are called on rank 0, in this order. settings: of the run, as JSON
+    values by name; empty for a callback that no run has called `attach` of.
+    """
+
+    settings: Mapping[str, Any]
+    _has_begun = False
+
+    def __init__(self) -> None:
+        self.settings = {}
+
+    def attach(self, pipeline: Any) -> None:
+        self.settings = pipeline.settings.model_dump(mode="json")
+
+    def begin(self, context: Context) -> None:
+        """Open the run of the logger, with the settings."""
+
+    def write(self, values: Mapping[str, float], step: int) -> None:
+        """Pass on the values of a step."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Close the run of the logger."""
+
+    def on_train_begin(self, context: Context) -> None:
+        if context.is_world_process_zero:
+            self.begin(context)
+            self._has_begun = True
+
+    def on_step_end(self, context: Context) -> None:
+        metrics = {**context.metrics, **context.validation_metrics}
+        if not metrics or not context.is_world_process_zero:
+            return
+        rate = {} if context.learning_rate is None else {"learning_rate": context.learning_rate}
+        self.write({**rate, **metrics}, context.step)
+
+    def on_train_end(self, context: Context) -> None:
+        if self._has_begun:
+            self._has_begun = False
+            self.end()
+
+
+class TensorBoardCallback(Logger):
+    """Logger that writes scalars for TensorBoard.
+
+    Every run that begins adds an event file to the directory, so runs need directories of their own. A resumed run
+    hides the scalars of the steps that are taken again.
+
+    Args:
+        directory: Created if it is missing.
+
+    Raises:
+        PackageError: If tensorboard is not installed.
+        OutputError: If the directory cannot be created.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory, self._writer_type = directory, _summary_writer()
+        self._writer: SummaryWriter | None = None
+
+    def begin(self, context: Context) -> None:
+        try:
+            self._writer = self._writer_type(
+                str(self._directory), purge_step=context.step + 1 if context.step else None
+            )
+        except OSError as error:
+            raise OutputError(f"cannot write {self._directory}: {error.strerror}; give another directory") from error
+        if self.settings:
+            self._writer.add_text("settings", f"    {json.dumps(self.settings)}", context.step)
+
+    def write(self, values: Mapping[str, float], step: int) -> None:
+        assert self._writer is not None
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()  # a killed run keeps its scalars
+
+    def end(self) -> None:
+        assert self._writer is not None
+        self._writer.close()
+
+
+def _summary_writer() -> type[SummaryWriter]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise PackageError(missing_package(error) or f"cannot import tensorboard: {error}") from error
+    return SummaryWriter
+
+
+class WandbCallback(Logger):
+    """Logger that begins a run of Weights & Biases, with the settings as its config.
+
+    Attempts of a resumed run are runs of one group, the name of the output; with `WANDB_RUN_ID` they are one run. Raise
+    `PackageError` if wandb is not installed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._wandb = _module("wandb")
+        self._run: Any = None
+
+    def begin(self, context: Context) -> None:
+        self._run = self._wandb.init(group=context.run, config=dict(self.settings), resume="allow")
+
+    def write(self, values: Mapping[str, float], step: int) -> None:
+        self._run.log(dict(values), step=step)
+
+    def end(self) -> None:
+        self._run.finish()
+
+
+class MLflowCallback(Logger):
+    """Logger that begins a run of MLflow, with the settings that differ from None as its parameters.
+
+    Attempts of a resumed run are runs of one name, that of the output; with `MLFLOW_RUN_ID` they are one run. Raise
+    `PackageError` if mlflow is not installed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._mlflow = _module("mlflow")
+
+    def begin(self, context: Context) -> None:
+        self._mlflow.start_run(run_name=context.run)
+        if not context.step:  # a parameter of a run cannot be written twice with other values
+            self._mlflow.log_params({name: value for name, value in self.settings.items() if value is not None})
+
+    def write(self, values: Mapping[str, float], step: int) -> None:
+        self._mlflow.log_metrics(dict(values), step=step)
+
+    def end(self) -> None:
+        self._mlflow.end_run()
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise PackageError(f"cannot import {name}: {error}; install it again") from error
+        raise PackageError(f"{name} is not installed: pip install {name}") from error
+
+
+def loggers_of(settings: Settings) -> list[Callback]:
+    """Return a new logger for each name in `log_to`; none for a smoke run.
+
+    Raise `PackageError` if the package of one is missing.
+    """
+    if settings.run.log_to is None or settings.run.smoke is not None:
+        return []
+    create = {
+        "tensorboard": lambda: TensorBoardCallback(settings.run.out / TENSORBOARD),
+        "wandb": WandbCallback,
+        "mlflow": MLflowCallback,
+    }
+    return [create[name]() for name in dict.fromkeys(settings.run.log_to.split(","))]
