@@ -38,7 +38,7 @@ class Logger(Callback):
         self.settings = {}
 
     def attach(self, pipeline: Any) -> None:
-        self.settings = pipeline.settings.model_dump(mode="json")
+        self.settings = pipeline.settings.json_values()
 
     def begin(self, context: Context) -> None:
         """Open the run of the logger, with the settings."""

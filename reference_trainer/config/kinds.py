@@ -315,6 +315,11 @@ class SourcedValue:
     is_text: bool = True
 
 
+def path_in_json(path: Path) -> str:
+    """Return the text of a path for a JSON file, with escapes such as \\udcff for bytes that are not UTF-8."""
+    return str(path).encode("utf-8", "backslashreplace").decode()
+
+
 def short_repr(value: object) -> str:
     """Return the `repr` of a value, cut off after 80 characters."""
     try:

@@ -61,6 +61,7 @@ from reference_trainer.config.kinds import (
     Weights,
     Width,
     kind_of,
+    path_in_json,
     refusal,
     short_repr,
 )
@@ -418,6 +419,10 @@ class Settings(BaseModel):
             for name, (group, leaf) in ((name, dotted.split(".")) for name, dotted in DOTTED.items())
             if not chosen or leaf in groups[group].model_fields_set
         }
+
+    def json_values(self) -> dict[str, Any]:
+        """Return the values by their flat names as JSON has them: paths by `path_in_json`."""
+        return {name: path_in_json(value) if isinstance(value, Path) else value for name, value in self.flat().items()}
 
     def replace(self, **changes: Any) -> Settings:
         """Return settings with `changes`, named as for the constructor. Raise `SettingError` as it does."""

@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 import torch
 
+from reference_trainer.config.kinds import path_in_json
 from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
 from reference_trainer.pipeline.custom_class import export_student
 from reference_trainer.storage.checkpoints import MANIFEST, Listed, find_checkpoint, verify_checkpoints
 from reference_trainer.storage.export import exported_bytes, save_decoder
-from reference_trainer.storage.files import exclusive_directory, path_in_json
+from reference_trainer.storage.files import exclusive_directory
 from reference_trainer.storage.retention import checkpoint_name
 from reference_trainer.storage.whole_weights import SavedWeights, read_weights
 

@@ -15,6 +15,7 @@ from torch import nn
 from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.callbacks.loggers import TENSORBOARD
 from reference_trainer.callbacks.metrics_file import FILE as METRICS
+from reference_trainer.config.kinds import path_in_json
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import Decoder
@@ -38,7 +39,6 @@ from reference_trainer.storage.checkpoints import (
     saved_steps,
     sweep,
 )
-from reference_trainer.storage.files import path_in_json
 from reference_trainer.storage.retention import check_follows, checkpoint_name, differences
 from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
 from reference_trainer.training.loop import BETWEEN_UPDATES, Saved

@@ -20,7 +20,6 @@ from reference_trainer.pipeline import smoke
 from reference_trainer.plan.rates import learning_rate
 from reference_trainer.plan.schedule import Event, Schedule
 from reference_trainer.storage.export import versions
-from reference_trainer.storage.files import path_in_json
 from reference_trainer.training.evaluation import EVALUATED_SUMS, SHARES
 from reference_trainer.training.state import TrainResult, TrainState
 
@@ -87,9 +86,7 @@ def manifest(
     """
     content = {
         "schema": "reference-trainer/manifest/1",
-        "settings": {
-            name: path_in_json(value) if isinstance(value, Path) else value for name, value in settings.flat().items()
-        },
+        "settings": settings.json_values(),
         "seed": settings.run.seed,
         **others,
         "versions": versions(),

@@ -17,6 +17,7 @@ from reference_trainer.callbacks.metrics_file import FILE as METRICS
 from reference_trainer.callbacks.metrics_file import MetricsCallback
 from reference_trainer.callbacks.progress import SMOKE_OUTPUT_LINE, Lines
 from reference_trainer.callbacks.trace import TraceCallback
+from reference_trainer.config.kinds import path_in_json
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, OutputError, SettingError
 from reference_trainer.pipeline.checkpointing import (
@@ -36,7 +37,7 @@ from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.storage.checkpoints import Checkpoint, checkpoint_bytes, rank_file, read_checkpoint, saved_steps
 from reference_trainer.storage.export import WEIGHTS, exported_bytes
-from reference_trainer.storage.files import check_room, exclusive_directory, path_in_json, refuse_existing
+from reference_trainer.storage.files import check_room, exclusive_directory, refuse_existing
 from reference_trainer.storage.snapshot import expected_tensors
 from reference_trainer.storage.whole_weights import SavedWeights, read_model, read_weights
 from reference_trainer.training.state import TrainState

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.callbacks.progress import SilentLines
+from reference_trainer.config.kinds import path_in_json
 from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.distillation.metrics import accepted_name, derived
 from reference_trainer.distillation.objective import Weights
@@ -33,7 +34,6 @@ from reference_trainer.plan.schedule import Schedule
 from reference_trainer.ranks.parallel import ONE_PROCESS
 from reference_trainer.storage.checkpoints import rank_file
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_TYPE, WEIGHTS, versions
-from reference_trainer.storage.files import path_in_json
 from reference_trainer.storage.produce_once import produce_once
 from reference_trainer.storage.whole_weights import read_weights
 from reference_trainer.training.evaluation import evaluate

@@ -44,11 +44,6 @@ def sync(path: Path, fsync: Callable[[int], None] = os.fsync) -> None:
         os.close(descriptor)
 
 
-def path_in_json(path: Path) -> str:
-    """Return the text of a path for a JSON file, with escapes such as \\udcff for bytes that are not UTF-8."""
-    return str(path).encode("utf-8", "backslashreplace").decode()
-
-
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal digits. Errors: `OSError`."""
     with path.open("rb") as file:

@@ -131,7 +131,7 @@ def test_run_logs_to_each_logger_once_on_rank_0(directory: Path, tmp_path: Path)
         assert [name for name, _, _ in fake.seen] == [*begin, "log", "log", "finish"]
         logged = [(options["step"], values) for name, (values, *_), options in fake.seen[len(begin) : -1]]
         assert logged == expected
-    assert wandb.seen[0][2]["config"] == settings.model_dump(mode="json") and wandb.seen[0][2]["group"] == "out"
+    assert wandb.seen[0][2]["config"] == settings.json_values() and wandb.seen[0][2]["group"] == "out"
     assert mlflow.seen[0][2] == {"run_name": "out"} and mlflow.seen[1][1][0]["max_steps"] == 4
     read = scalars(out / "tensorboard")
     assert {name: dict(values)[4] for name, values in read.items()} == pytest.approx(expected[1][1])
