@@ -365,9 +365,13 @@ def suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
     """
     names = {candidate.lower(): candidate for candidate in known if ("." in candidate) == ("." in name)}
     asked = name.lower().replace("-", "_")
-    leaf = asked.rpartition(".")[2]
+    group, dot, leaf = asked.rpartition(".")
     meant = [names[like] for like in names if like.rpartition(".")[2] == ELSEWHERE.get(leaf, leaf)]
-    near = meant or [names[match] for match in difflib.get_close_matches(asked, names, n=1, cutoff=0.7)]
+    inside = {like.removeprefix(group + dot): names[like] for like in names if like.startswith(group + dot)}
+    near = meant or [
+        (inside or names)[match]
+        for match in difflib.get_close_matches(leaf if inside else asked, inside or names, n=1, cutoff=0.7)
+    ]
     return f"did you mean {prefix + near[0] if prefix else repr(near[0])}?" if near else ""
 
 
