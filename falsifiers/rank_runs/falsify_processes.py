@@ -5,6 +5,8 @@ import re
 import socket
 import time
 from contextlib import nullcontext
+from functools import reduce
+from operator import or_
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,7 +44,7 @@ class Ranks:
     """Ranks that call the same methods in turn; each reduction has the flags that all of them had before it."""
 
     def __init__(self, subject: Any, ranks: int, accelerator: bool) -> None:
-        self.accelerator, self.summed = accelerator, torch.zeros(3, dtype=torch.int64)
+        self.accelerator, self.summed = accelerator, torch.zeros(0, dtype=torch.int64)
         self.asked: int | None = None
         parallel = SimpleNamespace(world_size=ranks, sum_counts=lambda flags: self.summed)
         self.members = [subject.Agreement(parallel, lambda rank=rank: self.asked == rank) for rank in range(ranks)]
@@ -97,6 +99,34 @@ def falsify_answers_are_carried_out_in_their_epoch(subject: Any, epochs: Any, ra
         assert within == ended == [strongest] * ranks, f"epoch {epoch} of {epochs}: {within}, then {ended}"
         if strongest is Action.STOP:
             return
+
+
+ASKS = [Action.LOG, Action.EVALUATE, Action.SAVE]
+ASKING = st.tuples(*[st.sampled_from([Action.CONTINUE, *ASKS, Action.LOG | Action.SAVE])] * 3)
+
+
+@given(
+    rounds=st.lists(st.tuples(ASKING, st.sampled_from(["step", "step", "within", "between"])), min_size=1, max_size=6),
+    ranks=st.sampled_from([2, 3]),
+    accelerator=st.booleans(),
+)
+def falsify_ranks_carry_out_what_one_asks_for(subject: Any, rounds: Any, ranks: int, accelerator: bool) -> None:
+    """Ranks learn of events together and once: in the next step, on an accelerator one later, or when they agree."""
+    run, waiting = Ranks(subject, ranks, accelerator), Action.CONTINUE
+    none = ((Action.CONTINUE,) * 3, "step")
+    for number, (answers, where) in enumerate([*rounds, none, none], start=1):
+        sent = reduce(or_, answers[:ranks])
+        if where == "step":
+            left = run.leave_out(answers, None)
+            assert not any(left), f"{rounds}: round {number} is left out"
+            seen = {member.answer for member in run.members}
+            expected, waiting = (waiting, sent) if accelerator else (sent, waiting)
+        else:
+            for member, answer in zip(run.members, answers, strict=False):
+                member.noted(answer)
+            seen = set(run.agreed(between_epochs=where == "between"))
+            expected, waiting = sent | waiting, Action.CONTINUE
+        assert seen == {expected}, f"{rounds} of {ranks} ranks: round {number} brings {seen}; expected {expected!r}"
 
 
 LEAVING_S = 5.0
