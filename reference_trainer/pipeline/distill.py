@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from reference_trainer.callbacks.base import Callback
@@ -19,7 +20,7 @@ from reference_trainer.data.text import Rows
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
-from reference_trainer.errors import SettingError, StopRequestedError
+from reference_trainer.errors import DataError, SettingError, StopRequestedError
 from reference_trainer.models.placement import computing_in, cpu_threads, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
@@ -60,6 +61,7 @@ from reference_trainer.storage.teacher_outputs import SavedOutputs
 from reference_trainer.training.flops import counted_flops
 from reference_trainer.training.loop import Saved, TrainResult, train
 from reference_trainer.training.state import ResumePoint, RunIdentity, RunServices, UpdateOptions
+from reference_trainer.training.window import is_scored
 
 GO_ON = "the last step is saved: go on with --resume latest"
 
@@ -196,8 +198,21 @@ class Distillation(Run):
         self.check_metric(self.settings.best_metric)
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
+        self._check_scored()
         self.student = self.make_student().to(self.device)
         self.check_parts()
+
+    def _check_scored(self) -> None:
+        """Raise `DataError` if no token of the rows is predicted: the run would change no weight."""
+        rows = getattr(self.batches, "sequences", None)
+        if rows is None:  # batches of another kind may have other data in every epoch
+            return
+        order = torch.arange(len(rows), device="cpu")
+        if not any(is_scored(rows.batch(order, position)) for position in range(1, rows.batches + 1)):
+            raise DataError(
+                f"none of the {len(rows)} rows to train on has a token to predict: all labels are masked, or precede "
+                f"every other token; check the masks of the data, or use a larger --length"
+            )
 
     def check_metric(self, metric: str, user: str = "best_metric") -> None:
         """Raise `SettingError` for a metric that no evaluation of the run has; a replaced `evaluate` may have any."""
