@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from reference_trainer.distillation.protocols import segments_on_host
 from reference_trainer.errors import ModelFileError, OutputError, SettingError, first_line, similar_path
+from reference_trainer.models.loading import skeleton, weight_files
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES, has_weights
 from reference_trainer.storage.files import atomic_write, file_digest
 
@@ -193,6 +194,28 @@ def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: 
         more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         raise ModelFileError(f"cannot load {place}: its files lack the weights {missing[0]}{more}")
     return Causal(model)
+
+
+def load_skeleton(place: Path, *, dtype: Any) -> Causal | None:
+    """Return what `load_model` does, with weights that every rank of a sharded model reads in part; else None.
+
+    None for an id of the hub, for an adapter, and for files whose tensors transformers converts when it loads them.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+    paths = sorted(place.glob("*.safetensors")) if place.is_dir() else []
+    if not paths:
+        return None
+    config = _loaded(place, AutoConfig.from_pretrained)
+    with loading(place):
+        files = weight_files(paths, "model.")
+        kind = next((files.opened(f"model.{name}")[:0].dtype for name in files.files), None)
+        dtype = (getattr(config, "dtype", None) or kind) if dtype == "auto" else dtype
+        with torch.random.fork_rng(devices=[]):
+            causal = skeleton(lambda: Causal(AutoModelForCausalLM.from_config(config, dtype=dtype)), files)
+    if causal is not None and (place / "generation_config.json").is_file():
+        causal.model.generation_config = _loaded(place, GenerationConfig.from_pretrained)  # type: ignore[assignment]
+    return None if causal is None else causal.eval()
 
 
 def vocab_size_of(place: Path) -> int:

@@ -36,6 +36,7 @@ from reference_trainer.huggingface.models import (
     directory_of,
     isolate_documents,
     load_model,
+    load_skeleton,
     load_tokenizer,
     save_model,
     tokenizer_digests,
@@ -258,7 +259,10 @@ class CausalStudent:
         assert place is not None
         check_student_settings(settings, place)
         name = "float64" if settings.dtype == "float64" else settings.weights
-        student = load_model(place, dtype=getattr(torch, name), seed=settings.seed)
+        # These read weights before the model is divided, so every rank loads the whole one.
+        whole = settings.lora is not None or settings.init_from is not None or settings.documents == "pack"
+        part = load_skeleton(place, dtype=getattr(torch, name)) if run.is_student_sharded and not whole else None
+        student = part or load_model(place, dtype=getattr(torch, name), seed=settings.seed)
         run.vocab_size = student.vocab_size
         self._data.check_size(student, "student")
         if settings.documents == "pack":
@@ -285,7 +289,9 @@ class CausalTeacher:
     def make(self) -> nn.Module:
         run, settings = self._run, self._run.settings
         assert settings.teacher is not None
-        teacher = load_model(settings.teacher, dtype="auto", device_map=settings.teacher_device_map)
+        whole = settings.documents == "pack" or settings.teacher_device_map is not None
+        part = load_skeleton(settings.teacher, dtype="auto") if run.is_sharded and not whole else None
+        teacher = part or load_model(settings.teacher, dtype="auto", device_map=settings.teacher_device_map)
         self._data.check_size(teacher, "teacher")
         if teacher.vocab_size != run.vocab_size and settings.share_vocabulary is None:
             raise SettingError(

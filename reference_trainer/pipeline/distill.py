@@ -21,7 +21,7 @@ from reference_trainer.distillation.providers import ModuleStudent, ModuleTeache
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.errors import DataError, SettingError, StopRequestedError
-from reference_trainer.models.placement import computing_in, cpu_threads, usable_device
+from reference_trainer.models.placement import computing_in, cpu_threads, placed, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
 from reference_trainer.pipeline.custom_class import create_run, custom_settings
@@ -199,7 +199,7 @@ class Distillation(Run):
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self._check_scored()
-        self.student = self.make_student().to(self.device)
+        self.student = placed(self.make_student(), self.device)
         self.check_parts()
 
     def _check_scored(self) -> None:
@@ -258,18 +258,13 @@ class Distillation(Run):
         if self.settings.smoke is None:  # a smoke run compares nothing
             self.digests["teacher_sha256"] = self.ranks.run_on_all(self.teacher_digest)
         if self.is_sharded:
-            self.teacher = shard(self.teacher.requires_grad_(False), self.device)
+            self.teacher = shard(self.teacher.requires_grad_(False), self.device, self.settings.dtype)
         elif self.settings.teacher_device_map is None:
             self.teacher = self.teacher.to(self.device)
 
     @property
     def _top_k(self) -> int | None:
         return None if self.outputs is None else self.outputs.manifest.top_k
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether the teacher is sharded; then every rank must run it the same number of times."""
-        return self.settings.shard_teacher and self.place.world_size > 1 and self.outputs is None
 
     def with_one_vocabulary(self, learner: Any) -> tuple[Any, Any]:
         """Return the frozen teacher and the student of a step, one of them wrapped if their vocabularies differ."""
@@ -328,7 +323,7 @@ class Distillation(Run):
     def conclude(self, result: TrainResult) -> DistillResult:
         """Evaluate the student and write it; after a smoke run check whether a full run looks healthy instead."""
         if self._strategy == "fsdp2":
-            self.student = gather_full(self.student, lambda: self.make_student().to(self.device))
+            self.student = gather_full(self.student, lambda: placed(self.make_student(), self.device))
         if self.directory is None:
             last = self.schedule.planned_steps
             weights = objective(self.settings).weights(last, last)
@@ -440,7 +435,8 @@ class Distillation(Run):
         if self.place.world_size == 1:
             self._trained = wrap(self.student)
         else:
-            self._trained = wrap_student(self.student, self.settings.strategy, self.device, wrap)
+            strategy, dtype = self.settings.strategy, self.settings.dtype
+            self._trained = wrap_student(self.student, strategy, self.device, wrap, dtype)
         return self.with_one_vocabulary(ModuleStudent(self._trained, self.vocab_size, note=self.lines.write))
 
     def _step_flops(self) -> int | None:

@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.errors import SettingError
+from reference_trainer.models.loading import is_skeleton, load_shards
 from reference_trainer.plan.schedule import ASKS, ENDS, Action
 
 SENT = (Action.SKIP, Action.STOP, Action.LOG, Action.EVALUATE, Action.SAVE)
@@ -248,22 +249,28 @@ class ShardedParallel(DataParallel):
         yield
 
 
-def shard(module: nn.Module, device: torch.device) -> nn.Module:
+def shard(module: nn.Module, device: torch.device, dtype: str = "float32") -> nn.Module:
     """Divide the parameters of a module among the ranks of the default process group, by FSDP2; return the module.
 
-    Each element of an `nn.ModuleList`, such as the layers of a decoder, is gathered by itself.
+    Each element of an `nn.ModuleList`, such as the layers of a decoder, is gathered by itself. Of a `skeleton`, every
+    rank then loads its part. dtype: of the computation; with bfloat16, float32 weights are gathered in bfloat16, half
+    of the bytes, and their gradients are summed in float32.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    mesh, policy = init_device_mesh(device.type, (dist.get_world_size(),)), MixedPrecisionPolicy()
+    if dtype == "bfloat16":
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     lists = [child for child in module.modules() if isinstance(child, nn.ModuleList)]
     for part in (part for blocks in lists for part in blocks if any(True for _ in part.parameters())):
-        fully_shard(part, mesh=mesh)
+        fully_shard(part, mesh=mesh, mp_policy=policy)
     module.register_forward_hook(_as_tuple)  # before that of FSDP2, which calls them in the order of registration
     # By default the outermost stays gathered after a forward until a backward, so that after an evaluation its
     # parameters are not those of the optimizer.
-    fully_shard(module, mesh=mesh, reshard_after_forward=True)
+    fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
+    if is_skeleton(module):
+        load_shards(module, device)
     return module
 
 
@@ -332,17 +339,22 @@ def strategy_of(strategy: str, world_size: int) -> str:
 
 
 def wrap_student(
-    student: nn.Module, strategy: str, device: torch.device, wrap: Callable[[nn.Module], nn.Module]
+    student: nn.Module,
+    strategy: str,
+    device: torch.device,
+    wrap: Callable[[nn.Module], nn.Module],
+    dtype: str = "float32",
 ) -> nn.Module:
     """Return the module that the ranks train: one with the weights of rank 0. The parameters stay those of `student`.
 
-    wrap: makes the module whose forward is called, such as one under autocast.
+    wrap: makes the module whose forward is called, such as one under autocast. dtype: as of `shard`.
     """
     if strategy == "fsdp2":
         with torch.no_grad():  # each rank would keep its own part of another student
             for tensor in (*student.parameters(), *student.buffers()):
-                dist.broadcast(tensor, src=0)
-        return wrap(shard(student, device))
+                if not tensor.is_meta:  # those of a skeleton are read from files that all ranks have
+                    dist.broadcast(tensor, src=0)
+        return wrap(shard(student, device, dtype))
     module = DistributedDataParallel(wrap(student))
     warm_up(module, torch.tensor([[0]], device=device))
     return module
@@ -369,7 +381,11 @@ def wrap_projections(module: nn.Module, features: FeatureMatching) -> tuple[Feat
 
 def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
     """Return a sharded student as one process has it. All ranks call this; like: makes a module of its kind."""
-    full = {name: whole(tensor) for name, tensor in student.state_dict().items()}
-    alone = like()
-    alone.load_state_dict(full)
+    alone, full = like(), dict[str, Tensor](student.state_dict())
+    gathered: dict[int, nn.Parameter] = {}
+    for name, parameter in student.named_parameters(remove_duplicate=False):
+        if id(parameter) not in gathered:  # a tied weight stays tied
+            gathered[id(parameter)] = nn.Parameter(whole(parameter.detach()), requires_grad=parameter.requires_grad)
+        full[name] = gathered[id(parameter)]
+    alone.load_state_dict(full, assign=True)  # also into a skeleton
     return alone
