@@ -161,6 +161,31 @@ def falsify_processes_find_each_other(subject: Any, ranks: int, runs: int, launc
         assert -0.1 < after < LEAVING_S, f"rank 0, which serves {ranks} ranks, leaves {after:.2f} s after the last one"
 
 
+@given(machines=st.lists(st.integers(1, 3), min_size=2, max_size=3).filter(lambda sizes: sum(sizes) <= 5))
+@example(machines=[2, 2])
+@example(machines=[1, 2])
+def falsify_ranks_of_a_machine_share_what_its_first_rank_does(subject: Any, machines: list[int]) -> None:
+    """machines: the number of ranks of each; their ranks follow each other, as launchers number them."""
+    places = [(machine, local) for machine, size in enumerate(machines) for local in range(size)]
+    environment, served = launcher()
+
+    def work(rank: int) -> tuple[Any, list[int]]:
+        asked: list[int] = []
+
+        def once() -> str:
+            asked.append(rank)
+            return f"machine {places[rank][0]}"
+
+        place = Place(rank=rank, world_size=len(places), local_rank=places[rank][1])
+        with subject.connect_ranks(place, environment, timeout_s=20) as ranks:
+            return ranks.on_each_machine(once), asked
+
+    for rank, (seen, asked) in enumerate(run_ranks(len(places), work, limit_s=60, served=served)):
+        machine, local = places[rank]
+        expected = f"machine {machine}", [rank] if local == 0 else []
+        assert (seen, asked) == expected, f"rank {rank} of {machines}: {(seen, asked)}; expected {expected}"
+
+
 def falsify_a_restarted_run_starts_afresh(subject: Any) -> None:
     environment, served = launcher()
     has_failed, fails = os.pipe()
