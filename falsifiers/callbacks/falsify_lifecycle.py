@@ -15,11 +15,22 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.callbacks import lifecycle as oracle
-from falsifiers.callbacks.lifecycle import ANSWERS, HOOKS, SILENT, Call, Recorder, Script, assert_same_calls, scripts
+from falsifiers.callbacks.lifecycle import (
+    ANSWERS,
+    ASKING,
+    HOOKS,
+    SILENT,
+    Call,
+    Recorder,
+    Script,
+    assert_same_calls,
+    scripts,
+)
 from falsifiers.callbacks.real_run import Raising, parts, recording_callbacks, run
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_refused
 from reference_trainer import Action, Callback, CallbackError, Context, Observer, Settings, distill
+from reference_trainer.callbacks.dispatch import Callbacks
 from reference_trainer.errors import CallbackNote
 
 SKIPPING = scripts(st.sampled_from([None, "SKIP"]), fewest=1)
@@ -29,6 +40,37 @@ SEVERAL = st.builds(
     st.integers(0, 20),
     st.permutations(["SKIP", "STOP", None, "CONTINUE"]),
 )
+
+
+@given(script=scripts(ASKING, fewest=1))
+def falsify_asked_events_come_once(subject: Any, script: Script) -> None:
+    """Evaluations, logs and checkpoints that callbacks ask for, of runs that may have none of their own."""
+    recorder = Recorder(script)
+    run(subject, script, recording_callbacks(len(script.answers), recorder.act), parts())
+    assert_same_calls(recorder.calls, oracle.lifecycle(script).calls)
+
+
+@given(priorities=st.lists(st.integers(-2, 2), min_size=2, max_size=5), added=st.integers(-2, 2))
+def falsify_callbacks_are_called_by_priority(subject: Any, priorities: list[int], added: int) -> None:
+    """A stable sort, with one that is added during the run, at every event."""
+    calls: list[tuple[str, int]] = []
+
+    def act(callback: int, event: str, context: Any) -> None:
+        calls.append((event, callback))
+        if (event, callback) == ("on_epoch_begin", 0):
+            registered.add(late)
+
+    *first, late = recording_callbacks(len(priorities) + 1, act)
+    every = [*priorities, added]
+    for callback, priority in zip([*first, late], every, strict=True):
+        callback.priority = priority
+    registered = Callbacks(first)
+    run(subject, Script(1, 1, None, ((),)), registered, parts())
+    for place, event in enumerate(name for name in HOOKS if name not in ("on_log", "on_evaluate", "on_save")):
+        present = every if place > 1 else priorities
+        expected = sorted(range(len(present)), key=lambda number: (-present[number], number))
+        seen = [number for name, number in calls if name == event]
+        assert_equal(f"priorities {present}: callbacks called at {event}", seen, expected)
 
 
 @given(script=scripts(ANSWERS) | oracle.scripts_with_one("STOP") | SKIPPING | SEVERAL)

@@ -25,6 +25,8 @@ COMMON += ["gradient_norm", "checkpoint_path", "total_steps", "attempt", *PLACE[
 RATES = ("steps_per_s", "tokens_per_s", "flops_per_s")
 TOKENS = 8
 """Scored by a micro-batch of a rank: two rows of five tokens, the last of which predicts nothing."""
+PATIENCE_S = 120
+"""Of a rank in a collective: on busy cores, four processes wait long for their turn, and none of the faults hangs."""
 KINDS = (Callback, Observer)
 Event = dict[str, Any]
 
@@ -59,7 +61,8 @@ def _recorded(subject: Any, accumulate: int, every: tuple[int, int, int]) -> lis
 
         intervals = dict(zip(("log_every", "eval_every", "save_every"), every, strict=True))
         options = {"strategy": "ddp", "accumulate": accumulate, "best_metric": "eval/score", **intervals}
-        assert_no_error(f"{RANKS} ranks", launched(Evaluated, settings(directory, "out", **options), RANKS, callbacks))
+        chosen = settings(directory, "out", **options, rank_timeout=PATIENCE_S)
+        assert_no_error(f"{RANKS} ranks", launched(Evaluated, chosen, RANKS, callbacks, limit_s=2 * PATIENCE_S))
         return [[json.loads((directory / f"{k.__name__}-{r}").read_text()) for r in range(RANKS)] for k in KINDS]
 
 

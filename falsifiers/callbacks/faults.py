@@ -103,3 +103,20 @@ def import_path_executed(original: Any, path: Path | None) -> Any:
         module, _, name = str(path).partition(":")
         return (getattr(importlib.import_module(module), name)(),)
     return original(path)
+
+
+def asked_for_good(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    after = original(schedule, position, action)
+    return after and replace(after, asked=after.asked | position.asked)
+
+
+def asked_too_late(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    if position.event.name not in ("OPTIMIZER_STEP", "LOG", "EVALUATE"):
+        return original(schedule, position, action)
+    ends = action & ~sum(type(action)[name] for name in ("LOG", "EVALUATE", "SAVE"))
+    after = original(schedule, position, ends)
+    return replace(after, asked=after.asked | action & ~ends)
+
+
+def smallest_first(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    return original(sorted(callbacks, key=lambda callback: callback.priority), event, context)

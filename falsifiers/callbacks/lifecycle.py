@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import zip_longest
+from operator import or_
 from typing import Any
 
 from hypothesis import strategies as st
@@ -17,6 +19,9 @@ TAKING = ("on_before_forward", "on_after_backward", "on_pre_optimizer_step")
 """Hooks within a step whose update is not taken yet."""
 MAX_CALLS = 5000
 ANSWERS = st.sampled_from([None, None, None, "CONTINUE", "SKIP", "STOP"])
+ASKED = ("LOG", "EVALUATE", "SAVE")
+"""Answers that add an event to a step."""
+ASKING = st.sampled_from([None, None, None, *ASKED, "EVALUATE|SAVE", "LOG|SKIP", "SAVE|STOP"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +74,12 @@ class Script:
     def micro_batches(self) -> int:
         return (self.steps_per_epoch - 1) * self.accumulation + self.left
 
+    def answered(self, nth: int) -> set[str]:
+        """The names in the answers of all callbacks to the n-th event."""
+        return {name for row in self.answers if nth < len(row) for name in (row[nth] or "").split("|")}
+
     def strongest(self, nth: int) -> str:
-        answers = [row[nth] for row in self.answers if nth < len(row)]
-        return next((name for name in ("STOP", "SKIP") if name in answers), "CONTINUE")
+        return next((name for name in ("STOP", "SKIP") if name in self.answered(nth)), "CONTINUE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +92,22 @@ class Lifecycle:
 
 
 def lifecycle(script: Script) -> Lifecycle:
-    """Simulate a run, each event on every callback; an answer within a step counts after its end."""
+    """Simulate a run, each event on every callback; an answer within a step counts after its end.
+
+    LOG, EVALUATE and SAVE come once, in this step or else in the next one; SAVE also at the end.
+    """
     calls: list[Call] = []
     answered: list[str] = []
+    asked, saved = set[str](), 0
 
     def call(event: str, epoch: int, step: int, micro_batch: int | None = None) -> str:
         calls.extend(Call(callback, event, epoch, step, micro_batch) for callback in range(len(script.answers)))
+        asked.update(set() if event in SILENT else script.answered(len(answered)) & set(ASKED))
         answered.append("CONTINUE" if event in SILENT else script.strongest(len(answered)))
         return answered[-1]
 
     def take(epoch: int, step: int, micro_batches: int) -> set[str]:
+        nonlocal saved
         begun = len(answered)
         for k in range(1, micro_batches + 1):
             call("on_before_forward", epoch, step, k)
@@ -101,9 +115,11 @@ def lifecycle(script: Script) -> Lifecycle:
         call("on_pre_optimizer_step", epoch, step)
         call("on_optimizer_step", epoch, step)
         logged, evaluated = (every > 0 and step % every == 0 for every in script.every[:2])
-        for event, due in (("on_log", logged), ("on_evaluate", evaluated), ("on_save", script.is_saved(step))):
-            if due:
-                call(event, epoch, step)
+        for name, due in zip(ASKED, (logged, evaluated, script.is_saved(step)), strict=True):
+            if due or name in asked:
+                asked.discard(name)
+                saved = step if name == "SAVE" else saved
+                call(f"on_{name.lower()}", epoch, step)
         call("on_step_end", epoch, step)
         return set(answered[begun:])
 
@@ -121,7 +137,7 @@ def lifecycle(script: Script) -> Lifecycle:
             last = taken == script.steps_per_epoch
             answers = take(epoch, step, script.left if last else script.accumulation)
         call("on_epoch_end", epoch, step)
-    if step and script.every[2] and not script.is_saved(step):
+    if step > saved and (script.every[2] or "SAVE" in asked):
         call("on_save", epoch, step)
     call("on_train_end", epoch, step)
     return Lifecycle(calls, step, "STOP" in answered)
@@ -172,7 +188,7 @@ class Recorder:
         self.events[callback] += 1
         self.before(len(self.calls) - 1)
         answer = answers[nth] if nth < len(answers) and event not in SILENT else None
-        return None if answer is None else Action[answer]
+        return None if answer is None else reduce(or_, (Action[name] for name in answer.split("|")))
 
 
 def assert_same_calls(seen: Sequence[Call], expected: Sequence[Call]) -> None:

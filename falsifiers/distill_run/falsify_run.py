@@ -24,11 +24,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import reference_trainer
 from falsifiers.distill_run.reference_run import CHOSEN, HEADS, digests, held_back_of, steps_per_epoch, weights_of
+from falsifiers.resume.runs import settings as run_settings
+from falsifiers.resume.runs import small_distillation
 from falsifiers.support import decoder_oracle as oracle
-from falsifiers.support.assertions import assert_equal
+from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.run_lines import ATTACHED, matcher
 from falsifiers.support.run_record import RunRecord
 from falsifiers.support.runs import SMALL, acting, file_digests, refused, run, scratch, small
+from reference_trainer import Batch, DataError, Lines
+from reference_trainer.data.text import ShuffledBatches
+from reference_trainer.distillation.objective import IGNORE_INDEX
 
 
 def falsify_student_learns(run: RunRecord) -> None:
@@ -322,3 +327,44 @@ def falsify_teacher_progress_is_printed_every_hundred_steps(subject: Any) -> Non
     seen = [line.partition(", loss ")[0] for line in lines if ": step " in line or matcher(ATTACHED).match(line)]
     expected = [f"teacher: step {step}/{steps}" for step in (100, 200)] + [ATTACHED.format(every=10)]
     assert_equal(f"lines of {steps} steps of a teacher", seen, expected)
+
+
+class MaskedRows:
+    """Rows of four tokens, of which only the positions in `kept` are labels."""
+
+    device, batch_size = torch.device("cpu"), 2
+
+    def __init__(self, rows: int, kept: set[tuple[int, int]]) -> None:
+        self.rows, self.kept = rows, kept
+        self.batches = -(-rows // self.batch_size)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def batch(self, order: Any, position: int) -> Batch:
+        chosen = order[(position - 1) * self.batch_size : position * self.batch_size]
+        labels = [[t if (row, t) in self.kept else IGNORE_INDEX for t in range(4)] for row in chosen.tolist()]
+        return Batch(tokens=torch.arange(4).expand(len(chosen), 4), labels=torch.tensor(labels))
+
+
+@given(
+    rows=st.integers(1, 5),
+    kept=st.sets(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=2),
+)
+@example(rows=5, kept={(3, 0)})
+@example(rows=5, kept={(4, 3)})
+def falsify_run_without_a_scored_token_is_refused(subject: Any, rows: int, kept: set[tuple[int, int]]) -> None:
+    """The first token of a row follows no other, so its label is never predicted."""
+
+    class Masked(small_distillation(subject)):  # the subject is any module
+        def make_batches(self) -> Any:
+            return ShuffledBatches(sequences=MaskedRows(rows, kept), seed=1)
+
+    scored = any(row < rows and t > 0 for row, t in kept)
+    with scratch() as directory:
+        stack = Masked(run_settings(directory, "out"), lines=Lines(io.StringIO()))
+        with stack as distillation, distillation:
+            message = refusal(distillation.prepare, DataError)
+        assert bool(message) is not scored, f"{rows} rows with the labels {kept}: {message or 'accepted'}"
+        assert scored or f"none of the {rows} rows" in message, message
+        assert not list(directory.glob("out/*")), "a refused run, or one that is not begun, leaves files"

@@ -5,6 +5,8 @@ import re
 import socket
 import time
 from contextlib import nullcontext
+from functools import reduce
+from operator import or_
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,7 +44,7 @@ class Ranks:
     """Ranks that call the same methods in turn; each reduction has the flags that all of them had before it."""
 
     def __init__(self, subject: Any, ranks: int, accelerator: bool) -> None:
-        self.accelerator, self.summed = accelerator, torch.zeros(3, dtype=torch.int64)
+        self.accelerator, self.summed = accelerator, torch.zeros(0, dtype=torch.int64)
         self.asked: int | None = None
         parallel = SimpleNamespace(world_size=ranks, sum_counts=lambda flags: self.summed)
         self.members = [subject.Agreement(parallel, lambda rank=rank: self.asked == rank) for rank in range(ranks)]
@@ -99,6 +101,34 @@ def falsify_answers_are_carried_out_in_their_epoch(subject: Any, epochs: Any, ra
             return
 
 
+ASKS = [Action.LOG, Action.EVALUATE, Action.SAVE]
+ASKING = st.tuples(*[st.sampled_from([Action.CONTINUE, *ASKS, Action.LOG | Action.SAVE])] * 3)
+
+
+@given(
+    rounds=st.lists(st.tuples(ASKING, st.sampled_from(["step", "step", "within", "between"])), min_size=1, max_size=6),
+    ranks=st.sampled_from([2, 3]),
+    accelerator=st.booleans(),
+)
+def falsify_ranks_carry_out_what_one_asks_for(subject: Any, rounds: Any, ranks: int, accelerator: bool) -> None:
+    """Ranks learn of events together and once: in the next step, on an accelerator one later, or when they agree."""
+    run, waiting = Ranks(subject, ranks, accelerator), Action.CONTINUE
+    none = ((Action.CONTINUE,) * 3, "step")
+    for number, (answers, where) in enumerate([*rounds, none, none], start=1):
+        sent = reduce(or_, answers[:ranks])
+        if where == "step":
+            left = run.leave_out(answers, None)
+            assert not any(left), f"{rounds}: round {number} is left out"
+            seen = {member.answer for member in run.members}
+            expected, waiting = (waiting, sent) if accelerator else (sent, waiting)
+        else:
+            for member, answer in zip(run.members, answers, strict=False):
+                member.noted(answer)
+            seen = set(run.agreed(between_epochs=where == "between"))
+            expected, waiting = sent | waiting, Action.CONTINUE
+        assert seen == {expected}, f"{rounds} of {ranks} ranks: round {number} brings {seen}; expected {expected!r}"
+
+
 LEAVING_S = 5.0
 """How long the process that serves the store waits for others that do not leave."""
 
@@ -129,6 +159,31 @@ def falsify_processes_find_each_other(subject: Any, ranks: int, runs: int, launc
     if others and not launched:
         after = first - max(others)
         assert -0.1 < after < LEAVING_S, f"rank 0, which serves {ranks} ranks, leaves {after:.2f} s after the last one"
+
+
+@given(machines=st.lists(st.integers(1, 3), min_size=2, max_size=3).filter(lambda sizes: sum(sizes) <= 5))
+@example(machines=[2, 2])
+@example(machines=[1, 2])
+def falsify_ranks_of_a_machine_share_what_its_first_rank_does(subject: Any, machines: list[int]) -> None:
+    """machines: the number of ranks of each; their ranks follow each other, as launchers number them."""
+    places = [(machine, local) for machine, size in enumerate(machines) for local in range(size)]
+    environment, served = launcher()
+
+    def work(rank: int) -> tuple[Any, list[int]]:
+        asked: list[int] = []
+
+        def once() -> str:
+            asked.append(rank)
+            return f"machine {places[rank][0]}"
+
+        place = Place(rank=rank, world_size=len(places), local_rank=places[rank][1])
+        with subject.connect_ranks(place, environment, timeout_s=20) as ranks:
+            return ranks.on_each_machine(once), asked
+
+    for rank, (seen, asked) in enumerate(run_ranks(len(places), work, limit_s=60, served=served)):
+        machine, local = places[rank]
+        expected = f"machine {machine}", [rank] if local == 0 else []
+        assert (seen, asked) == expected, f"rank {rank} of {machines}: {(seen, asked)}; expected {expected}"
 
 
 def falsify_a_restarted_run_starts_afresh(subject: Any) -> None:

@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
+from unittest import mock
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import fsdp
 
 
 def average_not_undone(original: Any, self: Any, *modules: Any) -> None:
@@ -65,3 +68,35 @@ def mean_over_ranks(original: Any, self: Any, sums_K: Tensor) -> Tensor:
 def padded_with_duplicates(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
     filled = [batch if (batch.labels[:, 1:] != -100).any() else batches[0] for batch in batches]
     return original(teacher, student, filled, *rest, **named)
+
+
+def part_of_rank_0(original: Any, module: Any, device: Any) -> None:
+    with mock.patch("torch.distributed.device_mesh.DeviceMesh.get_local_rank", lambda *_: 0):
+        original(module, device)
+
+
+def whole_loaded_by_all(original: Any, module: Any, device: Any) -> None:
+    with mock.patch.object(Tensor, "to", lambda tensor, *_, **__: tensor):
+        original(module, device)
+
+
+def buffers_not_loaded(original: Any, module: Any, device: Any) -> None:
+    with mock.patch.object(Tensor, "copy_", lambda tensor, *_, **__: tensor):
+        original(module, device)
+
+
+def any_file_fits(original: Any, make: Any, files: Any) -> Any:
+    with torch.device("meta"):
+        module = make()
+    module.weight_files = files
+    return module
+
+
+def gathered_in_float32(original: Any, module: Any, device: Any, dtype: str = "float32") -> Any:
+    return original(module, device)
+
+
+def summed_in_bfloat16(original: Any, module: Any, device: Any, dtype: str = "float32") -> Any:
+    policy = fsdp.MixedPrecisionPolicy
+    with mock.patch.object(fsdp, "MixedPrecisionPolicy", lambda param_dtype=None, **_: policy(param_dtype=param_dtype)):
+        return original(module, device, dtype)

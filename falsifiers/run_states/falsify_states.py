@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from falsifiers.callbacks.lifecycle import (
     ANSWERS,
+    ASKING,
     Call,
     Recorder,
     Script,
@@ -471,6 +472,17 @@ def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: Cut, named: boo
     assert run.elapsed == times, f"resumed after {seconds} s, the events are at {run.elapsed}; expected {times}"
     total = run.result.elapsed_s
     assert total == seconds + len(expected), f"{seconds} and {len(expected)} s make {total} s"
+
+
+@given(script=scripts(ASKING, fewest=1), place=PLACES, save=st.integers(1, 3))
+def falsify_what_was_asked_for_survives_a_cut(subject: Any, script: Script, place: int, save: int) -> None:
+    """A log, evaluation or checkpoint that was asked for before a save comes after it, in the resumed run."""
+    script = replace(script, every=(*script.every[:2], save))
+    whole = RecordedRun(subject, script)
+    assume(whole.snapshots)
+    start = whole.snapshots[place % len(whole.snapshots)]
+    rest, expected = rest_of(script, start.state.position, named=True)
+    assert_same_calls(RecordedRun(subject, rest, resumed=start).calls, expected)
 
 
 def _assert_same_contexts(whole: RecordedRun, run: RecordedRun) -> None:

@@ -10,6 +10,12 @@ def due_steps_only(original: Any, *arguments: Any, services: Any = None, **rest:
     return original(*arguments, services=due, **rest)
 
 
+def asked_forgotten(original: Any, state: Any) -> str:
+    position = replace(state.position, asked=type(state.position.asked)(0))
+    text: str = original(replace(state, position=position))
+    return text
+
+
 def request_hidden_by_failure(
     original: Any, *arguments: Any, batch_at: Any = None, services: Any = None, **rest: Any
 ) -> Any:

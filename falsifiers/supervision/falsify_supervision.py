@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.resume.runs import STEPS, ended, settings
@@ -354,6 +354,9 @@ OLDER: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @given(older=st.sampled_from(sorted(OLDER)), gains=st.lists(st.integers(1, 4), max_size=2))
+@example(older="a model of a run that its limit ended", gains=[])
+@example(older="a model of a run that ended before its limit", gains=[])
+@example(older="a model of a run to its planned end", gains=[])
 def falsify_run_without_a_step_goes_to_its_planned_end(subject: Any, older: str, gains: list[int]) -> None:
     settings, is_done = OLDER[older]
     with scratch() as directory:

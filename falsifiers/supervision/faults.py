@@ -57,3 +57,7 @@ def watched_after_the_first_step(original: Any, self: Any, seconds: float, **opt
     original(self, seconds, **options)
     for name in ("attach", "on_train_begin", "on_epoch_begin", "on_after_backward", "on_evaluate", "on_save"):
         setattr(self, name, lambda context: None)
+
+
+def limit_is_the_end(original: Any, out: Any, step: int | None) -> Any:
+    return original(out, step) or (step is None and (out / "manifest.json").is_file())

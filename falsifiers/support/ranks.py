@@ -60,7 +60,7 @@ def run_ranks(
     world_size: int,
     work: Callable[[int], Result],
     *,
-    limit_s: float = 30.0,
+    limit_s: float = 60.0,
     served: AbstractContextManager[object] | None = None,
 ) -> list[Result]:
     """Return work(rank) of each rank, run at once in `world_size` processes with a gloo process group as the default.

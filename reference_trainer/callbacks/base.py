@@ -1,8 +1,8 @@
 """Callbacks of a run: the base class, the context that hooks receive, the checks of instances, and the calls.
 
-Hooks are called in the loop's thread, in the order of registration, on every callback that has the hook; on several
-ranks, on each of them. A hook returns an `Action`, or None for `Action.CONTINUE`. Values of the context are computed,
-or read from the device, when a hook asks for them.
+Hooks are called in the loop's thread, on every callback that has the hook: those of a larger `priority` first, then in
+the order of registration; on several ranks, on each of them. A hook returns an `Action`, or None for
+`Action.CONTINUE`. Values of the context are computed, or read from the device, when a hook asks for them.
 """
 
 from __future__ import annotations
@@ -153,15 +153,22 @@ class Callback:
     """Base class of callbacks: override the hooks you need. A hook that no callback overrides costs nothing.
 
     Hooks are plain functions, and no other method starts with `on_`: `checked` refuses misspelt and asynchronous
-    hooks. An exception in a hook ends the run; `on_train_end` is still called. The answer of `on_step_begin` counts
-    before its step; the strongest answer of the later hooks of a step is carried out after its `on_step_end`.
+    hooks. An exception in a hook ends the run; `on_train_end` is still called. A SKIP or STOP of `on_step_begin` counts
+    before its step; one of the later hooks of a step is carried out after its `on_step_end`. LOG, EVALUATE and SAVE are
+    carried out in this step if their event is still to come, else in the next one, and a SAVE after the last step at
+    the end of the run. What one rank answers, all carry out; on several ranks up to one step later, on GPUs two.
 
     In a resumed run `on_train_begin` is followed by `on_save`, if the checkpoint is one of its own output, and
     `on_step_end` of the step that was saved.
 
     A callback that is given to several runs forgets in `on_train_begin` what it has kept of the run before, unless
     `load_state_dict` was called just before.
+
+    priority: callbacks of a larger one are called first at every event; those of the same one in the order of
+    registration. Packaged callbacks have 0, except those that watch the run (100).
     """
+
+    priority: int = 0
 
     def attach(self, pipeline: object) -> None:
         """Called once with the prepared `Distillation`, before its training; not called by a bare `loop.train`."""
@@ -265,6 +272,9 @@ def checked(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
             raise CallbackError(
                 f"callback {position} is {actual}; expected an instance of reference_trainer's Callback"
             )
+        if not isinstance(callback.priority, int):
+            name, value = type(callback).__name__, callback.priority
+            raise CallbackError(f"callback {position}: invalid priority {value!r} of {name}; expected an integer")
         _refuse_unknown_hooks(callback, position)
         _refuse_unawaited_hooks(callback, position)
     return callbacks
@@ -296,12 +306,12 @@ def _refuse_unawaited_hooks(callback: Callback, position: int) -> None:
 
 
 def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) -> Action:
-    """Call the hook of an event on every callback, in order, each with its own context; return the strongest action.
+    """Call the hook of an event on every callback, in order, each with its own context; return all actions, united.
 
     Raise `CallbackError` if a hook returns anything but an `Action` or None, and anything but None from a hook of
     `SILENT`. Exceptions of hooks propagate; those of callbacks of other packages get a `CallbackNote`.
     """
-    strongest = Action.CONTINUE
+    united = Action.CONTINUE
     for callback in callbacks:
         try:
             answer = getattr(callback, event.value)(context.for_hook())
@@ -309,10 +319,11 @@ def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) ->
             _name(callback, event, error)
             raise
         if answer is not None and (event in SILENT or not isinstance(answer, Action)):
-            expected = "None" if event in SILENT else "Action.CONTINUE, Action.SKIP, Action.STOP or None"
+            names = ", ".join(f"Action.{name}" for name in Action.__members__)
+            expected = "None" if event in SILENT else f"{names}, several of them or None"
             raise CallbackError(f"{type(callback).__name__}.{event.value} returned {answer!r}; expected {expected}")
-        strongest = max(strongest, answer or Action.CONTINUE)
-    return strongest
+        united |= answer or Action.CONTINUE
+    return united
 
 
 def _name(callback: Callback, event: Event, error: BaseException) -> None:

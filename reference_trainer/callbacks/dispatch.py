@@ -180,7 +180,7 @@ def leave(code: int) -> NoReturn:
 
 
 class Callbacks:
-    """Callbacks in the order of registration. Those that are added or removed during a run count from the next event.
+    """Callbacks by priority, then in the order of registration; added or removed ones count from the next event.
 
     wait_s: seconds that a checkpoint and the end of the run wait for all observers together. Raise `CallbackError` for
     what `checked` refuses.
@@ -194,7 +194,7 @@ class Callbacks:
         self._sort()
 
     def add(self, callback: Callback) -> None:
-        """Register one more callback, after the others."""
+        """Register one more callback, after the others of its priority."""
         checked([*(present for present, _ in self._registered), callback])
         self._registered += ((callback, _delivery(callback)),)
         self._sort()
@@ -221,7 +221,7 @@ class Callbacks:
         return not self._closed and bool(controls or observers)
 
     def fire(self, hook: Event | str, context: Context) -> Action:
-        """Call the hook on every callback that overrides it, and return the strongest answer; nothing once closed.
+        """Call the hook on every callback that overrides it, and return all answers, united; nothing once closed.
 
         Observers get their copies first, so that an exception of a control callback loses no event.
         """
@@ -282,7 +282,8 @@ class Callbacks:
         self._heard = {event: self._hearing(event) for event in Event}
 
     def _hearing(self, event: Event) -> tuple[tuple[Callback, ...], tuple[Delivery, ...]]:
-        heard = [pair for pair in self._registered if has_hook(pair[0], event)]
+        ordered = sorted(self._registered, key=lambda pair: -pair[0].priority)
+        heard = [pair for pair in ordered if has_hook(pair[0], event)]
         controls = tuple(callback for callback, delivery in heard if delivery is None)
         return controls, tuple(delivery for _, delivery in heard if delivery is not None)
 

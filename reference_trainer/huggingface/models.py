@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from reference_trainer.distillation.packed_rows import packed_rows
 from reference_trainer.errors import ModelFileError, OutputError, PackageError, SettingError, first_line, similar_path
 from reference_trainer.huggingface.attention import BY_DOCUMENT, equal_logits
+from reference_trainer.models.loading import skeleton, weight_files
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES, has_weights
 from reference_trainer.storage.files import atomic_write, file_digest
 from reference_trainer.training.update import layers_of
@@ -153,6 +154,32 @@ def load_model(source: Source | Path, *, dtype: Any, seed: int | None = None) ->
         more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         raise ModelFileError(f"cannot load {place}: its files lack the weights {missing[0]}{more}")
     return Causal(model)
+
+
+def load_skeleton(source: Source, *, dtype: Any) -> Causal | None:
+    """Return what `load_model` does, with weights that every rank of a sharded model reads in part; else None.
+
+    None for an id of the hub, for an adapter, for quantized weights, and for files whose tensors transformers converts
+    when it loads them.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+    place = source.place
+    paths = sorted(place.glob("*.safetensors")) if place.is_dir() and source.quantization is None else []
+    if not paths:
+        return None
+    config = _loaded(source, AutoConfig.from_pretrained)
+    with loading(place):
+        files = weight_files(paths, "model.")
+        kind = next((files.opened(f"model.{name}")[:0].dtype for name in files.files), None)
+        dtype = (getattr(config, "dtype", None) or kind) if dtype == "auto" else dtype
+        with torch.random.fork_rng(devices=[]):
+            options: dict[str, Any] = {} if source.attention is None else {"attn_implementation": source.attention}
+            options |= {"dtype": dtype, "trust_remote_code": source.trust_remote_code}
+            causal = skeleton(lambda: Causal(AutoModelForCausalLM.from_config(config, **options)), files)
+    if causal is not None and (place / "generation_config.json").is_file():
+        causal.model.generation_config = _loaded(source, GenerationConfig.from_pretrained)
+    return None if causal is None else causal.eval()
 
 
 def _source(source: Source | Path) -> Source:

@@ -39,6 +39,7 @@ from reference_trainer.huggingface.models import (
     compile_layers,
     directory_of,
     load_model,
+    load_skeleton,
     load_tokenizer,
     save_model,
     tokenizer_digests,
@@ -298,7 +299,12 @@ class CausalStudent:
         assert place is not None
         check_student_settings(settings, place)
         name = "float64" if settings.run.dtype == "float64" else settings.student.weights
-        student = load_model(student_source(settings), dtype=getattr(torch, name), seed=settings.run.seed)
+        source, dtype = student_source(settings), getattr(torch, name)
+        # These read weights before the model is divided, so every rank loads the whole one.
+        whole = settings.student.lora is not None or settings.student.init_from is not None
+        whole = whole or settings.data.documents == "pack"
+        part = load_skeleton(source, dtype=dtype) if run.is_student_sharded and not whole else None
+        student = part or load_model(source, dtype=dtype, seed=settings.run.seed)
         run.vocab_size = student.vocab_size
         self._data.check_size(student, "student")
         if settings.data.documents == "pack":
@@ -337,7 +343,9 @@ class CausalTeacher:
         source = teacher_source(settings)
         if settings.teacher.quantization is not None and settings.teacher.device_map is None:
             source = replace(source, device_map={"": str(run.device)})  # some kinds of weights cannot move later
-        teacher = load_model(source, dtype="auto")
+        whole = settings.data.documents == "pack" or settings.teacher.device_map is not None
+        part = load_skeleton(source, dtype="auto") if run.is_sharded and not whole else None
+        teacher = part or load_model(source, dtype="auto")
         self._data.check_size(teacher, "teacher")
         if teacher.vocab_size != run.vocab_size and settings.teacher.share_vocabulary is None:
             raise SettingError(

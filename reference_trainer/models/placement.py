@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from reference_trainer.errors import SettingError
 from reference_trainer.models.decoder import Decoder
+from reference_trainer.models.loading import is_skeleton
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def usable_device(name: str) -> torch.device:
@@ -26,6 +29,11 @@ def usable_device(name: str) -> torch.device:
         raise SettingError(
             f"invalid value {name!r} for 'device': {str(error).splitlines()[0]}; use auto to select an available device"
         ) from error
+
+
+def placed(module: Module, device: torch.device) -> Module:
+    """Return the module on a device. A skeleton, whose weights are loaded when it is divided, stays as it is."""
+    return module if is_skeleton(module) else module.to(device)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from reference_trainer.callbacks.base import Callback
@@ -19,8 +20,8 @@ from reference_trainer.data.text import Rows
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
-from reference_trainer.errors import SettingError, StopRequestedError
-from reference_trainer.models.placement import computing_in, cpu_threads, usable_device
+from reference_trainer.errors import DataError, SettingError, StopRequestedError
+from reference_trainer.models.placement import computing_in, cpu_threads, placed, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
 from reference_trainer.pipeline.custom_class import create_run, custom_settings
@@ -60,6 +61,7 @@ from reference_trainer.storage.teacher_outputs import SavedOutputs
 from reference_trainer.training.flops import counted_flops
 from reference_trainer.training.loop import Saved, TrainResult, train
 from reference_trainer.training.state import ResumePoint, RunIdentity, RunServices, UpdateOptions
+from reference_trainer.training.window import is_scored
 
 GO_ON = "the last step is saved: go on with --resume latest"
 
@@ -196,8 +198,21 @@ class Distillation(Run):
         self.check_metric(self.settings.evaluation.best_metric)
         self.device = usable_device(local_device(self.settings.run.device, self.place))
         self.batches = self.make_batches()
-        self.student = self.make_student().to(self.device)
+        self._check_scored()
+        self.student = placed(self.make_student(), self.device)
         self.check_parts()
+
+    def _check_scored(self) -> None:
+        """Raise `DataError` if no token of the rows is predicted: the run would change no weight."""
+        rows = getattr(self.batches, "sequences", None)
+        if rows is None:  # batches of another kind may have other data in every epoch
+            return
+        order = torch.arange(len(rows), device="cpu")
+        if not any(is_scored(rows.batch(order, position)) for position in range(1, rows.batches + 1)):
+            raise DataError(
+                f"none of the {len(rows)} rows to train on has a token to predict: all labels are masked, or precede "
+                f"every other token; check the masks of the data, or use a larger --length"
+            )
 
     def check_metric(self, metric: str, user: str = "best_metric") -> None:
         """Raise `SettingError` for a metric that no evaluation of the run has; a replaced `evaluate` may have any."""
@@ -243,18 +258,13 @@ class Distillation(Run):
         if self.settings.run.smoke is None:  # a smoke run compares nothing
             self.digests["teacher_sha256"] = self.ranks.run_on_all(self.teacher_digest)
         if self.is_sharded:
-            self.teacher = shard(self.teacher.requires_grad_(False), self.device)
+            self.teacher = shard(self.teacher.requires_grad_(False), self.device, self.settings.run.dtype)
         elif self.settings.teacher.device_map is None:
             self.teacher = self.teacher.to(self.device)
 
     @property
     def _top_k(self) -> int | None:
         return None if self.outputs is None else self.outputs.manifest.top_k
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether the teacher is sharded; then every rank must run it the same number of times."""
-        return self.settings.teacher.shard and self.place.world_size > 1 and self.outputs is None
 
     def with_one_vocabulary(self, learner: Any) -> tuple[Any, Any]:
         """Return the frozen teacher and the student of a step, one of them wrapped if their vocabularies differ."""
@@ -313,7 +323,7 @@ class Distillation(Run):
     def conclude(self, result: TrainResult) -> DistillResult:
         """Evaluate the student and write it; after a smoke run check whether a full run looks healthy instead."""
         if self._strategy == "fsdp2":
-            self.student = gather_full(self.student, lambda: self.make_student().to(self.device))
+            self.student = gather_full(self.student, lambda: placed(self.make_student(), self.device))
         if self.directory is None:
             last = self.schedule.planned_steps
             weights = objective(self.settings).weights(last, last)
@@ -429,7 +439,8 @@ class Distillation(Run):
         if self.place.world_size == 1:
             self._trained = wrap(self.student)
         else:
-            self._trained = wrap_student(self.student, self.settings.run.strategy, self.device, wrap)
+            strategy, dtype = self.settings.run.strategy, self.settings.run.dtype
+            self._trained = wrap_student(self.student, strategy, self.device, wrap, dtype)
         return self.with_one_vocabulary(ModuleStudent(self._trained, self.vocab_size, note=self.lines.write))
 
     def _step_flops(self) -> int | None:

@@ -288,6 +288,16 @@ class Run:
         """Return which part of the data evaluations take; it is part of their identity."""
         return self.recipe.data.evaluated_part(whole=whole)
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the teacher is sharded; then every rank must run it the same number of times."""
+        return self.settings.teacher.shard and self.place.world_size > 1 and self.settings.teacher.outputs is None
+
+    @property
+    def is_student_sharded(self) -> bool:
+        """Whether every rank trains a part of the student's weights."""
+        return self.settings.run.strategy == "fsdp2" and self.place.world_size > 1
+
     def make_student(self) -> nn.Module:
         """Return the untrained student, which maps tokens [B, T] to logits [B, T, V]."""
         return self.recipe.student.make()

@@ -170,7 +170,9 @@ def student_notes(settings: Settings, student: nn.Module) -> list[str]:
     others = {str(parameter.dtype) for parameter in student.parameters()} - {"torch.float64"}
     if settings.run.dtype == "float64" and others:
         lines.append(f"has parameters of {', '.join(sorted(others))}; return model.double() to train in float64")
-    trained = [parameter.detach() for parameter in student.parameters() if parameter.requires_grad]
+    # Weights on the meta device are loaded later, by part; they are not looked at.
+    known = [parameter for parameter in student.parameters() if not parameter.is_meta]
+    trained = [parameter.detach() for parameter in known if parameter.requires_grad]
     still = [(parameter.dtype, int(_immovable(parameter, settings.optimizer.lr).sum())) for parameter in trained]
     if settings.student.weights == "bfloat16":
         still = [(dtype, number) for dtype, number in still if dtype != torch.bfloat16]  # their masters move

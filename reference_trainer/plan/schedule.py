@@ -6,7 +6,7 @@ Nothing here reads a clock, a file or a tensor; the loop executes the schedule. 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum, IntFlag
 
 from reference_trainer.errors import SettingError
 
@@ -31,14 +31,30 @@ class Event(Enum):
     TRAIN_END = "on_train_end"
 
 
-class Action(IntEnum):
-    """What a hook asks for; of several actions the largest counts."""
+class Action(IntFlag):
+    """What a hook asks for, such as `Action.EVALUATE | Action.SAVE`; the answers of several hooks are united.
+
+    LOG, EVALUATE and SAVE are carried out once, in the step in which they are asked for if the event is still to come,
+    else in the next step.
+    """
 
     CONTINUE = 0
     SKIP = 1
     """Skip the rest of the epoch."""
     STOP = 2
     """End the run: no further step is taken, and an open epoch is closed."""
+    LOG = 4
+    """Log the metrics of the steps since the last logged one."""
+    EVALUATE = 8
+    """Evaluate the student; as after every evaluation, the best step is saved."""
+    SAVE = 16
+    """Save a checkpoint."""
+
+
+ENDS = Action.SKIP | Action.STOP
+"""Actions after which no further step of the epoch is taken."""
+ASKS = Action.LOG | Action.EVALUATE | Action.SAVE
+"""Actions that add an event to a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +109,8 @@ class Schedule:
 class Position:
     """An event of a run, with the steps taken so far, in the run and in the epoch.
 
-    skipping, stopping: whether a callback answered SKIP in this epoch, or STOP, to an event before this one.
+    skipping, stopping: whether a callback answered SKIP in this epoch, or STOP, to an event before this one. asked:
+    those of `ASKS` that callbacks have asked for and that are not carried out yet, and that of the event itself.
     """
 
     event: Event
@@ -102,6 +119,7 @@ class Position:
     epoch_step: int = 0
     skipping: bool = False
     stopping: bool = False
+    asked: Action = Action.CONTINUE
 
 
 START = Position(event=Event.TRAIN_BEGIN)
@@ -111,11 +129,13 @@ def next_position(schedule: Schedule, position: Position, action: Action) -> Pos
     """Return the position after `position` if the callbacks answered `action`; None after TRAIN_END.
 
     A returned OPTIMIZER_STEP means: take one optimizer step, whose hooks up to on_pre_optimizer_step are called within,
-    then call its own. An answer before that step leaves it out; a later one is carried out after the STEP_END of its
-    step. SKIP outside an epoch changes nothing.
+    then call its own. A SKIP or STOP before that step leaves it out; a later one is carried out after the STEP_END of
+    its step. SKIP outside an epoch changes nothing.
     """
-    stopping = position.stopping or action is Action.STOP
-    skipping = position.skipping or action is Action.SKIP
+    stopping, skipping, asked = position.stopping, position.skipping, position.asked
+    if asked or action:  # otherwise flags are not combined: harnesses follow millions of events
+        stopping, skipping = stopping or Action.STOP in action, skipping or Action.SKIP in action
+        asked = (asked & ~_ASKED.get(position.event, Action.CONTINUE)) | (action & ASKS)
     epoch, step, epoch_step = position.epoch, position.step, position.epoch_step
     match position.event:
         case Event.TRAIN_BEGIN | Event.EPOCH_END:
@@ -130,24 +150,36 @@ def next_position(schedule: Schedule, position: Position, action: Action) -> Pos
         case Event.STEP_BEGIN:
             event, step, epoch_step = Event.OPTIMIZER_STEP, step + 1, epoch_step + 1
         case Event.OPTIMIZER_STEP | Event.LOG | Event.EVALUATE | Event.SAVE:
-            event = _rest_of_step(schedule, position)
+            event = _rest_of_step(schedule, position, asked)
         case Event.TRAIN_END:
             return None
         case inside:
             raise ValueError(f"{inside.value} is called within a step; it is not a position of a run")
-    # Harnesses follow millions of events, for which dataclasses.replace takes half of the time.
-    return Position(event=event, epoch=epoch, step=step, epoch_step=epoch_step, skipping=skipping, stopping=stopping)
+    # dataclasses.replace would take half of the time of a harness.
+    return Position(
+        event=event,
+        epoch=epoch,
+        step=step,
+        epoch_step=epoch_step,
+        skipping=skipping,
+        stopping=stopping,
+        asked=asked,
+    )
 
 
-def _rest_of_step(schedule: Schedule, position: Position) -> Event:
-    """Return the next event of a step whose update is taken: of those that are due the first, then STEP_END."""
+_ASKED = {Event.LOG: Action.LOG, Event.EVALUATE: Action.EVALUATE, Event.SAVE: Action.SAVE}
+
+
+def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Event:
+    """Return the next event of a step whose update is taken: of those due or `asked` for the first, then STEP_END."""
     event, step = position.event, position.step
-    if event is Event.OPTIMIZER_STEP and is_due(step, schedule.log_every):
+    if event is Event.OPTIMIZER_STEP and (is_due(step, schedule.log_every) or Action.LOG in asked):
         return Event.LOG
-    evaluated = is_due(step, schedule.eval_every)
-    if evaluated and event in (Event.OPTIMIZER_STEP, Event.LOG):
+    if event in (Event.OPTIMIZER_STEP, Event.LOG) and (is_due(step, schedule.eval_every) or Action.EVALUATE in asked):
         return Event.EVALUATE
-    if event is not Event.SAVE and (evaluated or is_saved(schedule, step)):
+    if event is Event.EVALUATE:  # whose step may be the best
+        return Event.SAVE
+    if event is not Event.SAVE and (is_saved(schedule, step) or Action.SAVE in asked):
         return Event.SAVE
     return Event.STEP_END
 

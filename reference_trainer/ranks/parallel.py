@@ -4,7 +4,7 @@ Every rank has its own batches, and the whole model (DDP) or a shard of it (FSDP
 
 1. One integer reduction per window of micro-batches gives the scored tokens of all ranks, by which each rank divides.
 2. With these counts travel the flags of `Agreement`: the actions of callbacks, and requests to stop. On every rank the
-   largest action of all ranks counts.
+   actions of all ranks count.
 3. Gradients are reduced once, in the last micro-batch.
 """
 
@@ -23,18 +23,20 @@ from torch.nn.parallel import DistributedDataParallel
 
 from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.errors import SettingError
-from reference_trainer.plan.schedule import Action
+from reference_trainer.models.loading import is_skeleton, load_shards
+from reference_trainer.plan.schedule import ASKS, ENDS, Action
 
-REQUESTED, SKIPPED, STOPPED = range(3)
-"""Places of the flags."""
+SENT = (Action.SKIP, Action.STOP, Action.LOG, Action.EVALUATE, Action.SAVE)
+"""Actions in the order of their flags, which follow that of a request to stop."""
 
 
 class Agreement:
     """The answers of this rank that are not carried out yet, and the flags of all ranks. One process only has its own.
 
-    An answer that is given in a step travels with the counts of the next one, which is then left out: before its first
-    forward on the CPU. On a GPU the flags of the step before are read, which are there already, so one more step is
-    taken. Every rank calls the same methods in the same order.
+    An answer that is given in a step travels with the counts of the next one, which a SKIP or STOP leaves out: before
+    its first forward on the CPU. On a GPU the flags of the step before are read, which are there already, so one more
+    step is taken. A SKIP or STOP is sent until it is carried out, LOG, EVALUATE and SAVE are sent once and read once.
+    Every rank calls the same methods in the same order.
     """
 
     def __init__(self, parallel: Parallel, stop_requested: Callable[[], bool]) -> None:
@@ -42,20 +44,21 @@ class Agreement:
         self._alone = parallel.world_size == 1
         self._own = Action.CONTINUE
         self._sent: _Copied | None = None  # the last flags, summed over ranks
-        self._known: Sequence[int] = (0, 0, 0)
+        self._known: Sequence[int] = _NONE
 
     def noted(self, answer: Action) -> Action:
         """Note an answer of this rank; return what is carried out at once, which is nothing on several ranks."""
         if self._alone:
             return answer
-        self._own = max(self._own, answer)
+        self._own |= answer
         return Action.CONTINUE
 
-    def flags(self) -> tuple[bool, bool, bool]:
-        """Return the flags of this rank: asked to stop, answered SKIP, answered STOP."""
+    def flags(self) -> tuple[bool, ...]:
+        """Return the flags of this rank, which are sent: asked to stop, and whether it answered each of `SENT`."""
         if self._alone:
-            return False, False, False
-        return self._stop_requested(), self._own is Action.SKIP, self._own is Action.STOP
+            return (False,) * len(_NONE)
+        sent, self._own = self._own, self._own & ENDS
+        return self._stop_requested(), *(action in sent for action in SENT)
 
     def leaves_out(self, flags: Tensor) -> bool:
         """Return whether the step with these flags, summed over ranks, is left out because of an answer."""
@@ -63,60 +66,67 @@ class Agreement:
             return False
         before, self._sent = self._sent, _Copied(flags)
         known = self._sent if flags.device.type == "cpu" else before
-        self._known = (0, 0, 0) if known is None else known.numbers()
-        return self.answer is not Action.CONTINUE
+        self._known = _NONE if known is None else known.take()
+        return bool(self.answer & ENDS)
 
     @property
     def answer(self) -> Action:
-        """Return the strongest answer of all ranks, as far as the steps have brought it."""
-        return _strongest(self._known)
+        """Return the answers of all ranks, as far as the last step has brought them."""
+        return _united(self._known)
 
     def agreed(self, answer: Action, *, between_epochs: bool = False) -> Action:
-        """Return the strongest answer of all ranks so far, with a reduction of its own; of one process, `answer`.
+        """Return the answers of all ranks so far, with a reduction of its own; of one process, `answer`.
 
         between_epochs: a SKIP is forgotten then, because it ends an open epoch only.
         """
         if self._alone:
             return answer
         summed = self._parallel.sum_counts(torch.tensor(self.flags(), dtype=torch.int64))
+        late = Action.CONTINUE if self._sent is None else _united(self._sent.take()) & ASKS
         if between_epochs:
-            self._own = self._own if self._own is Action.STOP else Action.CONTINUE
+            self._own &= ~Action.SKIP
             self._sent = None
-        return _strongest(_Copied(summed).numbers())
+        return _united(_Copied(summed).take()) | late
 
     def is_leaving(self) -> bool:
         """Return whether the run was asked to stop, on any rank, before the step that has just been taken."""
-        return self._stop_requested() if self._alone else bool(self._known[REQUESTED])
+        return self._stop_requested() if self._alone else bool(self._known[0])
 
     def is_asked_alone(self) -> bool:
         """Return whether a run of one process was asked to stop. Several ranks cannot agree on it after an error."""
         return self._alone and self._stop_requested()
 
 
-def _strongest(numbers: Sequence[int]) -> Action:
-    """Return the largest action of all ranks, from the number of ranks that set each flag."""
-    if numbers[STOPPED]:
-        return Action.STOP
-    return Action.SKIP if numbers[SKIPPED] else Action.CONTINUE
+_NONE = (0,) * (1 + len(SENT))
+
+
+def _united(numbers: Sequence[int]) -> Action:
+    """Return the actions of all ranks, from the number of ranks that set each flag; STOP overrides SKIP."""
+    united = Action.CONTINUE
+    for action, ranks in zip(SENT, numbers[1:], strict=True):
+        united |= action if ranks else Action.CONTINUE
+    return united & ~Action.SKIP if Action.STOP in united else united
 
 
 class _Copied:
-    """A copy of numbers on the host, without a wait for what follows them on the device."""
+    """A copy of flags on the host, without a wait for what follows them on the device."""
 
     def __init__(self, numbers: Tensor) -> None:
         self._event = None
         if not numbers.is_cuda:
-            self._copy = numbers.to("cpu", non_blocking=True)
+            self._copy = numbers.to("cpu", non_blocking=True, copy=True)
         else:
             # Pinned memory: a copy to pageable memory returns once it is done, so it waits for all that precedes it.
             self._copy = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
             self._copy.copy_(numbers, non_blocking=True)
             self._event = torch.cuda.current_stream(numbers.device).record_event()
 
-    def numbers(self) -> list[int]:
+    def take(self) -> list[int]:
+        """Return the flags; those of `ASKS` once only."""
         if self._event is not None:
             self._event.synchronize()
         counts: list[int] = self._copy.tolist()
+        self._copy[-len(ASKS) :] = 0
         return counts
 
 
@@ -239,22 +249,28 @@ class ShardedParallel(DataParallel):
         yield
 
 
-def shard(module: nn.Module, device: torch.device) -> nn.Module:
+def shard(module: nn.Module, device: torch.device, dtype: str = "float32") -> nn.Module:
     """Divide the parameters of a module among the ranks of the default process group, by FSDP2; return the module.
 
-    Each element of an `nn.ModuleList`, such as the layers of a decoder, is gathered by itself.
+    Each element of an `nn.ModuleList`, such as the layers of a decoder, is gathered by itself. Of a `skeleton`, every
+    rank then loads its part. dtype: of the computation; with bfloat16, float32 weights are gathered in bfloat16, half
+    of the bytes, and their gradients are summed in float32.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    mesh, policy = init_device_mesh(device.type, (dist.get_world_size(),)), MixedPrecisionPolicy()
+    if dtype == "bfloat16":
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     lists = [child for child in module.modules() if isinstance(child, nn.ModuleList)]
     for part in (part for blocks in lists for part in blocks if any(True for _ in part.parameters())):
-        fully_shard(part, mesh=mesh)
+        fully_shard(part, mesh=mesh, mp_policy=policy)
     module.register_forward_hook(_as_tuple)  # before that of FSDP2, which calls them in the order of registration
     # By default the outermost stays gathered after a forward until a backward, so that after an evaluation its
     # parameters are not those of the optimizer.
-    fully_shard(module, mesh=mesh, reshard_after_forward=True)
+    fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
+    if is_skeleton(module):
+        load_shards(module, device)
     return module
 
 
@@ -323,17 +339,22 @@ def strategy_of(strategy: str, world_size: int) -> str:
 
 
 def wrap_student(
-    student: nn.Module, strategy: str, device: torch.device, wrap: Callable[[nn.Module], nn.Module]
+    student: nn.Module,
+    strategy: str,
+    device: torch.device,
+    wrap: Callable[[nn.Module], nn.Module],
+    dtype: str = "float32",
 ) -> nn.Module:
     """Return the module that the ranks train: one with the weights of rank 0. The parameters stay those of `student`.
 
-    wrap: makes the module whose forward is called, such as one under autocast.
+    wrap: makes the module whose forward is called, such as one under autocast. dtype: as of `shard`.
     """
     if strategy == "fsdp2":
         with torch.no_grad():  # each rank would keep its own part of another student
             for tensor in (*student.parameters(), *student.buffers()):
-                dist.broadcast(tensor, src=0)
-        return wrap(shard(student, device))
+                if not tensor.is_meta:  # those of a skeleton are read from files that all ranks have
+                    dist.broadcast(tensor, src=0)
+        return wrap(shard(student, device, dtype))
     module = DistributedDataParallel(wrap(student))
     warm_up(module, torch.tensor([[0]], device=device))
     return module
@@ -360,7 +381,11 @@ def wrap_projections(module: nn.Module, features: FeatureMatching) -> tuple[Feat
 
 def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
     """Return a sharded student as one process has it. All ranks call this; like: makes a module of its kind."""
-    full = {name: whole(tensor) for name, tensor in student.state_dict().items()}
-    alone = like()
-    alone.load_state_dict(full)
+    alone, full = like(), dict[str, Tensor](student.state_dict())
+    gathered: dict[int, nn.Parameter] = {}
+    for name, parameter in student.named_parameters(remove_duplicate=False):
+        if id(parameter) not in gathered:  # a tied weight stays tied
+            gathered[id(parameter)] = nn.Parameter(whole(parameter.detach()), requires_grad=parameter.requires_grad)
+        full[name] = gathered[id(parameter)]
+    alone.load_state_dict(full, assign=True)  # also into a skeleton
     return alone

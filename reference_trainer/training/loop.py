@@ -22,11 +22,11 @@ from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.errors import StopRequestedError, first_line
 from reference_trainer.plan.objective import Objective
 from reference_trainer.plan.schedule import (
+    ASKS,
     Action,
     Event,
     Position,
     Schedule,
-    is_due,
     is_read,
     is_saved,
     next_position,
@@ -185,7 +185,8 @@ class _Run:
         elif position.event not in BETWEEN_UPDATES:
             self.whole = None
         elif self.whole is not None:
-            self.whole = replace(self.whole, skipping=position.skipping, stopping=position.stopping)
+            answered = {name: getattr(position, name) for name in ("skipping", "stopping", "asked")}
+            self.whole = replace(self.whole, **answered)
 
     def _next(self, action: Action) -> Position:
         """Return the position after this one; if that is an optimizer step, take it.
@@ -198,7 +199,7 @@ class _Run:
             after = self._following(agreement.agreed(action, between_epochs=at.event in BETWEEN_EPOCHS))
         if after.event is Event.OPTIMIZER_STEP:
             self._take_step(after)
-            return self._following(agreement.answer)  # it is left out if a rank has answered
+            return self._following(action | agreement.answer)  # it is left out if a rank has answered SKIP or STOP
         return after
 
     def _following(self, action: Action) -> Position:
@@ -207,7 +208,7 @@ class _Run:
         return after
 
     def _carry_out(self, event: Event) -> Action:
-        """Do what belongs to an event, call its hooks, and return the strongest answer; TRAIN_END is called later."""
+        """Do what belongs to an event, call its hooks, and return their answers; TRAIN_END is called later."""
         record, step = self.record, self.state.position.step
         match event:
             case Event.EPOCH_BEGIN:
@@ -215,14 +216,14 @@ class _Run:
             case Event.STEP_BEGIN:
                 record.begin_step()
             case Event.OPTIMIZER_STEP:
-                return max(self.answer, self._call(event))
+                return self.answer | self._call(event)
             case Event.LOG:
                 record.log()
             case Event.EVALUATE if self.evaluate is not None:
                 record.note_evaluation(self.evaluate())
             case Event.SAVE if self.save is not None:
-                evaluated = self.evaluate is not None and is_due(step, self.schedule.eval_every)
-                due = is_saved(self.schedule, step)
+                evaluated = self.state.evaluated_step == step
+                due = is_saved(self.schedule, step) or Action.SAVE in self.state.position.asked
                 return self._save(self.save, Saved(state=self.state, due=due, evaluated=evaluated))
             case Event.EVALUATE | Event.SAVE | Event.TRAIN_END:
                 return Action.CONTINUE
@@ -265,17 +266,19 @@ class _Run:
         self.record.read()
         if self.save is not None and position.step != self.saved_step:
             answer = self.agreement.agreed(Action.CONTINUE)
-            stopping = position.stopping or answer is Action.STOP
-            skipping = position.skipping or answer is Action.SKIP
-            self.state.position = replace(position, skipping=skipping, stopping=stopping)
+            stopping = position.stopping or Action.STOP in answer
+            skipping = position.skipping or Action.SKIP in answer
+            asked = position.asked | (answer & ASKS)
+            self.state.position = replace(position, skipping=skipping, stopping=stopping, asked=asked)
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False), states)
         failed = "" if after is None else f", then failed with {type(after).__name__}: {first_line(after)}"
         raise StopRequestedError(f"stopped on request{failed}") from after
 
     def _save_the_end(self) -> None:
-        """Save a run that callbacks have ended after a step of its own that is not saved."""
-        step = self.state.position.step
-        if self.save is not None and self.schedule.save_every and step not in (self.began, self.saved_step):
+        """Save a run that callbacks have ended, or asked to save, after a step of its own that is not saved."""
+        step, asked = self.state.position.step, Action.SAVE in self.state.position.asked
+        wanted = self.schedule.save_every or asked
+        if self.save is not None and wanted and step not in (self.began, self.saved_step):
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False))
 
     def before_forward(self, micro_batch: int) -> None:
@@ -302,4 +305,4 @@ class _Run:
     def _call_within(
         self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None
     ) -> None:
-        self.answer = max(self.answer, self._call(event, micro_batch, batch))
+        self.answer |= self._call(event, micro_batch, batch)

@@ -112,6 +112,11 @@ def kd_window(
     return WindowSums(sums, count, total, sequences, student.vocab_size, faults if deferred else ())
 
 
+def is_scored(batch: Batch) -> bool:
+    """Return whether a label of the batch is predicted, by the position before it."""
+    return bool((labels_of_logits(batch.labels) != IGNORE_INDEX).any())
+
+
 def _counts(labels: Sequence[Tensor], flags: Sequence[bool]) -> tuple[Tensor, Tensor]:
     """Return the scored tokens of this rank, and int64 [K]: a copy of these, its sequences that have one, its flags."""
     count = torch.stack([(labels_BT != IGNORE_INDEX).sum() for labels_BT in labels]).sum()

@@ -50,7 +50,7 @@ def test_flags_are_copied_to_pinned_memory_and_awaited_when_they_are_read(monkey
     with install(), Copies() as copies:
         monkeypatch.setattr(torch.cuda, "current_stream", lambda *device: copies)
         agreement = Agreement(TwoRanks(), lambda: False)  # type: ignore[arg-type]
-        flags = torch.tensor([0, 0, 1], device="cuda")
+        flags = torch.tensor([0, 0, 1, 0, 0, 0], device="cuda")
         assert not agreement.leaves_out(flags), "there are no flags of the step before"
         assert copies.seen == ["copied", "recorded"]
         assert agreement.leaves_out(flags) and agreement.answer is Action.STOP
