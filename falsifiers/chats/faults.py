@@ -29,5 +29,5 @@ def all_predicted(original: Any, messages: Any, writer: Any, **options: Any) -> 
     return [Document(d.tokens, given=d.given & False) for d in original(messages, writer, **options)]
 
 
-def fields_unchecked(original: Any, writer: Any, turns: Any, begin: Any, tools: Any) -> None:
+def fields_unchecked(original: Any, writer: Any, turns: Any, text: Any, begin: Any, tools: Any) -> None:
     pass

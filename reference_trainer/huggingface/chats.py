@@ -21,6 +21,7 @@ import torch
 
 from reference_trainer.data.documents import Document, StoredDocuments, write_documents
 from reference_trainer.errors import DataError, SettingError, first_line, similar_path
+from reference_trainer.huggingface.pieces import Pieces
 from reference_trainer.storage.files import file_digest
 
 STATE = "state.json"
@@ -274,9 +275,11 @@ def encoded(messages: object, writer: ChatWriter, *, tools: Tools = None) -> lis
     answers = [n for n, turn in enumerate(turns) if turn["role"] == "assistant"]
     answers = answers[-1:] if writer.turns == "last" else answers
     documents: list[tuple[list[int], list[bool], int]] = []
+    writer.pieces.clear()
     for n in answers:
-        tokens, unpredicted, begin = writer.answer(turns[: n + 1], tools)
-        writer.count_unwritten(turns[: n + 1], documents[-1][2] + 1 if documents else 0, tools)
+        text = writer.text(turns[: n + 1], tools)
+        tokens, unpredicted, begin = writer.answer(turns[: n + 1], text, tools)
+        writer.count_unwritten(turns[: n + 1], text, documents[-1][2] + 1 if documents else 0, tools)
         if weights[n] == 0:
             writer.counts["answers have the weight 0, and are not predicted"] += 1
             unpredicted = [True] * len(unpredicted)
@@ -342,6 +345,11 @@ class ChatWriter:
     def __init__(self, tokenizer: Any, *, turns: str = "every", options: Mapping[str, Any] | None = None) -> None:
         self.tokenizer, self.turns, self.options = tokenizer, turns, dict(options or {})
         self.counts = Counter[str]()
+        self.begin_block()
+
+    def begin_block(self) -> None:
+        """Forget what was tried, so that documents and notes of a block of rows do not depend on the rows before it."""
+        self.pieces = Pieces(self.tokenizer)
         self._tried: defaultdict[str, Counter[bool]] = defaultdict(Counter)
 
     def notes(self) -> list[str]:
@@ -351,15 +359,14 @@ class ChatWriter:
         unread = [name for name in self.options if not re.search(rf"\b{re.escape(name)}\b", named)]
         return [*lines, *(f"the chat template does not read the option {name!r}" for name in unread)]
 
-    def answer(self, turns: Turns, tools: Tools) -> tuple[list[int], list[bool], int]:
+    def answer(self, turns: Turns, text: str, tools: Tools) -> tuple[list[int], list[bool], int]:
         """Return the tokens of messages, the last of them an answer, which are given, and where the answer begins.
 
+        text: the messages as the template writes them.
         Predicted is what the template marks by `{% generation %}` in the answer; without marks, everything after the
         prompt for it.
         """
-        template = self.tokenizer.get_chat_template(tools=tools) if self.tokenizer.chat_template else ""
-        if not template:
-            raise DataError("the tokenizer has no chat template; use --chat-template FILE")
+        template = self.tokenizer.get_chat_template(tools=tools)
         # Marks of characters become marks of tokens by offsets, which slow tokenizers do not have.
         if MARKS.search(template) and getattr(self.tokenizer, "is_fast", True):
             rendered = self._rendered(turns, tools, return_dict=True, return_assistant_tokens_mask=True)
@@ -369,7 +376,7 @@ class ChatWriter:
                 marked[begin:]
             )
             return after, [at < begin or not mark for at, mark in enumerate(marked)], begin
-        after = self._tokens(turns, tools)
+        after = self._tokens(turns, tools, text)
         begin = self._begin(turns, after, tools)
         return after, [at < begin for at in range(len(after))], begin
 
@@ -403,8 +410,15 @@ class ChatWriter:
         variants = ([*before, {"role": "assistant", "content": text}] for text in ("a", "b"))
         return min(_common(after, self._tokens(variant, tools)) for variant in variants)
 
-    def _tokens(self, turns: Turns, tools: Tools, **options: Any) -> list[int]:
-        return list(self._rendered(turns, tools, return_dict=False, **options))
+    def _tokens(self, turns: Turns, tools: Tools, text: str | None = None, **options: Any) -> list[int]:
+        """Return the tokens of messages; `text` is what the template writes, if it has been rendered."""
+
+        def whole() -> list[int]:
+            return list(self._rendered(turns, tools, return_dict=False, **options))
+
+        if not self.pieces.can_split:
+            return whole()
+        return self.pieces.tokens(self.text(turns, tools, **options) if text is None else text, whole)
 
     def _rendered(self, turns: Turns, tools: Tools, **options: Any) -> Any:
         return self.tokenizer.apply_chat_template(list(turns), tools=tools, **self.options, **options)
@@ -413,7 +427,7 @@ class ChatWriter:
     def ends_answers(self) -> bool:
         """Whether the template, which marks no answers, writes something after an answer that ends it."""
         template = self.tokenizer.get_chat_template(tools=None)
-        return bool(MARKS.search(template)) or not self._text([QUESTION, ANSWER], None).rstrip().endswith(
+        return bool(MARKS.search(template)) or not self.text([QUESTION, ANSWER], None).rstrip().endswith(
             ANSWER["content"]
         )
 
@@ -431,7 +445,7 @@ class ChatWriter:
         """
         if unpredicted[-1] or self.ends_answers:
             return
-        _, written, rest = self._text([QUESTION, ANSWER, QUESTION], None).rpartition(ANSWER["content"])
+        _, written, rest = self.text([QUESTION, ANSWER, QUESTION], None).rpartition(ANSWER["content"])
         following = self.tokenizer(rest, add_special_tokens=False)["input_ids"]
         if answer.get("tool_calls") or not written or not following:
             self.counts[NO_END] += 1
@@ -439,12 +453,11 @@ class ChatWriter:
             tokens.append(following[0])
             unpredicted.append(False)
 
-    def count_unwritten(self, turns: Turns, begin: int, tools: Tools) -> None:
-        """Count what has no effect on the text of messages, of those from `begin` on: a change leaves the text equal.
+    def count_unwritten(self, turns: Turns, text: str, begin: int, tools: Tools) -> None:
+        """Count what has no effect on the `text` of messages, of those from `begin` on: a change leaves the text equal.
 
         Contents are changed until those of `TRIED` messages of the role were written, and where the text lacks one.
         """
-        text = self._text(turns, tools)
         letters = "".join(text.split())
         for at in range(begin, len(turns)):
             turn = turns[at]
@@ -494,12 +507,15 @@ class ChatWriter:
 
     def _differs(self, text: str, turns: Turns, tools: Tools) -> bool:
         try:
-            return self._text(turns, tools) != text
+            return self.text(turns, tools) != text
         except Exception:  # the template refuses a value that it reads
             return True
 
-    def _text(self, turns: Turns, tools: Tools) -> str:
-        return str(self._rendered(turns, tools, tokenize=False))
+    def text(self, turns: Turns, tools: Tools, **options: Any) -> str:
+        """Return messages as the template writes them. Raise `DataError` without a template."""
+        if not self.tokenizer.chat_template:
+            raise DataError("the tokenizer has no chat template; use --chat-template FILE")
+        return str(self._rendered(turns, tools, tokenize=False, **options))
 
 
 def _texts_of_arguments(calls: object) -> Iterator[str]:
@@ -512,6 +528,8 @@ def _texts_of_arguments(calls: object) -> Iterator[str]:
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
     """Return the number of tokens with which both begin."""
+    if one == other[: len(one)]:
+        return len(one)
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
