@@ -110,6 +110,12 @@ class Settings(BaseModel):
     eval_rows: CountOrZero = _setting(
         256, "Evaluate Hugging Face models on at most N conversations, evenly chosen from all; 0 takes all."
     )
+    skip_invalid_rows: Switch = _setting(
+        False, "Leave out rows of chats that are invalid or that the chat template refuses, and say which."
+    )
+    data_workers: CountOrZero | None = _setting(
+        None, "Make the tokens of chats in N processes. [default: one per CPU, at most 8; none for small data]"
+    )
     data_cache: Location | None = _setting(
         None, "Directory of the tokens of chats, which are made once. [default: reference_trainer in ~/.cache]"
     )
@@ -305,7 +311,15 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (
         (
             *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
-            *("teacher_device_map", "weights", "turns", "chat_template", "template_options"),
+            *(
+                "teacher_device_map",
+                "weights",
+                "turns",
+                "skip_invalid_rows",
+                "data_workers",
+                "chat_template",
+                "template_options",
+            ),
         ),
         "without student",
         lambda settings: settings.student is not None,

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import Document, rows_of_documents
 from reference_trainer.data.text import Batches, Rows, ShuffledBatches
+from reference_trainer.data.workers import usable_cpus
 from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
 from reference_trainer.huggingface.adapters import (
     Adapted,
@@ -29,7 +30,15 @@ from reference_trainer.huggingface.adapters import (
     frozen_weights,
     merge_adapter,
 )
-from reference_trainer.huggingface.chats import Chats, ChatWriter, digest_of, read_chats, read_template, write_chats
+from reference_trainer.huggingface.chats import (
+    Chats,
+    ChatWriter,
+    digest_of,
+    read_chats,
+    read_template,
+    size_of,
+    write_chats,
+)
 from reference_trainer.huggingface.models import (
     Causal,
     check_tokens,
@@ -57,6 +66,8 @@ from reference_trainer.storage.produce_once import identity_digest, keep_within,
 from reference_trainer.storage.whole_weights import tensors_digest
 
 GIB = 2**30
+LARGE = 2**23
+"""Bytes of data from which on worker processes make tokens, unless the settings have a number of them."""
 
 
 class HuggingFace(Distillation):
@@ -196,11 +207,20 @@ class ChatData:
     def _tokenized(self, data: Path, digests: Mapping[str, str], writer: ChatWriter) -> Path:
         """Return the directory with the tokens of the data, which are made once; a smoke run forgets them."""
         run, settings = self._run, self._run.settings
-        identity = {**digests, "length": settings.length, "format": 3, "transformers": version("transformers")}
+        identity = {**digests, "length": settings.length, "format": 4, "transformers": version("transformers")}
         identity["special"] = {name: str(token) for name, token in self.tokenizer.special_tokens_map.items()}
 
+        if settings.skip_invalid_rows:
+            identity["skips_invalid"] = True
+        workers = settings.data_workers
+        if workers is None:
+            workers = usable_cpus() if size_of(data) >= LARGE else 0
+
         def write(place: Path) -> None:
-            write_chats(data, writer, settings.length, place)
+            options = {"workers": workers, "skips_invalid": settings.skip_invalid_rows}
+            write_chats(
+                data, writer, settings.length, place, note=lambda line: run.lines.write(f"data: {line}"), **options
+            )
             if digest_of(data) != digests["data_sha256"]:
                 raise DataError(f"{data} was changed while it was read; start again")
 
