@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         create_labels,
         first_fit,
         pack_documents,
+        pack_sizes,
         pad_documents,
         prefix_mask,
         rows_of_documents,
@@ -144,6 +145,7 @@ __all__ = [
     "learning_rate",
     "load_decoder",
     "pack_documents",
+    "pack_sizes",
     "pad_documents",
     "prefix_mask",
     "read_metrics",
@@ -158,7 +160,7 @@ __version__ = "0.3.0"
 _NAMES = {
     "config.settings": "Settings",
     "config.sources": "gather",
-    "data.documents": "Document first_fit pack_documents pad_documents "
+    "data.documents": "Document first_fit pack_sizes pack_documents pad_documents "
     "split_document rows_of_documents create_labels prefix_mask",
     "data.text": "Batches ShuffledBatches Rows Sequences Text epoch_order read_text",
     "distillation.features": "feature_loss",

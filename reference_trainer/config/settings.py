@@ -146,6 +146,9 @@ class Settings(BaseModel):
     documents: Documents | None = _setting(
         None, "Rows of whole documents: pad each to the longest of its batch, or pack several. [default: any cut]"
     )
+    group_by_length: Switch = _setting(
+        False, "Form batches of rows of similar lengths, which have less padding; each row once an epoch."
+    )
     separator: Text | None = _setting(None, "Text at the end of a document, for --documents. [default: an empty line]")
     share_vocabulary: Vocabulary | None = _setting(
         None, "Accept a teacher with more or fewer tokens: cut its surplus, cut the student's, or add -inf."
@@ -305,6 +308,11 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     ),
     (("lr_decay",), "without schedule wsd", lambda settings: settings.schedule == "wsd"),
     (("lr_end",), "with schedule constant", lambda settings: settings.schedule != "constant"),
+    (
+        ("group_by_length",),
+        "without padded rows of documents",
+        lambda settings: settings.documents == "pad" or (settings.documents is None and settings.student is not None),
+    ),
     (("separator",), "without documents", lambda settings: settings.documents is not None),
     (("best_metric", "best_mode", "best_min_delta"), "without eval_every", lambda settings: settings.eval_every > 0),
     (("arguments",), "without parts", lambda settings: settings.parts is not None),

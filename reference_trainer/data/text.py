@@ -157,6 +157,54 @@ def epoch_order(seed: int, epoch: int, count: int) -> Tensor:
     return torch.randperm(count, generator=generator, device="cpu")
 
 
+WINDOW = 50
+"""Batches whose rows are sorted by length together: enough for batches of similar lengths, which stay random."""
+RUN = 8
+"""Batches of similar lengths in a row, so that ranks that take a batch each have similar work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LengthGroups:
+    """Rows in batches of similar lengths.
+
+    lengths: the number of tokens of each row, int64 [N].
+    """
+
+    lengths: Tensor
+    batch_size: int
+
+
+@lru_cache(maxsize=2)
+def grouped_order(seed: int, epoch: int, groups: LengthGroups) -> Tensor:
+    """Return the order of rows in an epoch in batches of similar lengths: a permutation, of the arguments only.
+
+    1. Take the order of `epoch_order`, in windows of `WINDOW` batches.
+    2. Sort each window by length, the longest first.
+    3. If the last batch of the epoch is smaller, its rows are those neighbours in the last window with which padding
+       is least; as for every window, no other choice of batches has less.
+    4. Shuffle runs of `RUN` batches; the smaller batch stays the last.
+    """
+    size, count = groups.batch_size, len(groups.lengths)
+    order = epoch_order(seed, epoch, count)
+    windows = [part[groups.lengths[part].argsort(descending=True, stable=True)] for part in order.split(WINDOW * size)]
+    rest = order[:0]
+    if windows and (smaller := count % size):
+        last = windows[-1]
+        lengths = groups.lengths[last].tolist()
+
+        def padded(at: int) -> int:
+            """Return the tokens of the window with padding, if the smaller batch begins at a row."""
+            begins = [*range(0, at, size), *range(at + smaller, len(lengths), size)]
+            return size * sum(lengths[begin] for begin in begins) + smaller * lengths[at]
+
+        at = min(range(0, len(lengths), size), key=padded)
+        rest = last[at : at + smaller]
+        windows[-1] = torch.cat([last[:at], last[at + smaller :]])
+    runs = torch.cat(windows).split(RUN * size) if windows else ()
+    shuffled = [runs[number] for number in epoch_order(seed, -epoch, len(runs)).tolist()]
+    return torch.cat([*shuffled, rest])
+
+
 class Batches(Protocol):
     """The batches of a run: any of them can be asked for, in any order, and equal numbers give equal batches."""
 
@@ -175,20 +223,24 @@ class ShuffledBatches:
     """The rows of a text, in an order of its own in each epoch, dealt to the ranks batch by batch.
 
     A rank that has run out of batches receives one row whose labels are all ignored, so that it joins the collectives
-    without changing the loss.
+    without changing the loss. groups: of the rows, for batches of similar lengths.
     """
 
     sequences: Rows
     seed: int
     rank: int = 0
     world_size: int = 1
+    groups: LengthGroups | None = None
 
     @property
     def batches(self) -> int:
         return -(-self.sequences.batches // self.world_size)
 
     def batch(self, epoch: int, position: int) -> Batch:
-        order = epoch_order(self.seed, epoch, len(self.sequences))
+        if self.groups is None:
+            order = epoch_order(self.seed, epoch, len(self.sequences))
+        else:
+            order = grouped_order(self.seed, epoch, self.groups)
         dealt = (position - 1) * self.world_size + self.rank + 1
         if dealt <= self.sequences.batches:
             return self.sequences.batch(order, dealt)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import Document, rows_of_documents
-from reference_trainer.data.text import Batches, Rows, ShuffledBatches
+from reference_trainer.data.text import Batches, Rows
 from reference_trainer.data.workers import usable_cpus
 from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
 from reference_trainer.huggingface.adapters import (
@@ -52,7 +52,7 @@ from reference_trainer.huggingface.models import (
 )
 from reference_trainer.pipeline.custom_class import with_default_rate
 from reference_trainer.pipeline.distill import Distillation
-from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledAdamW
+from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledAdamW, shuffled_batches
 from reference_trainer.pipeline.teachers import default_cache
 from reference_trainer.storage.export import (
     MANIFEST,
@@ -149,9 +149,7 @@ class ChatData:
         cut = self._cut(documents) if settings.eval_data is None else len(documents)
         training = self._rows(documents[:cut])
         run.held_back = self._rows(self._evaluated_documents(documents[cut:]), first=len(training))
-        return ShuffledBatches(
-            sequences=training, seed=settings.seed, rank=run.place.rank, world_size=run.place.world_size
-        )
+        return shuffled_batches(run, training)
 
     def make_held_back(self, *, whole: bool) -> None:
         run, settings = self._run, self._run.settings

@@ -35,7 +35,7 @@ from reference_trainer.callbacks.progress import BarCallback, Lines, ProgressCal
 from reference_trainer.callbacks.watchdog import WatchdogCallback
 from reference_trainer.config.place import read_place
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.documents import document_rows
+from reference_trainer.data.documents import PACKING, DocumentRows, document_rows
 from reference_trainer.data.text import VOCABULARY, Batches, Rows, Sequences, ShuffledBatches, read_text, share_of
 from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.step import MetricSum
@@ -417,6 +417,20 @@ def text_rows(settings: Settings, bytes_N: Tensor, device: torch.device, *, firs
     )
 
 
+def shuffled_batches(run: Run, rows: Rows) -> ShuffledBatches:
+    """Return the batches of this rank, of similar lengths if the settings say so; set digests that rows depend on."""
+    settings, groups = run.settings, None
+    if isinstance(rows, DocumentRows):
+        if settings.documents == "pack":
+            run.digests["packing"] = PACKING
+        elif settings.group_by_length:
+            groups = rows.length_groups()
+    place = run.place
+    return ShuffledBatches(
+        sequences=rows, seed=settings.seed, rank=place.rank, world_size=place.world_size, groups=groups
+    )
+
+
 class TextData:
     """A text as bytes, of which the last tenth is held back. training: the rows of the other nine tenths."""
 
@@ -438,9 +452,7 @@ class TextData:
         run.digests["data_sha256"] = text.digest
         if settings.share_vocabulary is not None:
             self.largest_token = max(int(part.max()) for part in (text.training, evaluated))
-        return ShuffledBatches(
-            sequences=trained_on, seed=settings.seed, rank=run.place.rank, world_size=run.place.world_size
-        )
+        return shuffled_batches(run, trained_on)
 
     def make_held_back(self, *, whole: bool) -> None:
         run, settings = self._run, self._run.settings
