@@ -236,7 +236,7 @@ def write_chats(
         reason = f"; {len(refused)} rows are left out, the first: {refused[0].reason}" if refused else ""
         raise DataError(f"{path} has no document with a token to predict in its first {length} tokens{reason}")
     (directory / CONTINUES).write_bytes(continues)
-    content = {**counts, "notes": [*_refusal_notes(refused, counts["rows"]), *writer.notes()]}
+    content = {**counts, "notes": [*refusal_notes(refused, counts["rows"]), *writer.notes()]}
     (directory / COUNTS).write_text(json.dumps(content), encoding="utf-8")
 
 
@@ -304,7 +304,8 @@ def _blocks(path: Path) -> Iterator[list[Row]]:
         yield block
 
 
-def _refusal_notes(refused: Sequence[Refusal], rows: int) -> list[str]:
+def refusal_notes(refused: Sequence[Refusal], rows: int) -> list[str]:
+    """Return a line with the number of rows that are left out, of all `rows`, and the first of them; none without."""
     if not refused:
         return []
     places = ", ".join(refusal.place for refusal in refused[:5]) + (", ..." if len(refused) > 5 else "")

@@ -27,7 +27,7 @@ class Pieces:
         self._tokenizer = tokenizer
         self._stored: dict[str, list[int]] = {}
         self._uncompared = COMPARED
-        self._pattern = _pattern(tokenizer)
+        self._pattern = cut_pattern(tokenizer)
 
     @property
     def can_split(self) -> bool:
@@ -56,7 +56,7 @@ class Pieces:
         return tokens
 
 
-def _pattern(tokenizer: Any) -> re.Pattern[str] | None:
+def cut_pattern(tokenizer: Any) -> re.Pattern[str] | None:
     """Return a pattern of the added tokens at which a text is cut first; None if pieces may have other tokens."""
     if not getattr(tokenizer, "is_fast", False) or getattr(tokenizer, "split_special_tokens", False):
         return None
