@@ -132,7 +132,7 @@ def falsify_batches_of_similar_lengths(
 
     def dealt(groups: Any) -> list[Any]:
         """Return the batches of all ranks, in the order of the epoch."""
-        shared = {"sequences": rows, "seed": seed, "world_size": world_size, "groups": groups}
+        shared = {"sequences": rows, "seed": seed, "world_size": world_size, "order": groups}
         ranks = [subject.ShuffledBatches(rank=rank, **shared) for rank in range(world_size)]
         assert len({batches.batches for batches in ranks}) == 1, "ranks have different numbers of batches"
         return [batches.batch(epoch, k + 1) for k in range(ranks[0].batches) for batches in ranks]

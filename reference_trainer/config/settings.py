@@ -97,6 +97,10 @@ class Settings(BaseModel):
         None,
         "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
     )
+    mix: JSONObject | None = _setting(
+        None,
+        'Train on further chats, as a JSON object of weights, such as {"b.jsonl": 2}; --data has the weight 1.',
+    )
     turns: Turns = _setting("every", "Predict every answer of a chat, or the last only.")
     chat_template: Location | None = _setting(
         None, "Write chats by the chat template in this file. [default: that of --student]"
@@ -313,6 +317,7 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
         "without padded rows of documents",
         lambda settings: settings.documents == "pad" or (settings.documents is None and settings.student is not None),
     ),
+    (("group_by_length",), "with mix", lambda settings: settings.mix is None),
     (("separator",), "without documents", lambda settings: settings.documents is not None),
     (("best_metric", "best_mode", "best_min_delta"), "without eval_every", lambda settings: settings.eval_every > 0),
     (("arguments",), "without parts", lambda settings: settings.parts is not None),
@@ -324,6 +329,7 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
                 "weights",
                 "turns",
                 "skip_invalid_rows",
+                "mix",
                 "data_workers",
                 "chat_template",
                 "template_options",

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import os
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import overload
 
@@ -187,8 +189,8 @@ def _check(tokens_BT: Tensor, **others: Tensor | None) -> None:
 
 
 PADDING = 0  # the token of positions without a document; decided by the lengths, so a document may hold it
-_PACKED_TOGETHER = 1000  # neighbouring documents, because the time of `first_fit` grows with the square of their number
-PACKING = f"first fit, or first fit decreasing, of {_PACKED_TOGETHER} documents"
+PACKED_TOGETHER = 1000  # neighbouring documents, because the time of `first_fit` grows with the square of their number
+PACKING = f"first fit, or first fit decreasing, of {PACKED_TOGETHER} documents"
 """Which rows packed documents are in; a resumed run must have the same."""
 
 
@@ -241,6 +243,37 @@ class DocumentRows:
     def _row(self, number: int) -> list[Document]:
         begin = self.ends[number - 1] if number else 0
         return [self.documents[index] for index in self.order[begin : self.ends[number]]]
+
+
+def joined_rows(parts: Sequence[DocumentRows]) -> DocumentRows:
+    """Return the rows of several sources, one source after the other. All have the shape of the first."""
+    order, ends, before = array("q"), array("q"), 0
+    for part in parts:
+        ends.extend(len(order) + end for end in part.ends)
+        order.extend(before + number for number in part.order)
+        before += len(part.documents)
+    return replace(parts[0], documents=ChainedDocuments([part.documents for part in parts]), order=order, ends=ends)
+
+
+class ChainedDocuments(Sequence[Document]):
+    """The documents of several sequences, one sequence after the other."""
+
+    def __init__(self, parts: Sequence[Sequence[Document]]) -> None:
+        self._parts, self._ends = parts, list(accumulate(map(len, parts)))
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        number = range(len(self))[index]
+        part = bisect_right(self._ends, number)
+        return self._parts[part][number - (self._ends[part - 1] if part else 0)]
 
 
 def document_rows(
@@ -303,8 +336,8 @@ def documents_of(bytes_N: Tensor, separator: str) -> list[Document]:
 def _packed(documents: Sequence[Document], length: int) -> Iterator[list[int]]:
     """Yield the numbers of the documents of each row."""
     sizes_N = document_sizes(documents)
-    for start in range(0, len(sizes_N), _PACKED_TOGETHER):
-        for row in pack_sizes(sizes_N[start : start + _PACKED_TOGETHER].tolist(), length):
+    for start in range(0, len(sizes_N), PACKED_TOGETHER):
+        for row in pack_sizes(sizes_N[start : start + PACKED_TOGETHER].tolist(), length):
             yield [start + index for index in row]
 
 

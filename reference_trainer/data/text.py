@@ -152,8 +152,13 @@ class Sequences:
 @lru_cache(maxsize=2)
 def epoch_order(seed: int, epoch: int, count: int) -> Tensor:
     """Return the order of `count` sequences in an epoch: a permutation, int64 [count], of the arguments only."""
-    key = hashlib.sha256(f"{seed}/{epoch}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(key[:7]))
+    return permutation(f"{seed}/{epoch}", count)
+
+
+def permutation(key: str, count: int) -> Tensor:
+    """Return a permutation of `count` numbers, int64 [count], that is drawn from the digest of the key."""
+    digest = hashlib.sha256(key.encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7]))
     return torch.randperm(count, generator=generator, device="cpu")
 
 
@@ -172,6 +177,14 @@ class LengthGroups:
 
     lengths: Tensor
     batch_size: int
+
+    @property
+    def batches(self) -> int:
+        return -(-len(self.lengths) // self.batch_size)
+
+    def order(self, seed: int, epoch: int) -> Tensor:
+        """Return the order of the rows in an epoch; see `grouped_order`."""
+        return grouped_order(seed, epoch, self)
 
 
 @lru_cache(maxsize=2)
@@ -201,8 +214,21 @@ def grouped_order(seed: int, epoch: int, groups: LengthGroups) -> Tensor:
         rest = last[at : at + smaller]
         windows[-1] = torch.cat([last[:at], last[at + smaller :]])
     runs = torch.cat(windows).split(RUN * size) if windows else ()
-    shuffled = [runs[number] for number in epoch_order(seed, -epoch, len(runs)).tolist()]
+    shuffled = [runs[number] for number in permutation(f"{seed}/{epoch}/runs", len(runs)).tolist()]
     return torch.cat([*shuffled, rest])
+
+
+class EpochOrder(Protocol):
+    """The rows of epochs in another order than that of `epoch_order`, such as `LengthGroups`."""
+
+    @property
+    def batches(self) -> int:
+        """Return the number of batches of an epoch; the last may be smaller."""
+        ...
+
+    def order(self, seed: int, epoch: int) -> Tensor:
+        """Return the rows of an epoch, int64, which depend on the arguments only."""
+        ...
 
 
 class Batches(Protocol):
@@ -223,26 +249,33 @@ class ShuffledBatches:
     """The rows of a text, in an order of its own in each epoch, dealt to the ranks batch by batch.
 
     A rank that has run out of batches receives one row whose labels are all ignored, so that it joins the collectives
-    without changing the loss. groups: of the rows, for batches of similar lengths.
+    without changing the loss. order: of the rows of an epoch, if it is another one
+    than that of `epoch_order`.
     """
 
     sequences: Rows
     seed: int
     rank: int = 0
     world_size: int = 1
-    groups: LengthGroups | None = None
+    order: EpochOrder | None = None
 
     @property
     def batches(self) -> int:
-        return -(-self.sequences.batches // self.world_size)
+        return -(-self._dealt // self.world_size)
+
+    @property
+    def _dealt(self) -> int:
+        """The number of batches of an epoch for all ranks."""
+        rows: Rows | EpochOrder = self.sequences if self.order is None else self.order
+        return rows.batches
 
     def batch(self, epoch: int, position: int) -> Batch:
-        if self.groups is None:
+        if self.order is None:
             order = epoch_order(self.seed, epoch, len(self.sequences))
         else:
-            order = grouped_order(self.seed, epoch, self.groups)
+            order = self.order.order(self.seed, epoch)
         dealt = (position - 1) * self.world_size + self.rank + 1
-        if dealt <= self.sequences.batches:
+        if dealt <= self._dealt:
             return self.sequences.batch(order, dealt)
         tokens_1T = self.sequences.batch(order, 1).tokens[:1]
         return Batch(tokens=tokens_1T, labels=torch.full_like(tokens_1T, IGNORE_INDEX))

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from reference_trainer.errors import DataError
 
-Block, Result = TypeVar("Block"), TypeVar("Result")
+Block = TypeVar("Block")
+Result = TypeVar("Result")
 MOST = 8
 """Workers by default, on machines with as many CPUs or more."""
 AHEAD = 3
@@ -64,9 +65,9 @@ def ordered_map(function: Callable[[Block], Result], blocks: Iterable[Block], wo
 _function: Callable[..., object] | None = None
 
 
-def _call(block: Block) -> Result:
+def _call(block: Any) -> Any:
     assert _function is not None
-    return _function(block)  # type: ignore[return-value]
+    return _function(block)
 
 
 def _initialize() -> None:

@@ -216,6 +216,7 @@ def write_chats(
     convert = partial(_converted, writer=writer, length=length, skips_invalid=skips_invalid)
 
     def kept() -> Iterator[Document]:
+        results: Iterator[ConvertedRow]
         if workers:
             results = (row for block in ordered_map(partial(_list, convert), _blocks(path), workers) for row in block)
         else:

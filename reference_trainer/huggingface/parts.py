@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -18,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.documents import Document, rows_of_documents
-from reference_trainer.data.text import Batches, Rows
+from reference_trainer.data.documents import Document, DocumentRows, joined_rows, rows_of_documents
+from reference_trainer.data.mixtures import Mixture, integer_weights, read_weights
+from reference_trainer.data.text import Batches
 from reference_trainer.data.workers import usable_cpus
 from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
 from reference_trainer.huggingface.adapters import (
@@ -148,8 +150,18 @@ class ChatData:
         documents = self._documents(settings.data)
         cut = self._cut(documents) if settings.eval_data is None else len(documents)
         training = self._rows(documents[:cut])
+        order = None
+        if settings.mix is not None:
+            weights = read_weights(settings.mix)
+            weight = weights.pop(str(settings.data), Fraction(1))
+            sources = [training, *(self._rows(self._documents(Path(p), f"mix_{n}")) for n, p in enumerate(weights, 1))]
+            integers = integer_weights([weight, *weights.values()])
+            run.digests["mix"] = ":".join(map(str, integers))
+            order = Mixture(sizes=[len(rows) for rows in sources], weights=integers, batch_size=settings.batch_size)
+            training = joined_rows(sources)
+            run.lines.write(_mixture_line([settings.data, *weights], order))
         run.held_back = self._rows(self._evaluated_documents(documents[cut:]), first=len(training))
-        return shuffled_batches(run, training)
+        return shuffled_batches(run, training, order)
 
     def make_held_back(self, *, whole: bool) -> None:
         run, settings = self._run, self._run.settings
@@ -215,7 +227,7 @@ class ChatData:
             workers = usable_cpus() if size_of(data) >= LARGE else 0
 
         def write(place: Path) -> None:
-            options = {"workers": workers, "skips_invalid": settings.skip_invalid_rows}
+            options: dict[str, Any] = {"workers": workers, "skips_invalid": settings.skip_invalid_rows}
             write_chats(
                 data, writer, settings.length, place, note=lambda line: run.lines.write(f"data: {line}"), **options
             )
@@ -245,7 +257,7 @@ class ChatData:
             raise DataError(f"{what}, or other ones in --eval-data")
         return cut
 
-    def _rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
+    def _rows(self, documents: Sequence[Document], first: int = 0) -> DocumentRows:
         settings = self._run.settings
         return rows_of_documents(
             documents,
@@ -369,6 +381,12 @@ class CausalExport:
         if os.path.isfile(directory / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
             verify_manifest(directory)
         check_tokens(self._data.tokenizer, load_tokenizer(directory), what)
+
+
+def _mixture_line(paths: Sequence[Path | str], mixture: Mixture) -> str:
+    total, shares = sum(mixture.weights), zip(paths, mixture.sizes, mixture.weights, strict=True)
+    parts = [f"{weight / total:.1%} of {path} ({size} rows)" for path, size, weight in shares]
+    return f"data: an epoch has {len(mixture)} rows: {', '.join(parts)}"
 
 
 def _notes(chats: Chats, length: int) -> list[str]:

@@ -36,7 +36,16 @@ from reference_trainer.callbacks.watchdog import WatchdogCallback
 from reference_trainer.config.place import read_place
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import PACKING, DocumentRows, document_rows
-from reference_trainer.data.text import VOCABULARY, Batches, Rows, Sequences, ShuffledBatches, read_text, share_of
+from reference_trainer.data.text import (
+    VOCABULARY,
+    Batches,
+    EpochOrder,
+    Rows,
+    Sequences,
+    ShuffledBatches,
+    read_text,
+    share_of,
+)
 from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import DataError, ModelFileError, SettingError
@@ -417,17 +426,20 @@ def text_rows(settings: Settings, bytes_N: Tensor, device: torch.device, *, firs
     )
 
 
-def shuffled_batches(run: Run, rows: Rows) -> ShuffledBatches:
-    """Return the batches of this rank, of similar lengths if the settings say so; set digests that rows depend on."""
-    settings, groups = run.settings, None
+def shuffled_batches(run: Run, rows: Rows, order: EpochOrder | None = None) -> ShuffledBatches:
+    """Return the batches of this rank, and set the digests that rows depend on.
+
+    Epochs are in `order`; without one, batches are random, or of similar lengths if the settings say so.
+    """
+    settings = run.settings
     if isinstance(rows, DocumentRows):
         if settings.documents == "pack":
             run.digests["packing"] = PACKING
-        elif settings.group_by_length:
-            groups = rows.length_groups()
+        elif settings.group_by_length and order is None:
+            order = rows.length_groups()
     place = run.place
     return ShuffledBatches(
-        sequences=rows, seed=settings.seed, rank=place.rank, world_size=place.world_size, groups=groups
+        sequences=rows, seed=settings.seed, rank=place.rank, world_size=place.world_size, order=order
     )
 
 
