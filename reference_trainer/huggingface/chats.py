@@ -88,6 +88,18 @@ def digest_of(path: Path) -> str:
         raise DataError(f"cannot read {path}: {error.strerror or error}{similar_path(path)}") from error
 
 
+def check_readable(path: Path) -> None:
+    """Raise `DataError` for files that a path names and that cannot be opened."""
+    for file in files_of(path):
+        try:
+            if not file.is_dir():
+                file.open("rb").close()
+        except OSError as error:
+            raise DataError(f"cannot read {file}: {error.strerror or error}{similar_path(file)}") from error
+        if file.is_dir():
+            _files(file)
+
+
 def size_of(path: Path) -> int:
     """Return the number of bytes of all files that a path names; 0 for those that cannot be read."""
     files = (part for file in files_of(path) for part in (file.rglob("*") if file.is_dir() else [file]))

@@ -35,6 +35,7 @@ from reference_trainer.huggingface.adapters import (
 from reference_trainer.huggingface.chats import (
     Chats,
     ChatWriter,
+    check_readable,
     digest_of,
     read_chats,
     read_template,
@@ -147,15 +148,18 @@ class ChatData:
             raise SettingError("--student needs --teacher with a Hugging Face model")
         if run.has_default_rate:
             run.lines.write(f"student: the learning rate is {settings.lr:g}, as it has weights; use --lr for another")
+        weights = {} if settings.mix is None else read_weights(settings.mix)
+        weight = weights.pop(str(settings.data), Fraction(1))
+        integers = integer_weights([weight, *weights.values()])
+        for path in (settings.data, settings.eval_data, *map(Path, weights)):  # before tokens are made of any
+            if path is not None:
+                check_readable(path)
         documents = self._documents(settings.data)
         cut = self._cut(documents) if settings.eval_data is None else len(documents)
         training = self._rows(documents[:cut])
         order = None
         if settings.mix is not None:
-            weights = read_weights(settings.mix)
-            weight = weights.pop(str(settings.data), Fraction(1))
             sources = [training, *(self._rows(self._documents(Path(p), f"mix_{n}")) for n, p in enumerate(weights, 1))]
-            integers = integer_weights([weight, *weights.values()])
             run.digests["mix"] = ":".join(map(str, integers))
             order = Mixture(sizes=[len(rows) for rows in sources], weights=integers, batch_size=settings.batch_size)
             training = joined_rows(sources)
