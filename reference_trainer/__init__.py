@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         rows_of_documents,
         split_document,
     )
+    from reference_trainer.data.streams import StreamedBatches
     from reference_trainer.data.text import Batches, Rows, Sequences, ShuffledBatches, Text, epoch_order, read_text
     from reference_trainer.distillation.features import feature_loss
     from reference_trainer.distillation.gradcheck import relative_difference
@@ -125,6 +126,7 @@ __all__ = [
     "ShuffledBatches",
     "SmokeError",
     "StopRequestedError",
+    "StreamedBatches",
     "TensorBoardCallback",
     "Text",
     "TraceCallback",
@@ -162,6 +164,7 @@ _NAMES = {
     "config.sources": "gather",
     "data.documents": "Document first_fit pack_sizes pack_documents pad_documents "
     "split_document rows_of_documents create_labels prefix_mask",
+    "data.streams": "StreamedBatches",
     "data.text": "Batches ShuffledBatches Rows Sequences Text epoch_order read_text",
     "distillation.features": "feature_loss",
     "distillation.gradcheck": "relative_difference",
