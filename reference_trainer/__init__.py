@@ -31,11 +31,13 @@ if TYPE_CHECKING:
         create_labels,
         first_fit,
         pack_documents,
+        pack_sizes,
         pad_documents,
         prefix_mask,
         rows_of_documents,
         split_document,
     )
+    from reference_trainer.data.streams import StreamedBatches
     from reference_trainer.data.text import Batches, Rows, Sequences, ShuffledBatches, Text, epoch_order, read_text
     from reference_trainer.distillation.features import feature_loss
     from reference_trainer.distillation.gradcheck import relative_difference
@@ -125,6 +127,7 @@ __all__ = [
     "ShuffledBatches",
     "SmokeError",
     "StopRequestedError",
+    "StreamedBatches",
     "TensorBoardCallback",
     "Text",
     "TraceCallback",
@@ -146,6 +149,7 @@ __all__ = [
     "learning_rate",
     "load_decoder",
     "pack_documents",
+    "pack_sizes",
     "pad_documents",
     "prefix_mask",
     "read_metrics",
@@ -160,8 +164,9 @@ __version__ = "0.3.0"
 _NAMES = {
     "config.settings": "Settings",
     "config.sources": "gather",
-    "data.documents": "Document first_fit pack_documents pad_documents "
+    "data.documents": "Document first_fit pack_sizes pack_documents pad_documents "
     "split_document rows_of_documents create_labels prefix_mask",
+    "data.streams": "StreamedBatches",
     "data.text": "Batches ShuffledBatches Rows Sequences Text epoch_order read_text",
     "distillation.features": "feature_loss",
     "distillation.gradcheck": "relative_difference",

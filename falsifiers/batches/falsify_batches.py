@@ -73,6 +73,37 @@ def falsify_first_row_with_room(subject: Any, sizes: list[int], room: int) -> No
             assert not any(roomy), f"{case}: index {index} fits into the earlier row {roomy.index(True)}"
 
 
+def _rows_of_first_fit(sizes: list[int], capacity: int) -> int:
+    """Return the number of rows if each size in turn goes to the first row with room."""
+    loads: list[int] = []
+    for size in sizes:
+        at = next((at for at, load in enumerate(loads) if load + size <= capacity), None)
+        if at is None:
+            loads.append(size)
+        else:
+            loads[at] += size
+    return len(loads)
+
+
+@given(sizes=st.lists(st.integers(1, 9), max_size=16), room=st.integers(0, 8))
+@example(sizes=[1, 2, 3, 4, 2], room=2)
+def falsify_packed_rows_are_few(subject: Any, sizes: list[int], room: int) -> None:
+    capacity = max(sizes, default=0) + room
+    rows = subject.pack_sizes(sizes, capacity)
+    case = f"sizes {sizes} in rows of {capacity} are placed as {rows}"
+    assert sorted(index for row in rows for index in row) == list(range(len(sizes))), f"{case}: not each index once"
+    assert rows == sorted(sorted(row) for row in rows), f"{case}: rows or their indices are not in order"
+    loads = [sum(sizes[index] for index in row) for row in rows]
+    assert all(load <= capacity for load in loads), f"{case}: the rows hold {loads}"
+    fewest = min(_rows_of_first_fit(order, capacity) for order in (sizes, sorted(sizes, reverse=True)))
+    assert_equal(f"rows of {case}", len(rows), fewest)
+    assert_equal("rows of another call", subject.pack_sizes(sizes, capacity), rows)
+    documents = [subject.Document(torch.zeros(size, dtype=torch.int64)) for size in sizes]
+    options = {"length": capacity, "batch_size": 1, "device": torch.device("cpu")}
+    made = subject.rows_of_documents(documents, pack=True, **options)
+    assert_equal(f"rows of documents of {case}", len(made), fewest)
+
+
 @given(sizes=SIZES, room=st.integers(0, 8), surplus=st.integers(1, 3), at=st.integers(0, 9))
 def falsify_longer_documents_are_refused(subject: Any, sizes: list[int], room: int, surplus: int, at: int) -> None:
     capacity = max(sizes, default=0) + room

@@ -36,6 +36,12 @@ def cut_by_longest_prompt(original: Any, tokens: Tensor, segments: Any = None, *
     return original(tokens, segments, **named)
 
 
+def packed_in_order(original: Any, sizes: Any, capacity: int) -> Any:
+    from reference_trainer.data.documents import first_fit
+
+    return first_fit(sizes, capacity)
+
+
 def pieces_apart(original: Any, document: Any, length: int) -> Any:
     if length < 2:
         return original(document, length)

@@ -28,7 +28,7 @@ COUNTS = [3, 5, 7, 11]
 PATHS = ["first", "/second/path", "a third", "."]
 NUMBERS = [0.5, 1.25, 3, 1e-2]
 FEW, SIZES, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [0.0001, 1.5, 3, 10000]
-SWITCHES = "force rewind checkpoint_activations lora_merge shard_teacher"
+SWITCHES = "force rewind checkpoint_activations lora_merge shard_teacher group_by_length skip_invalid_rows"
 
 
 def same_for(names: str, values: list[Any]) -> dict[str, list[Any]]:
@@ -41,7 +41,7 @@ LEGAL: dict[str, list[Any]] = {
     **same_for("data_cache chat_template eval_data", PATHS),
     **same_for("teacher_steps teacher_layers layers batch_size accumulate lr_decay lora", COUNTS),
     **same_for("max_steps smoke rank_timeout project_to_steps threads", COUNTS),
-    **same_for("warmup log_every anneal_warmup save_every eval_every accept_depth data_cache_gib", FEW),
+    **same_for("warmup log_every anneal_warmup save_every eval_every accept_depth data_cache_gib data_workers", FEW),
     **same_for("ce_weight kd_weight feature_weight best_min_delta", NUMBERS),
     **same_for("ce_weight_end kd_weight_end feature_weight_end", NUMBERS),
     **same_for("temperature temperature_end", SCALES),
@@ -65,6 +65,7 @@ LEGAL: dict[str, list[Any]] = {
     "anneal": ["cosine", "linear"],
     "parts": ["a:B", "mine.models:Mine", "c.d:E.F"],
     "lora_options": ["{}", '{"lora_alpha": 4}', '{"target_modules": ["q"]}'],
+    "mix": ['{"b.jsonl": 2}', '{"b/*.jsonl": 0.5, "é": 1}', "{}"],
     "turns": ["last", "every"],
     "template_options": ["{}", '{"enable_thinking": false}', '{"é": null}'],
     "arguments": ["{}", '{"a": [1]}', '{"é": null}'],
@@ -114,7 +115,9 @@ NO_COUNTS = ["0", "-1", "+5", "1.5", "1e3", "abc", " 5 ", "5\n", "٣", "0x10", "
 NO_COUNTS_IN_TOML = ["0", "-1", "5.0", "true", '"5"', '""', "[5]", "nan", "1" + "0" * 19]
 NO_NUMBERS = ["-0.5", "nan", "inf", "1e999", "-inf", "abc", " 1", "1_0", "0x1", "1,5"]
 NO_DTYPES, NO_OBJECTS = ["float16", "bf16", "torch.float32"], ["", "a", "[1]", "null"]
-FROM_ZERO = "warmup seed log_every anneal_warmup save_every keep eval_every accept_depth data_cache_gib eval_rows"
+FROM_ZERO = (
+    "warmup seed log_every anneal_warmup save_every keep eval_every accept_depth data_cache_gib eval_rows data_workers"
+)
 ILLEGAL: dict[str, list[str]] = {
     **{name: NO_COUNTS for name, values in LEGAL.items() if values is COUNTS or name == "epochs"},
     **{name: [""] for name in (*PATH_SETTINGS, "best_metric", "teacher_device_map", "separator")},
@@ -123,7 +126,7 @@ ILLEGAL: dict[str, list[str]] = {
     **{name: [*NO_NUMBERS, "1.1e30"] for name, values in LEGAL.items() if values is NUMBERS},
     **same_for("temperature temperature_end", [*NO_NUMBERS, "0", "0.00009", "10001"]),
     **same_for("beta lr_end", [*NO_NUMBERS, "1.01"]),
-    **same_for("lora_options template_options", NO_OBJECTS),
+    **same_for("lora_options template_options mix", NO_OBJECTS),
     **same_for(SWITCHES, ["yes", "True", "2", "on"]),
     "best_mode": ["Min", "lowest", "min "],
     "parts": ["", "a", "a.b", "a:b:c", ":B", "a:", "a-b:C", "a/b.py:C"],

@@ -19,7 +19,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from falsifiers.support.fake_cuda import CUDA, fake_cuda
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import epoch, file_of, run, scratch, sequences_of, small
-from reference_trainer import Lines
+from reference_trainer import Document, Lines, rows_of_documents
 from reference_trainer.data import text as trainer_text
 from reference_trainer.data.text import Sequences, epoch_order
 
@@ -100,6 +100,57 @@ def falsify_each_sequence_is_dealt_to_one_rank(
     assert scored == order, f"{world_size} ranks read the sequences {scored}; expected {order}"
     idle = [len(batch.tokens) for batch in dealt if not (batch.labels != IGNORED).any()]
     assert set(idle) <= {1}, "a rank without a batch left computes more than one sequence"
+
+
+def _least_padded(lengths: list[int], batch_size: int) -> int:
+    """Return the fewest positions of batches of these rows: sorted, with the smaller batch at its best place."""
+    ordered = sorted(lengths, reverse=True)
+    smaller = len(ordered) % batch_size
+    totals = []
+    for place in range(len(ordered) // batch_size + 1 if smaller else 1):
+        sizes = [batch_size] * (len(ordered) // batch_size)
+        sizes[place:place] = [smaller] if smaller else []
+        starts = [sum(sizes[:number]) for number in range(len(sizes))]
+        totals.append(sum(size * ordered[start] for size, start in zip(sizes, starts, strict=True)))
+    return min(totals)
+
+
+@given(
+    lengths=st.one_of(st.lists(st.integers(2, 9), min_size=1, max_size=30), st.just([2, 9, 3, 8, 4, 7, 5, 6, 2] * 14)),
+    batch_size=st.integers(1, 5),
+    world_size=st.integers(1, 4),
+    seed=st.integers(0, 9),
+    epoch=st.integers(1, 5),
+)
+@example(lengths=[10, 2, 2], batch_size=2, world_size=1, seed=0, epoch=1)
+def falsify_batches_of_similar_lengths(
+    subject: Any, lengths: list[int], batch_size: int, world_size: int, seed: int, epoch: int
+) -> None:
+    documents = [Document(torch.full((length,), number)) for number, length in enumerate(lengths)]
+    options = {"pack": False, "length": 10, "batch_size": batch_size, "device": torch.device("cpu")}
+    rows = rows_of_documents(documents, **options)
+
+    def dealt(groups: Any) -> list[Any]:
+        """Return the batches of all ranks, in the order of the epoch."""
+        shared = {"sequences": rows, "seed": seed, "world_size": world_size, "order": groups}
+        ranks = [subject.ShuffledBatches(rank=rank, **shared) for rank in range(world_size)]
+        assert len({batches.batches for batches in ranks}) == 1, "ranks have different numbers of batches"
+        return [batches.batch(epoch, k + 1) for k in range(ranks[0].batches) for batches in ranks]
+
+    grouped, plain = (dealt(groups) for groups in (rows.length_groups(), None))
+    busy = [batch for batch in grouped if (batch.labels != IGNORED).any()]
+    read = [row for batch in busy for row in batch.tokens[:, 0].tolist()]
+    case = f"rows of lengths {lengths} in batches of {batch_size}"
+    assert sorted(read) == list(range(len(lengths))), f"{case}: an epoch has the rows {read}"
+    sizes = [[len(batch.tokens) for batch in batches] for batches in (grouped, plain)]
+    assert sizes[0] == sizes[1], f"{case}: the batches have {sizes[0]} rows, and those of any lengths {sizes[1]}"
+    shown, before = (sum(b.tokens.numel() for b in part if (b.labels != IGNORED).any()) for part in (grouped, plain))
+    assert shown <= before, f"{case}: {shown} positions, and {before} in batches of any lengths"
+    if len(lengths) <= 50 * batch_size:  # one window
+        least = _least_padded(lengths, batch_size)
+        assert shown == least, f"{case}: {shown} positions, {least} are enough"
+    again = [batch.tokens.tolist() for batch in dealt(rows.length_groups())]
+    assert again == [batch.tokens.tolist() for batch in grouped], f"{case}: another reading has other batches"
 
 
 @given(content=st.binary(min_size=11, max_size=300))

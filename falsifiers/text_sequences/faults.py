@@ -25,6 +25,16 @@ def seed_plus_epoch(original: Any, seed: int, epoch: int, count: int) -> Any:
     return original(seed + epoch, 1, count)
 
 
+def grouping_ignored(original: Any, seed: int, epoch: int, groups: Any) -> Any:
+    from reference_trainer.data.text import epoch_order
+
+    return epoch_order(seed, epoch, len(groups.lengths))
+
+
+def shortest_rows_last(original: Any, seed: int, epoch: int, groups: Any) -> Any:
+    return groups.lengths.argsort(descending=True)
+
+
 def sequences_do_not_overlap(original: Any, sequences: Any, order: Any, position: int) -> Any:
     batch = original(sequences, order, position)
     chosen = order[(position - 1) * sequences.batch_size :][: len(batch.tokens)].tolist()

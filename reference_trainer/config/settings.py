@@ -118,9 +118,16 @@ class Data(_Group):
         "Train the student on the first X of what is not held back. [default: a sixth, or 1 with --data]",
         flat="data_share",
     )
+    mix: JSONObject | None = _setting(
+        None,
+        'Train on further chats, as a JSON object of weights, such as {"b.jsonl": 2}; --data has the weight 1.',
+    )
     length: Length = _setting(64, "Sequence length in bytes; in tokens with --student.")
     documents: Documents | None = _setting(
         None, "Rows of whole documents: pad each to the longest of its batch, or pack several. [default: any cut]"
+    )
+    group_by_length: Switch = _setting(
+        False, "Form batches of rows of similar lengths, which have less padding; each row once an epoch."
     )
     separator: Text | None = _setting(None, "Text at the end of a document, for --documents. [default: an empty line]")
     batch_size: Count = _setting(8, "Number of sequences per batch.")
@@ -130,6 +137,14 @@ class Data(_Group):
     )
     template_options: JSONObject | None = _setting(
         None, "Variables of the chat template, as a JSON object, such as enable_thinking."
+    )
+    skip_invalid_rows: Switch = _setting(
+        False, "Leave out rows of chats that are invalid or that the chat template refuses, and say which."
+    )
+    workers: CountOrZero | None = _setting(
+        None,
+        "Make the tokens of chats in N processes. [default: one per CPU, at most 8; none for small data]",
+        flat="data_workers",
     )
     cache: Location | None = _setting(
         None,
@@ -547,6 +562,14 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     ),
     (("lr_decay",), "without schedule wsd", lambda settings: settings.schedule.shape == "wsd"),
     (("lr_end",), "with schedule constant", lambda settings: settings.schedule.shape != "constant"),
+    (
+        ("group_by_length",),
+        "without padded rows of documents",
+        lambda settings: (
+            settings.data.documents == "pad" or (settings.data.documents is None and settings.student.model is not None)
+        ),
+    ),
+    (("group_by_length",), "with mix", lambda settings: settings.data.mix is None),
     (("separator",), "without documents", lambda settings: settings.data.documents is not None),
     (
         ("best_metric", "best_mode", "best_min_delta"),
@@ -558,6 +581,7 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
         (
             *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
             *("teacher_device_map", "weights", "turns", "chat_template", "template_options"),
+            *("skip_invalid_rows", "mix", "data_workers"),
             *("revision", "teacher_revision", "trust_remote_code", "attn_implementation", "quantization", "compile"),
         ),
         "without student",

@@ -152,9 +152,83 @@ class Sequences:
 @lru_cache(maxsize=2)
 def epoch_order(seed: int, epoch: int, count: int) -> Tensor:
     """Return the order of `count` sequences in an epoch: a permutation, int64 [count], of the arguments only."""
-    key = hashlib.sha256(f"{seed}/{epoch}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(key[:7]))
+    return permutation(f"{seed}/{epoch}", count)
+
+
+def permutation(key: str, count: int) -> Tensor:
+    """Return a permutation of `count` numbers, int64 [count], that is drawn from the digest of the key."""
+    digest = hashlib.sha256(key.encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7]))
     return torch.randperm(count, generator=generator, device="cpu")
+
+
+WINDOW = 50
+"""Batches whose rows are sorted by length together: enough for batches of similar lengths, which stay random."""
+RUN = 8
+"""Batches of similar lengths in a row, so that ranks that take a batch each have similar work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LengthGroups:
+    """Rows in batches of similar lengths.
+
+    lengths: the number of tokens of each row, int64 [N].
+    """
+
+    lengths: Tensor
+    batch_size: int
+
+    @property
+    def batches(self) -> int:
+        return -(-len(self.lengths) // self.batch_size)
+
+    def order(self, seed: int, epoch: int) -> Tensor:
+        """Return the order of the rows in an epoch; see `grouped_order`."""
+        return grouped_order(seed, epoch, self)
+
+
+@lru_cache(maxsize=2)
+def grouped_order(seed: int, epoch: int, groups: LengthGroups) -> Tensor:
+    """Return the order of rows in an epoch in batches of similar lengths: a permutation, of the arguments only.
+
+    1. Take the order of `epoch_order`, in windows of `WINDOW` batches.
+    2. Sort each window by length, the longest first.
+    3. If the last batch of the epoch is smaller, its rows are those neighbours in the last window with which padding
+       is least; as for every window, no other choice of batches has less.
+    4. Shuffle runs of `RUN` batches; the smaller batch stays the last.
+    """
+    size, count = groups.batch_size, len(groups.lengths)
+    order = epoch_order(seed, epoch, count)
+    windows = [part[groups.lengths[part].argsort(descending=True, stable=True)] for part in order.split(WINDOW * size)]
+    rest = order[:0]
+    if windows and (smaller := count % size):
+        last = windows[-1]
+        lengths = groups.lengths[last].tolist()
+
+        def padded(at: int) -> int:
+            """Return the tokens of the window with padding, if the smaller batch begins at a row."""
+            begins = [*range(0, at, size), *range(at + smaller, len(lengths), size)]
+            return int(size * sum(lengths[begin] for begin in begins) + smaller * lengths[at])
+
+        at = min(range(0, len(lengths), size), key=padded)
+        rest = last[at : at + smaller]
+        windows[-1] = torch.cat([last[:at], last[at + smaller :]])
+    runs = torch.cat(windows).split(RUN * size) if windows else ()
+    shuffled = [runs[number] for number in permutation(f"{seed}/{epoch}/runs", len(runs)).tolist()]
+    return torch.cat([*shuffled, rest])
+
+
+class EpochOrder(Protocol):
+    """The rows of epochs in another order than that of `epoch_order`, such as `LengthGroups`."""
+
+    @property
+    def batches(self) -> int:
+        """Return the number of batches of an epoch; the last may be smaller."""
+        ...
+
+    def order(self, seed: int, epoch: int) -> Tensor:
+        """Return the rows of an epoch, int64, which depend on the arguments only."""
+        ...
 
 
 class Batches(Protocol):
@@ -175,22 +249,33 @@ class ShuffledBatches:
     """The rows of a text, in an order of its own in each epoch, dealt to the ranks batch by batch.
 
     A rank that has run out of batches receives one row whose labels are all ignored, so that it joins the collectives
-    without changing the loss.
+    without changing the loss. order: of the rows of an epoch, if it is another one
+    than that of `epoch_order`.
     """
 
     sequences: Rows
     seed: int
     rank: int = 0
     world_size: int = 1
+    order: EpochOrder | None = None
 
     @property
     def batches(self) -> int:
-        return -(-self.sequences.batches // self.world_size)
+        return -(-self._dealt // self.world_size)
+
+    @property
+    def _dealt(self) -> int:
+        """The number of batches of an epoch for all ranks."""
+        rows: Rows | EpochOrder = self.sequences if self.order is None else self.order
+        return rows.batches
 
     def batch(self, epoch: int, position: int) -> Batch:
-        order = epoch_order(self.seed, epoch, len(self.sequences))
+        if self.order is None:
+            order = epoch_order(self.seed, epoch, len(self.sequences))
+        else:
+            order = self.order.order(self.seed, epoch)
         dealt = (position - 1) * self.world_size + self.rank + 1
-        if dealt <= self.sequences.batches:
+        if dealt <= self._dealt:
             return self.sequences.batch(order, dealt)
         tokens_1T = self.sequences.batch(order, 1).tokens[:1]
         return Batch(tokens=tokens_1T, labels=torch.full_like(tokens_1T, IGNORE_INDEX))

@@ -7,20 +7,24 @@ is predicted. Fields of rows and messages that change no token are counted, and 
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from reference_trainer.data.documents import Document, StoredDocuments, write_documents
+from reference_trainer.data.workers import ordered_map
 from reference_trainer.errors import DataError, SettingError, first_line, similar_path
+from reference_trainer.huggingface.pieces import Pieces
 from reference_trainer.storage.files import file_digest
 
 STATE = "state.json"
@@ -28,8 +32,31 @@ BATCH = 1000
 """Rows of a Parquet file that are in memory at once."""
 
 
+def files_of(path: Path) -> list[Path]:
+    """Return the files, or saved datasets, that a path names, in the order of their names.
+
+    A path names itself, or all .jsonl and .parquet files of a directory that is no saved dataset, or what matches a
+    pattern such as `data/*.jsonl`. Raise `DataError` if nothing matches.
+    """
+    if path.is_dir() and not (path / STATE).exists():
+        return sorted(file for file in path.iterdir() if file.suffix in (".jsonl", ".parquet")) or [path]
+    if path.exists() or not glob.has_magic(str(path)):
+        return [path]
+    if not (matches := sorted(map(Path, glob.glob(str(path), recursive=True)))):  # noqa: PTH207  (may be absolute)
+        raise DataError(f"no file matches {path}; expected .jsonl or .parquet files, or saved datasets")
+    return matches
+
+
 def rows_of(path: Path) -> Iterator[tuple[str, object]]:
-    """Yield each row, with where it is. Raise `DataError`, with the file and the line, for what cannot be read."""
+    """Yield each row of all files, with where it is; a row of JSON lines is their text.
+
+    Raise `DataError`, with the file, for what cannot be read.
+    """
+    for file in files_of(path):
+        yield from _rows_of_file(file)
+
+
+def _rows_of_file(path: Path) -> Iterator[tuple[str, object]]:
     try:
         if path.is_dir():
             yield from ((f"{path}: row {n}", row) for n, row in enumerate(_saved_rows(path), 1))
@@ -37,8 +64,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, object]]:
             yield from ((f"{path}: row {n}", row) for n, row in enumerate(_parquet_rows(path), 1))
         else:
             with path.open(encoding="utf-8-sig") as file:
-                lines = ((f"{path}:{n}", line) for n, line in enumerate(file, 1) if line.strip())
-                yield from ((where, _json(where, line)) for where, line in lines)
+                yield from ((f"{path}:{n}", line) for n, line in enumerate(file, 1) if line.strip())
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}{similar_path(path)}") from error
     except UnicodeDecodeError as error:
@@ -46,16 +72,38 @@ def rows_of(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file, or of the digests of a dataset's files in their order, in hexadecimal digits.
+    """Return the SHA-256 of a file, or of the digests of several in their order, in hexadecimal digits.
 
-    Errors: those of `rows_of`.
+    The files are those of a saved dataset, or of `files_of`. Errors: those of `rows_of`.
     """
+    files = files_of(path)
+    if len(files) > 1:
+        return hashlib.sha256("".join(map(digest_of, files)).encode()).hexdigest()
+    (path,) = files
     try:
         if not path.is_dir():
             return file_digest(path)
         return hashlib.sha256("".join(map(file_digest, _files(path))).encode()).hexdigest()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}{similar_path(path)}") from error
+
+
+def check_readable(path: Path) -> None:
+    """Raise `DataError` for files that a path names and that cannot be opened."""
+    for file in files_of(path):
+        try:
+            if not file.is_dir():
+                file.open("rb").close()
+        except OSError as error:
+            raise DataError(f"cannot read {file}: {error.strerror or error}{similar_path(file)}") from error
+        if file.is_dir():
+            _files(file)
+
+
+def size_of(path: Path) -> int:
+    """Return the number of bytes of all files that a path names; 0 for those that cannot be read."""
+    files = (part for file in files_of(path) for part in (file.rglob("*") if file.is_dir() else [file]))
+    return sum(part.stat().st_size for part in files if part.is_file())
 
 
 def _parquet_rows(path: Path) -> Iterator[object]:
@@ -105,12 +153,18 @@ def _json(where: str, line: str) -> object:
 
 
 COUNTS, CONTINUES = "counts.json", "continues"
+BLOCK = 250
+"""Rows that a worker process takes at once."""
+PROGRESS = 10_000
+"""Rows after which a line says how many are tokenised."""
 FORMS = "expected `messages`, `prompt` and `completion`, or `text`"
 MARKS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 QUESTION, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
 TRIED = 16
 """Occurrences after which a nested field that always, or never, changes the text is not tried again."""
 
+Row = tuple[str, object]
+"""Where a row is, and its content: an object, or its JSON text."""
 Turns = Sequence[Mapping[str, Any]]
 Tools = list[Any] | None
 DIVIDED = (
@@ -141,33 +195,134 @@ class Chats:
     notes: Sequence[str]
 
 
-def write_chats(path: Path, writer: ChatWriter, length: int, directory: Path) -> None:
-    """Write the documents of a .jsonl or .parquet file or of a saved dataset into a directory.
+def write_chats(
+    path: Path,
+    writer: ChatWriter,
+    length: int,
+    directory: Path,
+    *,
+    workers: int = 0,
+    skips_invalid: bool = False,
+    note: Callable[[str], object] = lambda line: None,
+) -> None:
+    """Write the documents of the files that a path names into a directory.
 
-    They are cut after `length` tokens, and one at a time is in memory. Raise `DataError`, with the file and the line,
-    for what cannot be read or has another form, and if no document has a token to predict.
+    Files are equal for any number of workers: rows are taken in blocks of `BLOCK`, and what is tried to find fields
+    without effect is tried anew in each.
+
+    Args:
+        path: .jsonl or .parquet files, or saved datasets; see `files_of`.
+        writer: Renders conversations.
+        length: Documents are cut after this number of tokens.
+        directory: An empty one.
+        workers: Processes that make tokens; with 0 this one does, and one document at a time is in memory.
+        skips_invalid: Whether rows that cannot be read, have another form, or are refused by the chat template are
+            left out; a note has their number and the first lines.
+        note: Called with a line after every `PROGRESS` rows.
+
+    Raises:
+        DataError: With the file and the line, for what cannot be read or has another form, and if no document has a
+            token to predict.
     """
-    counts, continues = Counter[str](), bytearray()
+    counts, continues, refused = Counter[str](), bytearray(), list[Refusal]()
+    convert = partial(_converted, writer=writer, length=length, skips_invalid=skips_invalid)
 
     def kept() -> Iterator[Document]:
-        for where, row in rows_of(path):
-            is_later = False
-            for whole in _documents(where, row, writer):
-                first = _first(whole, length)
-                is_empty = first.given is not None and bool(first.given[1:].all())
-                counts.update(cut=len(whole.tokens) > length, empty=is_empty, kept=not is_empty)
-                if not is_empty:
-                    counts["largest"] = max(counts["largest"], int(first.tokens.max()))
-                    continues.append(is_later)
-                    is_later = True
-                    yield first
+        results: Iterator[ConvertedRow]
+        if workers:
+            results = (row for block in ordered_map(partial(_list, convert), _blocks(path), workers) for row in block)
+        else:
+            results = convert(rows_of(path))
+        for number, row in enumerate(results, 1):
+            counts.update(cut=row.cut, empty=row.empty, kept=len(row.documents), rows=1)
+            writer.counts.update(row.counts)
+            refused.extend(row.refusal)
+            for at, (stored, unpredicted) in enumerate(row.documents):
+                counts["largest"] = max(counts["largest"], int(stored.max()))
+                continues.append(at > 0)
+                yield Document(torch.from_numpy(stored), given=torch.from_numpy(unpredicted))
+            if number % PROGRESS == 0:
+                note(f"{number:,} rows of {path} are tokenised")
 
     write_documents(directory, kept())
     if not counts["kept"]:
-        raise DataError(f"{path} has no document with a token to predict in its first {length} tokens")
+        reason = f"; {len(refused)} rows are left out, the first: {refused[0].reason}" if refused else ""
+        raise DataError(f"{path} has no document with a token to predict in its first {length} tokens{reason}")
     (directory / CONTINUES).write_bytes(continues)
-    content = {**counts, "notes": writer.notes()}
+    content = {**counts, "notes": [*refusal_notes(refused, counts["rows"]), *writer.notes()]}
     (directory / COUNTS).write_text(json.dumps(content), encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A row that is left out. place: the name of its file and its number, such as `chats.jsonl:3`."""
+
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertedRow:
+    """What is stored of a row: tokens, int32 [N], and the mask of those that are not predicted, of each document.
+
+    counts: of the notes of the writer. refusal: at most one.
+    """
+
+    documents: Sequence[tuple[Any, Any]] = ()
+    cut: int = 0
+    empty: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    refusal: Sequence[Refusal] = ()
+
+
+def _converted(rows: Iterable[Row], *, writer: ChatWriter, length: int, skips_invalid: bool) -> Iterator[ConvertedRow]:
+    """Yield what is stored of each row; a block begins after every `BLOCK` rows."""
+    for number, row in enumerate(rows):
+        if number % BLOCK == 0:
+            writer.begin_block()
+        yield _converted_row(row, writer, length, skips_invalid=skips_invalid)
+
+
+def _converted_row(row: Row, writer: ChatWriter, length: int, *, skips_invalid: bool) -> ConvertedRow:
+    where, content = row
+    documents, cut, empty = [], 0, 0
+    before, writer.counts = writer.counts, Counter[str]()
+    try:
+        wholes = _documents(where, _json(where, content) if isinstance(content, str) else content, writer)
+        counts = writer.counts
+    except DataError as error:
+        if not skips_invalid:
+            raise
+        return ConvertedRow(refusal=[Refusal(Path(where).name, str(error).removeprefix(f"{where}: "))])
+    finally:
+        writer.counts = before
+    for whole in wholes:
+        first = _first(whole, length)
+        assert first.given is not None
+        is_empty = bool(first.given[1:].all())
+        cut += len(whole.tokens) > length
+        empty += is_empty
+        if not is_empty:
+            documents.append((first.tokens.to(torch.int32).numpy(), first.given.numpy()))
+    return ConvertedRow(documents=documents, cut=cut, empty=empty, counts=counts)
+
+
+def _list(convert: Callable[[list[Row]], Iterator[ConvertedRow]], block: list[Row]) -> list[ConvertedRow]:
+    return list(convert(block))
+
+
+def _blocks(path: Path) -> Iterator[list[Row]]:
+    rows = rows_of(path)
+    while block := list(islice(rows, BLOCK)):
+        yield block
+
+
+def refusal_notes(refused: Sequence[Refusal], rows: int) -> list[str]:
+    """Return a line with the number of rows that are left out, of all `rows`, and the first of them; none without."""
+    if not refused:
+        return []
+    places = ", ".join(refusal.place for refusal in refused[:5]) + (", ..." if len(refused) > 5 else "")
+    return [f"{len(refused)} of {rows} rows are invalid, and left out ({places}); the first: {refused[0].reason}"]
 
 
 def read_chats(directory: Path) -> Chats:
@@ -274,9 +429,11 @@ def encoded(messages: object, writer: ChatWriter, *, tools: Tools = None) -> lis
     answers = [n for n, turn in enumerate(turns) if turn["role"] == "assistant"]
     answers = answers[-1:] if writer.turns == "last" else answers
     documents: list[tuple[list[int], list[bool], int]] = []
+    writer.pieces.clear()
     for n in answers:
-        tokens, unpredicted, begin = writer.answer(turns[: n + 1], tools)
-        writer.count_unwritten(turns[: n + 1], documents[-1][2] + 1 if documents else 0, tools)
+        text = writer.text(turns[: n + 1], tools)
+        tokens, unpredicted, begin = writer.answer(turns[: n + 1], text, tools)
+        writer.count_unwritten(turns[: n + 1], text, documents[-1][2] + 1 if documents else 0, tools)
         if weights[n] == 0:
             writer.counts["answers have the weight 0, and are not predicted"] += 1
             unpredicted = [True] * len(unpredicted)
@@ -342,6 +499,11 @@ class ChatWriter:
     def __init__(self, tokenizer: Any, *, turns: str = "every", options: Mapping[str, Any] | None = None) -> None:
         self.tokenizer, self.turns, self.options = tokenizer, turns, dict(options or {})
         self.counts = Counter[str]()
+        self.begin_block()
+
+    def begin_block(self) -> None:
+        """Forget what was tried, so that documents and notes of a block of rows do not depend on the rows before it."""
+        self.pieces = Pieces(self.tokenizer)
         self._tried: defaultdict[str, Counter[bool]] = defaultdict(Counter)
 
     def notes(self) -> list[str]:
@@ -351,15 +513,14 @@ class ChatWriter:
         unread = [name for name in self.options if not re.search(rf"\b{re.escape(name)}\b", named)]
         return [*lines, *(f"the chat template does not read the option {name!r}" for name in unread)]
 
-    def answer(self, turns: Turns, tools: Tools) -> tuple[list[int], list[bool], int]:
+    def answer(self, turns: Turns, text: str, tools: Tools) -> tuple[list[int], list[bool], int]:
         """Return the tokens of messages, the last of them an answer, which are given, and where the answer begins.
 
+        text: the messages as the template writes them.
         Predicted is what the template marks by `{% generation %}` in the answer; without marks, everything after the
         prompt for it.
         """
-        template = self.tokenizer.get_chat_template(tools=tools) if self.tokenizer.chat_template else ""
-        if not template:
-            raise DataError("the tokenizer has no chat template; use --chat-template FILE")
+        template = self.tokenizer.get_chat_template(tools=tools)
         # Marks of characters become marks of tokens by offsets, which slow tokenizers do not have.
         if MARKS.search(template) and getattr(self.tokenizer, "is_fast", True):
             rendered = self._rendered(turns, tools, return_dict=True, return_assistant_tokens_mask=True)
@@ -369,7 +530,7 @@ class ChatWriter:
                 marked[begin:]
             )
             return after, [at < begin or not mark for at, mark in enumerate(marked)], begin
-        after = self._tokens(turns, tools)
+        after = self._tokens(turns, tools, text)
         begin = self._begin(turns, after, tools)
         return after, [at < begin for at in range(len(after))], begin
 
@@ -403,8 +564,15 @@ class ChatWriter:
         variants = ([*before, {"role": "assistant", "content": text}] for text in ("a", "b"))
         return min(_common(after, self._tokens(variant, tools)) for variant in variants)
 
-    def _tokens(self, turns: Turns, tools: Tools, **options: Any) -> list[int]:
-        return list(self._rendered(turns, tools, return_dict=False, **options))
+    def _tokens(self, turns: Turns, tools: Tools, text: str | None = None, **options: Any) -> list[int]:
+        """Return the tokens of messages; `text` is what the template writes, if it has been rendered."""
+
+        def whole() -> list[int]:
+            return list(self._rendered(turns, tools, return_dict=False, **options))
+
+        if not self.pieces.can_split:
+            return whole()
+        return self.pieces.tokens(self.text(turns, tools, **options) if text is None else text, whole)
 
     def _rendered(self, turns: Turns, tools: Tools, **options: Any) -> Any:
         return self.tokenizer.apply_chat_template(list(turns), tools=tools, **self.options, **options)
@@ -413,7 +581,7 @@ class ChatWriter:
     def ends_answers(self) -> bool:
         """Whether the template, which marks no answers, writes something after an answer that ends it."""
         template = self.tokenizer.get_chat_template(tools=None)
-        return bool(MARKS.search(template)) or not self._text([QUESTION, ANSWER], None).rstrip().endswith(
+        return bool(MARKS.search(template)) or not self.text([QUESTION, ANSWER], None).rstrip().endswith(
             ANSWER["content"]
         )
 
@@ -431,7 +599,7 @@ class ChatWriter:
         """
         if unpredicted[-1] or self.ends_answers:
             return
-        _, written, rest = self._text([QUESTION, ANSWER, QUESTION], None).rpartition(ANSWER["content"])
+        _, written, rest = self.text([QUESTION, ANSWER, QUESTION], None).rpartition(ANSWER["content"])
         following = self.tokenizer(rest, add_special_tokens=False)["input_ids"]
         if answer.get("tool_calls") or not written or not following:
             self.counts[NO_END] += 1
@@ -439,12 +607,11 @@ class ChatWriter:
             tokens.append(following[0])
             unpredicted.append(False)
 
-    def count_unwritten(self, turns: Turns, begin: int, tools: Tools) -> None:
-        """Count what has no effect on the text of messages, of those from `begin` on: a change leaves the text equal.
+    def count_unwritten(self, turns: Turns, text: str, begin: int, tools: Tools) -> None:
+        """Count what has no effect on the `text` of messages, of those from `begin` on: a change leaves the text equal.
 
         Contents are changed until those of `TRIED` messages of the role were written, and where the text lacks one.
         """
-        text = self._text(turns, tools)
         letters = "".join(text.split())
         for at in range(begin, len(turns)):
             turn = turns[at]
@@ -494,12 +661,15 @@ class ChatWriter:
 
     def _differs(self, text: str, turns: Turns, tools: Tools) -> bool:
         try:
-            return self._text(turns, tools) != text
+            return self.text(turns, tools) != text
         except Exception:  # the template refuses a value that it reads
             return True
 
-    def _text(self, turns: Turns, tools: Tools) -> str:
-        return str(self._rendered(turns, tools, tokenize=False))
+    def text(self, turns: Turns, tools: Tools, **options: Any) -> str:
+        """Return messages as the template writes them. Raise `DataError` without a template."""
+        if not self.tokenizer.chat_template:
+            raise DataError("the tokenizer has no chat template; use --chat-template FILE")
+        return str(self._rendered(turns, tools, tokenize=False, **options))
 
 
 def _texts_of_arguments(calls: object) -> Iterator[str]:
@@ -512,6 +682,8 @@ def _texts_of_arguments(calls: object) -> Iterator[str]:
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
     """Return the number of tokens with which both begin."""
+    if one == other[: len(one)]:
+        return len(one)
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 

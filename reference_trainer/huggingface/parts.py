@@ -9,18 +9,21 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.documents import Document, rows_of_documents
-from reference_trainer.data.text import Batches, Rows, ShuffledBatches
+from reference_trainer.data.documents import Document, DocumentRows, joined_rows, rows_of_documents
+from reference_trainer.data.mixtures import Mixture, integer_weights, read_weights
+from reference_trainer.data.text import Batches, Rows
+from reference_trainer.data.workers import usable_cpus
 from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
 from reference_trainer.huggingface.adapters import (
     Adapted,
@@ -31,7 +34,16 @@ from reference_trainer.huggingface.adapters import (
     merge_adapter,
 )
 from reference_trainer.huggingface.attention import isolate_documents
-from reference_trainer.huggingface.chats import Chats, ChatWriter, digest_of, read_chats, read_template, write_chats
+from reference_trainer.huggingface.chats import (
+    Chats,
+    ChatWriter,
+    check_readable,
+    digest_of,
+    read_chats,
+    read_template,
+    size_of,
+    write_chats,
+)
 from reference_trainer.huggingface.models import (
     Causal,
     Source,
@@ -47,7 +59,7 @@ from reference_trainer.huggingface.models import (
 )
 from reference_trainer.pipeline.custom_class import with_default_rate
 from reference_trainer.pipeline.distill import Distillation
-from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledOptimizer
+from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledOptimizer, shuffled_batches
 from reference_trainer.pipeline.teachers import default_cache
 from reference_trainer.storage.export import (
     MANIFEST,
@@ -61,6 +73,8 @@ from reference_trainer.storage.produce_once import identity_digest, keep_within,
 from reference_trainer.storage.whole_weights import tensors_digest
 
 GIB = 2**30
+LARGE = 2**23
+"""Bytes of data from which on worker processes make tokens, unless the settings have a number of them."""
 
 
 class HuggingFace(Distillation):
@@ -155,13 +169,28 @@ class ChatData:
             run.lines.write(
                 f"student: the learning rate is {settings.optimizer.lr:g}, as it has weights; use --lr for another"
             )
+        weights = {} if settings.data.mix is None else read_weights(settings.data.mix)
+        weight = weights.pop(str(settings.data.path), Fraction(1))
+        integers = integer_weights([weight, *weights.values()])
+        for path in (settings.data.path, settings.evaluation.data, *map(Path, weights)):
+            if path is not None:
+                check_readable(path)  # before tokens are made of any
         documents = self._documents(settings.data.path)
         cut = self._cut(documents) if settings.evaluation.data is None else len(documents)
         training = self._rows(documents[:cut])
+        order = None
+        if settings.data.mix is not None:
+            sources = [training, *(self._rows(self._documents(Path(p), f"mix_{n}")) for n, p in enumerate(weights, 1))]
+            run.digests["mix"] = ":".join(map(str, integers))
+            order = Mixture(
+                sizes=[len(rows) for rows in sources], weights=integers, batch_size=settings.data.batch_size
+            )
+            if not all(isinstance(rows, DocumentRows) for rows in sources):
+                raise SettingError(f"--mix joins rows of documents, and make_rows of {type(run).__name__} has others")
+            training = joined_rows(cast(list[DocumentRows], sources))
+            run.lines.write(_mixture_line([settings.data.path, *weights], order))
         run.held_back = self._rows(self._evaluated_documents(documents[cut:]), first=len(training))
-        return ShuffledBatches(
-            sequences=training, seed=settings.run.seed, rank=run.place.rank, world_size=run.place.world_size
-        )
+        return shuffled_batches(run, training, order)
 
     def make_held_back(self, *, whole: bool) -> None:
         run, settings = self._run, self._run.settings
@@ -219,11 +248,20 @@ class ChatData:
     def _tokenized(self, data: Path, digests: Mapping[str, str], writer: ChatWriter) -> Path:
         """Return the directory with the tokens of the data, which are made once; a smoke run forgets them."""
         run, settings = self._run, self._run.settings
-        identity = {**digests, "length": settings.data.length, "format": 3, "transformers": version("transformers")}
+        identity = {**digests, "length": settings.data.length, "format": 4, "transformers": version("transformers")}
         identity["special"] = {name: str(token) for name, token in self.tokenizer.special_tokens_map.items()}
 
+        if settings.data.skip_invalid_rows:
+            identity["skips_invalid"] = True
+        workers = settings.data.workers
+        if workers is None:
+            workers = usable_cpus() if size_of(data) >= LARGE else 0
+
         def write(place: Path) -> None:
-            write_chats(data, writer, settings.data.length, place)
+            options: dict[str, Any] = {"workers": workers, "skips_invalid": settings.data.skip_invalid_rows}
+            write_chats(
+                data, writer, settings.data.length, place, note=lambda line: run.lines.write(f"data: {line}"), **options
+            )
             if digest_of(data) != digests["data_sha256"]:
                 raise DataError(f"{data} was changed while it was read; start again")
 
@@ -421,6 +459,12 @@ class CausalExport:
 
     def _source(self, directory: Path) -> Source:
         return Source(place=directory, trust_remote_code=self._run.settings.run.trust_remote_code)
+
+
+def _mixture_line(paths: Sequence[Path | str], mixture: Mixture) -> str:
+    total, shares = sum(mixture.weights), zip(paths, mixture.sizes, mixture.weights, strict=True)
+    parts = [f"{weight / total:.1%} of {path} ({size} rows)" for path, size, weight in shares]
+    return f"data: an epoch has {len(mixture)} rows: {', '.join(parts)}"
 
 
 def _notes(chats: Chats, length: int) -> list[str]:

@@ -38,8 +38,17 @@ from reference_trainer.callbacks.watchdog import WatchdogCallback
 from reference_trainer.config.kinds import import_object
 from reference_trainer.config.place import read_place
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.documents import document_rows
-from reference_trainer.data.text import VOCABULARY, Batches, Rows, Sequences, ShuffledBatches, read_text, share_of
+from reference_trainer.data.documents import PACKING, DocumentRows, document_rows
+from reference_trainer.data.text import (
+    VOCABULARY,
+    Batches,
+    EpochOrder,
+    Rows,
+    Sequences,
+    ShuffledBatches,
+    read_text,
+    share_of,
+)
 from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import DataError, ModelFileError, SettingError
@@ -434,6 +443,23 @@ def text_rows(settings: Settings, bytes_N: Tensor, device: torch.device, *, firs
     )
 
 
+def shuffled_batches(run: Run, rows: Rows, order: EpochOrder | None = None) -> ShuffledBatches:
+    """Return the batches of this rank, and set the digests that rows depend on.
+
+    Epochs are in `order`; without one, batches are random, or of similar lengths if the settings say so.
+    """
+    settings = run.settings
+    if isinstance(rows, DocumentRows):
+        if settings.data.documents == "pack":
+            run.digests["packing"] = PACKING
+        elif settings.data.group_by_length and order is None:
+            order = rows.length_groups()
+    place = run.place
+    return ShuffledBatches(
+        sequences=rows, seed=settings.run.seed, rank=place.rank, world_size=place.world_size, order=order
+    )
+
+
 class TextData:
     """A text as bytes, of which the last tenth is held back. training: the rows of the other nine tenths."""
 
@@ -455,9 +481,7 @@ class TextData:
         run.digests["data_sha256"] = text.digest
         if settings.teacher.share_vocabulary is not None:
             self.largest_token = max(int(part.max()) for part in (text.training, evaluated))
-        return ShuffledBatches(
-            sequences=trained_on, seed=settings.run.seed, rank=run.place.rank, world_size=run.place.world_size
-        )
+        return shuffled_batches(run, trained_on)
 
     def make_held_back(self, *, whole: bool) -> None:
         run, settings = self._run, self._run.settings

@@ -1,0 +1,81 @@
+"""Batches of data without random access, such as an `IterableDataset` of datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from reference_trainer.data.documents import (
+    PACKED_TOGETHER,
+    PADDING,
+    Document,
+    batch_of_rows,
+    pack_sizes,
+    pad_documents,
+)
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.errors import DataError
+
+
+@dataclass(kw_only=True)
+class StreamedBatches:
+    """Batches of the documents that a function yields for each epoch, dealt to the ranks batch by batch.
+
+    A batch at any place is the same in each run, since an epoch is read again from its begin where an earlier batch is
+    asked for: a resumed run skips what the first has read, which reads the documents and makes no batches of them. In
+    memory are the documents of a batch, or of `PACKED_TOGETHER` documents that are packed.
+
+    Attributes:
+        documents: Returns the documents of an epoch, from 1, in an order that depends on the epoch only. Each has at
+            most `length` tokens.
+        batches: The number of batches of an epoch and rank; what an epoch has more is not read.
+        length: T of packed rows.
+        batch_size: Rows of a batch.
+        pack: Whether a row has several documents, with segments.
+        rank: Of this process.
+        world_size: The number of processes.
+    """
+
+    documents: Callable[[int], Iterable[Document]]
+    batches: int
+    length: int
+    batch_size: int
+    pack: bool = False
+    rank: int = 0
+    world_size: int = 1
+    _epoch: int = field(default=0, init=False)
+    _read: int = field(default=0, init=False)  # batches of all ranks that were read in this epoch
+    _rows: Iterator[list[Document]] = field(default_factory=lambda: iter(()), init=False)
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        """Return batch `position` of this rank in an epoch, both from 1, on the CPU.
+
+        Raise `DataError` if the epoch has too few documents, or a document is longer than a packed row.
+        """
+        before = (position - 1) * self.world_size + self.rank
+        if (epoch, before) < (self._epoch, self._read) or epoch != self._epoch:
+            self._epoch, self._read, self._rows = epoch, 0, self._rows_of(epoch)
+        skipped = (before - self._read) * self.batch_size
+        for _ in islice(self._rows, skipped):
+            pass
+        rows = list(islice(self._rows, self.batch_size))
+        self._read = before + 1
+        if len(rows) < self.batch_size:
+            needed = self.batches * self.world_size * self.batch_size
+            raise DataError(
+                f"epoch {epoch} of the stream ends before batch {position} of {self.batches}: expected {needed} rows "
+                f"for batches of {self.batch_size} on {self.world_size} ranks; use fewer batches"
+            )
+        if self.pack:
+            return batch_of_rows(rows, length=self.length, padding_id=PADDING)
+        return pad_documents([document for row in rows for document in row], padding_id=PADDING)
+
+    def _rows_of(self, epoch: int) -> Iterator[list[Document]]:
+        documents = iter(self.documents(epoch))
+        if not self.pack:
+            yield from ([document] for document in documents)
+            return
+        while near := list(islice(documents, PACKED_TOGETHER)):
+            for row in pack_sizes([len(document.tokens) for document in near], self.length):
+                yield [near[number] for number in row]
