@@ -159,6 +159,14 @@ class Settings(BaseModel):
     kd_weight: Weight = _setting(1.0, "Weight of the divergence from the teacher.")
     divergence: Divergence = _setting("forward_kl", f"Divergence from the teacher: {', '.join(DIVERGENCES.values())}.")
     beta: Share = _setting(0.5, f"The teacher's share of the mixture of {' and '.join(WITH_BETA)}.")
+    on_policy: Share = _setting(
+        0.0, "Share of the batches whose answers --student generates itself, in place of the answers of --data."
+    )
+    answer_tokens: Count = _setting(256, "Generate at most N tokens of an answer.")
+    answer_temperature: Temperature = _setting(1.0, "Divide the logits by X when answers are generated.")
+    answer_top_p: Part = _setting(
+        1.0, "Generate answers of the most probable tokens alone, which have X of the probability together."
+    )
     feature_weight: Weight = _setting(0.0, "Weight of the distance of hidden states; 0 computes none.")
     feature_distance: Distance = _setting(
         "cosine", "Distance of hidden states: 1 - cosine, or mean squared difference."
@@ -173,6 +181,7 @@ class Settings(BaseModel):
     feature_weight_end: Weight | None = _setting(
         None, "Weight of the hidden states in the last step. [default: --feature-weight]"
     )
+    on_policy_end: Share | None = _setting(None, "Share of --on-policy in the last step. [default: --on-policy]")
     anneal_warmup: CountOrZero = _setting(
         0, "Number of steps over which weights with an end rise from 0 to their start, before they go to the end."
     )
@@ -290,12 +299,19 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (
         ("anneal",),
         "without an end, such as temperature_end",
-        lambda settings: settings.temperature_end is not None or _weights_end(settings),
+        lambda settings: (
+            settings.temperature_end is not None or settings.on_policy_end is not None or _weights_end(settings)
+        ),
     ),
     (
         ("feature_distance", "feature_layers"),
         "without feature_weight",
         lambda settings: bool(settings.feature_weight or settings.feature_weight_end),
+    ),
+    (
+        ("answer_tokens", "answer_temperature", "answer_top_p"),
+        "without on_policy",
+        lambda settings: bool(settings.on_policy or settings.on_policy_end),
     ),
     (("lr_decay",), "without schedule wsd", lambda settings: settings.schedule == "wsd"),
     (("lr_end",), "with schedule constant", lambda settings: settings.schedule != "constant"),
@@ -306,6 +322,7 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
         (
             *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
             *("teacher_device_map", "weights", "turns", "chat_template", "template_options"),
+            *("on_policy", "on_policy_end"),
         ),
         "without student",
         lambda settings: settings.student is not None,

@@ -30,6 +30,7 @@ from reference_trainer.huggingface.adapters import (
     merge_adapter,
 )
 from reference_trainer.huggingface.chats import Chats, ChatWriter, digest_of, read_chats, read_template, write_chats
+from reference_trainer.huggingface.generation import with_generated
 from reference_trainer.huggingface.models import (
     Causal,
     check_tokens,
@@ -138,9 +139,9 @@ class ChatData:
         cut = self._cut(documents) if settings.eval_data is None else len(documents)
         training = self._rows(documents[:cut])
         run.held_back = self._rows(self._evaluated_documents(documents[cut:]), first=len(training))
-        return ShuffledBatches(
-            sequences=training, seed=settings.seed, rank=run.place.rank, world_size=run.place.world_size
-        )
+        place, seed = run.place, settings.seed
+        dealt = ShuffledBatches(sequences=training, seed=seed, rank=place.rank, world_size=place.world_size)
+        return with_generated(run, dealt)
 
     def make_held_back(self, *, whole: bool) -> None:
         run, settings = self._run, self._run.settings
