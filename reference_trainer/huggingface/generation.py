@@ -117,13 +117,13 @@ def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Samplin
         do_sample=True,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
-        top_k=0,
+        top_k=0,  # by default the 50 most probable tokens
         max_new_tokens=max(min(sampling.tokens, places - width), 1),
         eos_token_id=ends or None,
         pad_token_id=PADDING,
         use_cache=True,
     )
-    with evaluating(model), _plain(inner, config):
+    with evaluating(model), own_sampling(inner, config):
         written_BT = inner.generate(inputs=tokens_BT.to(device), attention_mask=mask_BT.to(device))[:, width:].cpu()
     is_end_BT = torch.isin(written_BT, torch.tensor(ends, dtype=torch.int64))
     # The first end of a row is part of the answer, and what follows it is padding.
@@ -137,8 +137,8 @@ def _ends_of(config: Any) -> set[int]:
 
 
 @contextmanager
-def _plain(inner: Any, config: Any) -> Iterator[None]:
-    """Let a model generate by `config` alone, with an attention that takes cached keys."""
+def own_sampling(inner: Any, config: Any) -> Iterator[None]:
+    """Let a model of transformers generate by `config` alone, with an attention that takes cached keys."""
     before, attention = inner.generation_config, inner.config._attn_implementation
     inner.generation_config = config
     if attention == NAME:  # which attends the documents of whole rows
