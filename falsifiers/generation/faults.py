@@ -10,7 +10,8 @@ COUNTED = count()
 
 
 def initial_copy_generates(original: Any, run: Any, batches: Any) -> Any:
-    mixed, copies = original(run, batches), []
+    mixed = original(run, batches)
+    copies: list[Any] = []
 
     def student() -> Any:
         if not copies:
@@ -95,7 +96,3 @@ def mean_of_means(original: Any, teacher: Any, student: Any, batches: Any, weigh
     first = windows[0]
     means = [window.sums["loss"] / window.total for window in windows]
     return replace(first, sums={**first.sums, "loss": sum(means) / len(means) * first.total})
-
-
-def always_generated(original: Any, share: float, **at: int) -> bool:
-    return True

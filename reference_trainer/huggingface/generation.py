@@ -1,8 +1,8 @@
 """On-policy distillation: batches whose answers the student generates, in place of those of the data.
 
 A share lambda of the batches keeps the questions of the data and has new answers, drawn from the student as it is at
-the beginning of the step; teacher and student are then compared on what the student writes itself. The gradient does not
-pass through the sampling. Source: Agarwal et al. 2024, arXiv:2306.13649, algorithm 1 (generalized knowledge
+the beginning of the step; teacher and student are then compared on what the student writes itself. The gradient does
+not pass through the sampling. Source: Agarwal et al. 2024, arXiv:2306.13649, algorithm 1 (generalized knowledge
 distillation, GKD).
 
 Whether a batch is generated depends on seed, epoch and number of the batch, and is equal on all ranks; the tokens
@@ -173,8 +173,8 @@ class MixedBatches:
     predicted. It has no `examples`, since no stored outputs of a teacher belong to it. A batch that scores nothing, as
     a rank without work has, stays as it is.
 
-    batches: of the data. student: returns the model that generates. share: returns the share for an epoch and a
-    position, both from 1. bfloat16: whether the model computes in it, by autocast.
+    given: the batches of the data. student: returns the model that generates. share: returns the share for an epoch and
+    a position, both from 1. bfloat16: whether the model computes in it, by autocast.
     """
 
     given: ShuffledBatches
@@ -220,6 +220,8 @@ def with_generated(run: HuggingFace, batches: ShuffledBatches) -> Batches:
     if not (settings.on_policy or settings.on_policy_end):
         return batches
     _check(settings, run.place.world_size)
+    if settings.ce_weight or settings.ce_weight_end:
+        run.lines.write("on_policy: with a ce_weight, the student's own tokens are the labels of generated answers")
     share = _annealed(settings)
 
     def share_of(epoch: int, position: int) -> float:
@@ -234,12 +236,12 @@ def with_generated(run: HuggingFace, batches: ShuffledBatches) -> Batches:
         return run.student
 
     ends = end_tokens(run.tokenizer, json.loads(settings.template_options or "{}"))
-    options = {"tokens": settings.answer_tokens, "temperature": settings.answer_temperature}
+    tokens, temperature, top_p = settings.answer_tokens, settings.answer_temperature, settings.answer_top_p
     return MixedBatches(
         given=batches,
         student=student,
         share=share_of,
-        sampling=Sampling(**options, top_p=settings.answer_top_p, ends=ends),
+        sampling=Sampling(tokens=tokens, temperature=temperature, top_p=top_p, ends=ends),
         seed=settings.seed,
         bfloat16=settings.dtype == "bfloat16",
     )
