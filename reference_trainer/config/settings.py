@@ -93,6 +93,14 @@ class Settings(BaseModel):
     teacher_outputs: Location | None = _setting(
         None, "Read the teacher's outputs from this directory, which `precompute` has written; no teacher is run."
     )
+    teacher_url: Text | None = _setting(
+        None,
+        "Ask the server at this URL, such as `vllm serve`, for a teacher's most probable tokens; no teacher is run.",
+    )
+    teacher_model: Text | None = _setting(
+        None, "Name of the model of --teacher-url. [default: the one that the server has]"
+    )
+    teacher_top_k: Count = _setting(20, "Ask --teacher-url for the N most probable tokens of each position.")
     student: Location | None = _setting(
         None,
         "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
@@ -241,7 +249,7 @@ class Settings(BaseModel):
     @property
     def trains_teacher(self) -> bool:
         """Whether a run trains its teacher, or reads one from the cache: because it is asked to, or for an own text."""
-        has_teacher = self.teacher is not None or self.teacher_outputs is not None
+        has_teacher = any((self.teacher, self.teacher_outputs, self.teacher_url))
         return not has_teacher and (self.teacher_steps is not None or self.data is not None)
 
     if not TYPE_CHECKING:  # a type checker checks the fields that are given instead
@@ -322,10 +330,15 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
         (
             *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
             *("teacher_device_map", "weights", "turns", "chat_template", "template_options"),
-            *("on_policy", "on_policy_end"),
+            *("on_policy", "on_policy_end", "teacher_url"),
         ),
         "without student",
         lambda settings: settings.student is not None,
+    ),
+    (
+        ("teacher_model", "teacher_top_k"),
+        "without teacher_url",
+        lambda settings: settings.teacher_url is not None,
     ),
     (("lora_options", "lora_merge"), "without lora", lambda settings: settings.lora is not None),
     (("layers", "width", "separator", "data_share"), "with student", lambda settings: settings.student is None),

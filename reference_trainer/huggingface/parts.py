@@ -45,6 +45,7 @@ from reference_trainer.huggingface.models import (
 from reference_trainer.pipeline.custom_class import with_default_rate
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledAdamW
+from reference_trainer.pipeline.served_teacher import ServedTeacher, served_teacher
 from reference_trainer.pipeline.teachers import default_cache
 from reference_trainer.storage.export import (
     MANIFEST,
@@ -131,7 +132,7 @@ class ChatData:
         check_student_settings(settings, settings.student)
         if settings.teacher is not None:
             check_tokens(self.tokenizer, load_tokenizer(settings.teacher))
-        elif settings.teacher_outputs is None:
+        elif settings.teacher_outputs is None and settings.teacher_url is None:
             raise SettingError("--student needs --teacher with a Hugging Face model")
         if run.has_default_rate:
             run.lines.write(f"student: the learning rate is {settings.lr:g}, as it has weights; use --lr for another")
@@ -278,13 +279,23 @@ class CausalStudent:
 
 
 class CausalTeacher:
-    """The causal model that the settings name, in the data type of its files."""
+    """The causal model that the settings name, in the data type of its files; or one behind a server."""
+
+    _served: ServedTeacher | None = None
 
     def __init__(self, run: HuggingFace, data: ChatData) -> None:
         self._run, self._data = run, data
 
     def make(self) -> nn.Module:
         run, settings = self._run, self._run.settings
+        if settings.teacher_url is not None:
+            run.served = self._served = served_teacher(settings, run.vocab_size)
+            run.digests["served_teacher"] = json.dumps(self._served.identity)
+            if settings.teacher is None:
+                run.lines.write(
+                    "teacher: the tokenizer of --teacher-url is not compared; --teacher names one to compare"
+                )
+            return nn.Module()
         assert settings.teacher is not None
         teacher = load_model(settings.teacher, dtype="auto", device_map=settings.teacher_device_map)
         self._data.check_size(teacher, "teacher")
@@ -298,6 +309,8 @@ class CausalTeacher:
         return teacher
 
     def digest_of_files(self) -> str | None:
+        if self._served is not None:
+            return self._served.digest()
         teacher = self._run.settings.teacher
         assert teacher is not None
         return str(self._run.ranks.on_each_machine(lambda: files_digest(weight_files(directory_of(teacher)))))

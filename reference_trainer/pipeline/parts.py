@@ -38,6 +38,7 @@ from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
 from reference_trainer.data.text import VOCABULARY, Batches, Rows, Sequences, ShuffledBatches, read_text, share_of
 from reference_trainer.distillation.features import FeatureMatching
+from reference_trainer.distillation.protocols import TopKTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import DataError, ModelFileError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
@@ -211,6 +212,8 @@ class Run:
     """
 
     vocab_size = VOCABULARY
+    served: TopKTeacher | None = None
+    """A teacher behind a server, which the part `teacher` sets; then the module that this part makes is empty."""
     replaced: frozenset[str] = frozenset()
     """The methods of parts that the class has versions of, by name."""
 
