@@ -61,7 +61,7 @@ TRAINER_ROOMS: dict[str, str] = {
     "callbacks": "errors config distillation plan",
     "training": "errors distillation data plan ranks callbacks",
     "pipeline": "errors interrupts distillation config models data storage plan ranks callbacks training",
-    "huggingface": "errors config data distillation models storage training pipeline",
+    "huggingface": "errors config data distillation models storage plan training pipeline",
     "supervision": "errors interrupts config storage plan callbacks training pipeline",
     "cli": "errors interrupts distillation config models plan callbacks training pipeline supervision",
 }

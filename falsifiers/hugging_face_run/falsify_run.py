@@ -41,9 +41,9 @@ def distil(
 ) -> dict[str, Any]:
     """Distil once, and return what was trained on, evaluated and loaded, and how a changed export ends."""
     del trace
-    words = _tokenizer()
-    _write(directory / "teacher", words, 32, torch.bfloat16)
-    _write(directory / "student", words, 16, torch.float32, tie_word_embeddings=True)
+    words = word_tokenizer()
+    write_causal(directory / "teacher", words, 32, torch.bfloat16)
+    write_causal(directory / "student", words, 16, torch.float32, tie_word_embeddings=True)
     (directory / "chats.jsonl").write_text("\n".join(map(json.dumps, conversations(seed))))
     paths = {"teacher": "teacher", "student": "student", "data": "chats.jsonl", "out": "out", "data_cache": "cache"}
     places = {name: directory / path for name, path in paths.items()}
@@ -89,7 +89,7 @@ def probe(words: Any) -> torch.Tensor:
     return torch.tensor([words(" ".join(WORDS[:10]))["input_ids"]])
 
 
-def _tokenizer() -> Any:
+def word_tokenizer() -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -100,7 +100,7 @@ def _tokenizer() -> Any:
     return words
 
 
-def _write(directory: Path, words: Any, width: int, dtype: torch.dtype, **options: Any) -> None:
+def write_causal(directory: Path, words: Any, width: int, dtype: torch.dtype, **options: Any) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     shape = {"hidden_size": width, "intermediate_size": width, "num_hidden_layers": 2, "initializer_range": 0.3}

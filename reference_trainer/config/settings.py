@@ -209,6 +209,17 @@ class Teacher(_Group):
         "Read the teacher's outputs from this directory, which `precompute` has written; no teacher is run.",
         flat="teacher_outputs",
     )
+    url: Text | None = _setting(
+        None,
+        "Ask the server at this URL, such as `vllm serve`, for a teacher's most probable tokens; no teacher is run.",
+        flat="teacher_url",
+    )
+    served_model: Text | None = _setting(
+        None, "Name of the model of --teacher-url. [default: the one that the server has]"
+    )
+    top_k: Count = _setting(
+        20, "Ask --teacher-url for the N most probable tokens of each position.", flat="teacher_top_k"
+    )
     share_vocabulary: Vocabulary | None = _setting(
         None, "Accept a teacher with more or fewer tokens: cut its surplus, cut the student's, or add -inf."
     )
@@ -242,6 +253,14 @@ class Objective(_Group):
     kd_weight: Weight = _setting(1.0, "Weight of the divergence from the teacher.")
     divergence: Divergence = _setting("forward_kl", f"Divergence from the teacher: {', '.join(DIVERGENCES.values())}.")
     beta: Share = _setting(0.5, f"The teacher's share of the mixture of {' and '.join(WITH_BETA)}.")
+    on_policy: Share = _setting(
+        0.0, "Share of the batches whose answers --student generates itself, in place of the answers of --data."
+    )
+    answer_tokens: Count = _setting(256, "Generate at most N tokens of an answer.")
+    answer_temperature: Temperature = _setting(1.0, "Divide the logits by X when answers are generated.")
+    answer_top_p: Part = _setting(
+        1.0, "Generate answers of the most probable tokens alone, which have X of the probability together."
+    )
     feature_weight: Weight = _setting(0.0, "Weight of the distance of hidden states; 0 computes none.")
     feature_distance: Distance = _setting(
         "cosine", "Distance of hidden states: 1 - cosine, or mean squared difference."
@@ -256,6 +275,7 @@ class Objective(_Group):
     feature_weight_end: Weight | None = _setting(
         None, "Weight of the hidden states in the last step. [default: --feature-weight]"
     )
+    on_policy_end: Share | None = _setting(None, "Share of --on-policy in the last step. [default: --on-policy]")
     anneal_warmup: CountOrZero = _setting(
         0, "Number of steps over which weights with an end rise from 0 to their start, before they go to the end."
     )
@@ -408,7 +428,7 @@ class Settings(BaseModel):
     @property
     def trains_teacher(self) -> bool:
         """Whether a run trains its teacher, or reads one from the cache: because it is asked to, or for an own text."""
-        has_teacher = self.teacher.model is not None or self.teacher.outputs is not None
+        has_teacher = any((self.teacher.model, self.teacher.outputs, self.teacher.url))
         return not has_teacher and (self.teacher.steps is not None or self.data.path is not None)
 
     def __init__(self, **values: Any) -> None:
@@ -553,13 +573,23 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (
         ("anneal",),
         "without an end, such as temperature_end",
-        lambda settings: settings.objective.temperature_end is not None or _weights_end(settings),
+        lambda settings: (
+            settings.objective.temperature_end is not None
+            or settings.objective.on_policy_end is not None
+            or _weights_end(settings)
+        ),
     ),
     (
         ("feature_distance", "feature_layers"),
         "without feature_weight",
         lambda settings: bool(settings.objective.feature_weight or settings.objective.feature_weight_end),
     ),
+    (
+        ("answer_tokens", "answer_temperature", "answer_top_p"),
+        "without on_policy",
+        lambda settings: bool(settings.objective.on_policy or settings.objective.on_policy_end),
+    ),
+    (("served_model", "teacher_top_k"), "without teacher_url", lambda settings: settings.teacher.url is not None),
     (("lr_decay",), "without schedule wsd", lambda settings: settings.schedule.shape == "wsd"),
     (("lr_end",), "with schedule constant", lambda settings: settings.schedule.shape != "constant"),
     (
@@ -581,7 +611,7 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
         (
             *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
             *("teacher_device_map", "weights", "turns", "chat_template", "template_options"),
-            *("skip_invalid_rows", "mix", "data_workers"),
+            *("skip_invalid_rows", "mix", "data_workers", "on_policy", "on_policy_end", "teacher_url"),
             *("revision", "teacher_revision", "trust_remote_code", "attn_implementation", "quantization", "compile"),
         ),
         "without student",

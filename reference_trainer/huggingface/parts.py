@@ -44,6 +44,7 @@ from reference_trainer.huggingface.chats import (
     size_of,
     write_chats,
 )
+from reference_trainer.huggingface.generation import with_generated
 from reference_trainer.huggingface.models import (
     Causal,
     Source,
@@ -60,6 +61,7 @@ from reference_trainer.huggingface.models import (
 from reference_trainer.pipeline.custom_class import with_default_rate
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledOptimizer, shuffled_batches
+from reference_trainer.pipeline.served_teacher import ServedTeacher, served_teacher
 from reference_trainer.pipeline.teachers import default_cache
 from reference_trainer.storage.export import (
     MANIFEST,
@@ -163,7 +165,7 @@ class ChatData:
         check_student_settings(settings, settings.student.model)
         if settings.teacher.model is not None:
             check_tokens(self.tokenizer, load_tokenizer(teacher_source(settings)))
-        elif settings.teacher.outputs is None:
+        elif settings.teacher.outputs is None and settings.teacher.url is None:
             raise SettingError("--student needs --teacher with a Hugging Face model")
         if run.has_default_rate:
             run.lines.write(
@@ -190,7 +192,7 @@ class ChatData:
             training = joined_rows(cast(list[DocumentRows], sources))
             run.lines.write(_mixture_line([settings.data.path, *weights], order))
         run.held_back = self._rows(self._evaluated_documents(documents[cut:]), first=len(training))
-        return shuffled_batches(run, training, order)
+        return with_generated(run, shuffled_batches(run, training, order))
 
     def make_held_back(self, *, whole: bool) -> None:
         run, settings = self._run, self._run.settings
@@ -365,13 +367,23 @@ class CausalStudent:
 
 
 class CausalTeacher:
-    """The causal model that the settings name, in the data type of its files."""
+    """The causal model that the settings name, in the data type of its files; or one behind a server."""
+
+    _served: ServedTeacher | None = None
 
     def __init__(self, run: HuggingFace, data: ChatData) -> None:
         self._run, self._data = run, data
 
     def make(self) -> nn.Module:
         run, settings = self._run, self._run.settings
+        if settings.teacher.url is not None:
+            run.served = self._served = served_teacher(settings, run.vocab_size)
+            run.digests["served_teacher"] = json.dumps(self._served.identity)
+            if settings.teacher.model is None:
+                run.lines.write(
+                    "teacher: the tokenizer of --teacher-url is not compared; --teacher names one to compare"
+                )
+            return nn.Module()
         assert settings.teacher.model is not None
         if settings.teacher.quantization is not None and settings.teacher.shard:
             raise SettingError(
@@ -398,6 +410,8 @@ class CausalTeacher:
         return teacher
 
     def digest_of_files(self) -> str | None:
+        if self._served is not None:
+            return self._served.digest()
         settings, ranks = self._run.settings, self._run.ranks
         source = teacher_source(settings)
         digest = str(ranks.on_each_machine(lambda: files_digest(weight_files(directory_of(source)))))

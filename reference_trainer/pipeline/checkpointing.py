@@ -45,10 +45,10 @@ from reference_trainer.training.loop import BETWEEN_UPDATES, Saved
 from reference_trainer.training.state import TrainState, state_from_json, state_to_json
 
 FREE = frozenset(
-    "data out force trace callbacks teacher teacher_outputs teacher_device_map shard_teacher student teacher_cache "
-    "data_cache data_cache_gib data_workers eval_data eval_rows max_steps smoke log_every device project_to_steps "
-    "save_every keep resume init_from rank_timeout hang_after eval_every rewind threads chat_template mix "
-    "log_to".split()
+    "data out force trace callbacks teacher teacher_url teacher_outputs teacher_device_map shard_teacher student "
+    "teacher_cache data_cache data_cache_gib data_workers eval_data eval_rows max_steps smoke log_every device "
+    "project_to_steps save_every keep resume init_from rank_timeout hang_after eval_every rewind threads chat_template "
+    "mix log_to".split()
 )
 """Settings that a run may change when it resumes. Data, template, teacher and device are compared by what they are."""
 

@@ -217,8 +217,7 @@ class Distillation(Run):
     def check_metric(self, metric: str, user: str = "best_metric") -> None:
         """Raise `SettingError` for a metric that no evaluation of the run has; a replaced `evaluate` may have any."""
         if "evaluate" not in self.replaced:
-            whole = self.outputs is None or self.outputs.manifest.top_k is None
-            check_metric(metric, self.settings.evaluation.accept_depth, whole=whole, user=user)
+            check_metric(metric, self.settings.evaluation.accept_depth, whole=self._top_k is None, user=user)
 
     def _read_outputs(self, saved: SavedOutputs) -> None:
         """Let the run have these outputs. Errors: those of `check_outputs` and `check_metric`."""
@@ -264,6 +263,8 @@ class Distillation(Run):
 
     @property
     def _top_k(self) -> int | None:
+        if self.settings.teacher.url is not None:
+            return self.settings.teacher.top_k
         return None if self.outputs is None else self.outputs.manifest.top_k
 
     def with_one_vocabulary(self, learner: Any) -> tuple[Any, Any]:
@@ -271,6 +272,8 @@ class Distillation(Run):
         mode, wrap = self.settings.teacher.share_vocabulary, partial(computing_in, self.settings.run.dtype)
         if self.outputs is not None:
             teacher: Any = stored_teacher(self.outputs)
+        elif self.served is not None:
+            teacher = self.served
         elif mode is None:
             teacher = ModuleTeacher(wrap(self.teacher), self.vocab_size, note=self.lines.write)
         else:
@@ -456,7 +459,7 @@ class Distillation(Run):
     def _running_teacher(self) -> nn.Module | None:
         """Return the teacher, if the loss of any step needs it."""
         last = self.schedule.planned_steps
-        is_run = self.outputs is None and objective(self.settings).is_taught(1, last, last)
+        is_run = self.outputs is None and self.served is None and objective(self.settings).is_taught(1, last, last)
         return self.teacher if is_run else None
 
     def _reporting_divergence(self) -> AbstractContextManager[None]:

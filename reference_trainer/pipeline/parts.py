@@ -50,6 +50,7 @@ from reference_trainer.data.text import (
     share_of,
 )
 from reference_trainer.distillation.features import FeatureMatching
+from reference_trainer.distillation.protocols import TopKTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import DataError, ModelFileError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
@@ -223,6 +224,8 @@ class Run:
     """
 
     vocab_size = VOCABULARY
+    served: TopKTeacher | None = None
+    """A teacher behind a server, which the part `teacher` sets; then the module that this part makes is empty."""
     replaced: frozenset[str] = frozenset()
     """The methods of parts that the class has versions of, by name."""
 
@@ -300,7 +303,8 @@ class Run:
     @property
     def is_sharded(self) -> bool:
         """Whether the teacher is sharded; then every rank must run it the same number of times."""
-        return self.settings.teacher.shard and self.place.world_size > 1 and self.settings.teacher.outputs is None
+        teacher = self.settings.teacher
+        return teacher.shard and self.place.world_size > 1 and teacher.outputs is None and teacher.url is None
 
     @property
     def is_student_sharded(self) -> bool:

@@ -58,6 +58,8 @@ def precompute(
     with create_run(settings, Distillation, lines=lines, environment=environment) as run, run:
         run.join()
         claimed = run.ranks.broadcast_decision(partial(_claimed, run))  # before the inputs, which may take long
+        if settings.teacher.url is not None:
+            raise SettingError("precompute cannot store outputs of --teacher-url; expected --teacher")
         run.make_inputs()
         run.load_teacher()
         _Production(run, top_k, shard_bytes, claimed=claimed).carry_out()

@@ -1,0 +1,367 @@
+"""Attacks on on-policy distillation: the answers that a student generates, and runs that are trained on them."""
+
+import io
+import json
+import math
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import reference_trainer
+from falsifiers.hugging_face_run.falsify_run import NUMBERS, WORDS, word_tokenizer, write_causal
+from reference_trainer.data.text import ShuffledBatches
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.huggingface.models import Causal
+
+END, IGNORED, TOKENS, NUCLEUS = 0, -100, 6, 0.5
+SETTINGS: dict[str, Any] = {
+    "length": 24,
+    "batch_size": 2,
+    "accumulate": 2,
+    "epochs": 1,
+    "lr": 0.05,
+    "warmup": 0,
+    "hang_after": 0.0,
+}
+SETTINGS |= {"log_every": 1, "save_every": 2, "answer_tokens": TOKENS, "answer_top_p": NUCLEUS, "eval_rows": 1}
+
+
+def distil(
+    subject: Any, *, device: str, directory: Path, trace: Callable[[dict[str, Any]], None], seed: int, steps: int
+) -> dict[str, Any]:
+    """Distil with a share of 1, also in two parts and with other answers, and with shares of 0 and next to 0.
+
+    Return the micro-batches of the first run, each with the weights of the student when it was fetched, and the digests
+    of all results.
+    """
+    del subject, trace
+    words = word_tokenizer()
+    write_causal(directory / "teacher", words, 32, torch.float32, eos_token_id=None)
+    write_causal(directory / "student", words, 16, torch.float32, eos_token_id=None)
+    for name in ("chats", "others"):
+        content = "\n".join(json.dumps({"messages": turns}) for turns in conversations(seed, name))
+        (directory / f"{name}.jsonl").write_text(content)
+    fetched: list[dict[str, Any]] = []
+
+    def run(name: str, data: str = "chats", **options: Any) -> str:
+        paths = {
+            "teacher": "teacher",
+            "student": "student",
+            "data": f"{data}.jsonl",
+            "out": name,
+            "data_cache": "cache",
+        }
+        places: dict[str, Any] = {name: directory / path for name, path in paths.items()}
+        settings = reference_trainer.Settings(**places, **SETTINGS | {"seed": seed, "device": device} | options)
+        with reference_trainer.HuggingFace(settings, lines=reference_trainer.Lines(io.StringIO())) as run:
+            run.prepare()
+            if name == "whole":
+                run.batches = recording(run, fetched)
+            run.conclude(run.run())
+        return (directory / name / "manifest.json").read_text()
+
+    with mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"}):
+        every: dict[str, Any] = {"on_policy": 1.0, "max_steps": steps}
+        manifests = {
+            "whole": run("whole", **every),
+            "half": run("parts", on_policy=1.0, max_steps=steps // 2),
+            "parts": run("parts", **every, resume=Path("latest"), force=True),
+            "others": run("others", "others", **every),
+            "zero": run("zero", max_steps=steps),
+            "tiny": run("tiny", max_steps=steps, on_policy=1e-12),
+        }
+    weights = {name: json.loads(text)["sha256"]["model.safetensors"] for name, text in manifests.items()}
+    return {"fetched": fetched, "weights": weights}
+
+
+def recording(run: Any, fetched: list[dict[str, Any]]) -> Any:
+    """Return the batches of a run, which record tokens, labels and the student's weights at every call."""
+    batches = run.batches
+
+    def batch(epoch: int, position: int) -> Batch:
+        weights = {name: tensor.clone() for name, tensor in run.student.state_dict().items()}
+        returned: Batch = batches.batch(epoch, position)
+        at = {"position": position, "weights": {name: tensor.tolist() for name, tensor in weights.items()}}
+        fetched.append(at | {"tokens": returned.tokens.tolist(), "labels": returned.labels.tolist()})
+        return returned
+
+    return SimpleNamespace(batches=batches.batches, batch=batch, sequences=batches.sequences)
+
+
+def conversations(seed: int, name: str) -> list[list[dict[str, str]]]:
+    """Return one question and answer for each number; the answers depend on the name."""
+    draw, answering = random.Random(seed), random.Random(f"{seed}/{name}")
+    drawn = []
+    for number in NUMBERS:
+        question = " ".join([number, *draw.choices(WORDS, k=draw.randint(1, 4))])
+        answer = " ".join(answering.choices(WORDS, k=4))
+        drawn.append([{"role": "user", "content": question}, {"role": "assistant", "content": answer}])
+    return drawn
+
+
+def answers_of(micro_batch: dict[str, Any]) -> list[tuple[list[int], list[int]]]:
+    """Return the prompt and the scored tokens of each row. Scored tokens must be one run, and equal their labels."""
+    rows = []
+    for tokens, labels in zip(micro_batch["tokens"], micro_batch["labels"], strict=True):
+        scored = [at for at, label in enumerate(labels) if label != IGNORED]
+        assert scored, f"a generated row has no scored token: {tokens}"
+        first, last = scored[0], scored[-1]
+        assert scored == list(range(first, last + 1)), f"labels {labels} are not one run"
+        assert labels[first : last + 1] == tokens[first : last + 1], f"labels {labels} differ from the tokens {tokens}"
+        rows.append((tokens[:first], tokens[first : last + 1]))
+    return rows
+
+
+def trained_micro_batches(run: Any) -> list[dict[str, Any]]:
+    """Return the micro-batches of the training: the first of each position, as the first is fetched again for flops."""
+    first: dict[int, dict[str, Any]] = {}
+    for micro_batch in run.result["fetched"]:
+        first.setdefault(micro_batch["position"], micro_batch)
+    assert list(first) == list(range(1, 2 * run.arguments["steps"] + 1)), f"fetched are the positions {list(first)}"
+    return list(first.values())
+
+
+def student_of(run: Any, micro_batch: dict[str, Any]) -> Any:
+    """Return the student as it was when a micro-batch was fetched, in float64, loaded without the trainer."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(run.directory / "student", dtype=torch.float64)
+    weights = {name.removeprefix("model."): value for name, value in micro_batch["weights"].items()}
+    model.load_state_dict({name: torch.tensor(value, dtype=torch.float64) for name, value in weights.items()})
+    return model.eval()
+
+
+def falsify_prompts_are_those_of_the_data_and_not_scored(run: Any) -> None:
+    words = word_tokenizer()
+    questions = {
+        tuple(words.apply_chat_template(turns[:1], add_generation_prompt=True)["input_ids"])
+        for turns in conversations(run.arguments["seed"], "chats")
+    }
+    for micro_batch in trained_micro_batches(run):
+        for prompt, answer in answers_of(micro_batch):
+            assert tuple(prompt) in questions, f"scored is {answer} after {prompt}, which is no question of the data"
+
+
+def falsify_answers_are_scored_to_their_end(run: Any) -> None:
+    ended = 0
+    for micro_batch in trained_micro_batches(run):
+        for (prompt, answer), tokens in zip(answers_of(micro_batch), micro_batch["tokens"], strict=True):
+            assert END not in answer[:-1], f"the answer {answer} goes on after its end"
+            is_ended = answer[-1] == END
+            assert is_ended or len(answer) == TOKENS, f"{answer} stops early: no end, and fewer than {TOKENS} tokens"
+            rest = tokens[len(prompt) + len(answer) :]
+            assert not any(rest), f"the answer {answer} is followed by {rest}; expected padding"
+            ended += is_ended
+    assert ended, "no answer has an end; the claim was not tried"
+
+
+@torch.no_grad()
+def falsify_answers_are_those_of_the_current_student(run: Any) -> None:
+    taken = trained_micro_batches(run)
+    initial, old = student_of(run, taken[0]), 0
+    for micro_batch in taken:
+        current = student_of(run, micro_batch)
+        for prompt, answer in answers_of(micro_batch):
+            tokens = torch.tensor([[*prompt, *answer]])
+            for model in (current, initial):
+                before = mass_before(model(tokens).logits[0, len(prompt) - 1 : -1], answer)
+                if model is current:
+                    case = f"probabilities before {answer} add up to {before}; the nucleus is {NUCLEUS}"
+                    assert max(before) <= NUCLEUS + 1e-4, case
+                else:
+                    old += max(before) > NUCLEUS + 1e-4
+    assert old, "every answer is in the nucleus of the first student too; the claim was not tried"
+
+
+def mass_before(logits_NV: torch.Tensor, tokens: list[int]) -> list[float]:
+    """Return for each token the probability of all that are more probable."""
+    probabilities_NV = logits_NV.double().softmax(-1)
+    chosen_N1 = probabilities_NV.gather(1, torch.tensor(tokens)[:, None])
+    return [float(mass) for mass in torch.where(probabilities_NV > chosen_N1, probabilities_NV, 0.0).sum(-1)]
+
+
+@torch.no_grad()
+def falsify_loss_is_the_mean_over_all_generated_tokens(run: Any) -> None:
+    from transformers import AutoModelForCausalLM
+
+    teacher = AutoModelForCausalLM.from_pretrained(run.directory / "teacher", dtype=torch.float64)
+    lines = [json.loads(line) for line in (run.directory / "whole/metrics.jsonl").read_text().splitlines()]
+    logged = {line["step"]: line["metrics"]["loss"] for line in lines if "loss" in line.get("metrics", {})}
+    taken = trained_micro_batches(run)
+    for step in range(1, run.arguments["steps"] + 1):
+        nats, count, sizes = 0.0, 0, []
+        for micro_batch in taken[2 * step - 2 : 2 * step]:
+            student = student_of(run, micro_batch)
+            for prompt, answer in answers_of(micro_batch):
+                tokens = torch.tensor([[*prompt, *answer]])
+                log_q, log_p = (m(tokens).logits[0, len(prompt) - 1 : -1].log_softmax(-1) for m in (student, teacher))
+                nats += float((log_p.exp() * (log_p - log_q)).sum())
+                count += len(answer)
+            sizes.append(count)
+        case = f"step {step} logs the loss {logged[step]}; {nats} nats over {count} tokens are {nats / count}"
+        assert math.isclose(logged[step], nats / count, rel_tol=1e-4), case
+
+
+def falsify_resumed_run_is_the_undisturbed_one(run: Any) -> None:
+    weights = run.result["weights"]
+    assert weights["parts"] == weights["whole"], "a resumed run has other weights"
+    assert weights["half"] != weights["whole"], "the second half changes nothing; the claim was not tried"
+
+
+def falsify_answers_of_the_data_are_not_used(run: Any) -> None:
+    weights, seed = run.result["weights"], run.arguments["seed"]
+    assert conversations(seed, "chats") != conversations(seed, "others")
+    assert weights["others"] == weights["whole"], "other answers in the data give other weights"
+    assert weights["zero"] != weights["whole"], "a share of 1 trains like a share of 0"
+
+
+def falsify_share_of_zero_is_an_off_policy_run(run: Any) -> None:
+    weights = run.result["weights"]
+    assert weights["tiny"] == weights["zero"], "a share that generates nothing has other weights than none"
+
+
+def model_of(tokens: int) -> Any:
+    """Return a random Llama in float64 of so many tokens, whose own settings would change what it generates."""
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "initializer_range": 0.5}
+    config = LlamaConfig(vocab_size=tokens, num_attention_heads=2, num_key_value_heads=1, **shape)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        model = LlamaForCausalLM(config).double()
+    model.generation_config = GenerationConfig(repetition_penalty=3.0, top_k=1, eos_token_id=7, do_sample=True)
+    return Causal(model).train()
+
+
+def greedy(model: Any, prompt: list[int], count: int, ends: set[int]) -> list[int]:
+    """Return the most probable continuation, by a forward of the whole text for each token."""
+    tokens = list(prompt)
+    with torch.no_grad():
+        while len(tokens) < len(prompt) + count and (len(tokens) == len(prompt) or tokens[-1] not in ends):
+            tokens.append(int(model.model(input_ids=torch.tensor([tokens])).logits[0, -1].argmax()))
+    return tokens[len(prompt) :]
+
+
+def falsify_batched_answers_are_those_of_each_prompt_alone(subject: Any) -> None:
+    model = model_of(12)
+    prompts = st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=7), min_size=1, max_size=4)
+
+    @given(prompts, st.integers(1, 6), st.frozensets(st.integers(0, 11), max_size=3))
+    def check(prompts: list[list[int]], count: int, ends: frozenset[int]) -> None:
+        sampling = subject.Sampling(tokens=count, temperature=1e-4, ends=ends)
+        answers = subject.generate_answers(model, [torch.tensor(prompt) for prompt in prompts], sampling)
+        wanted = [greedy(model, prompt, count, {7, *ends}) for prompt in prompts]
+        longest = max(map(len, wanted))
+        assert [answer.tolist() for answer in answers] == wanted, f"{prompts}, {ends}: {answers}; expected {wanted}"
+        assert longest <= count and model.training and model.model.generation_config.top_k == 1
+
+    check()
+
+
+def falsify_tokens_have_the_probabilities_of_the_nucleus(subject: Any) -> None:
+    model, prompt, N = model_of(80), [1, 5, 2], 20_000
+    with torch.no_grad():
+        logits_V = model.model(input_ids=torch.tensor([prompt])).logits[0, -1]
+    for temperature, top_p in ((1.0, 1.0), (4.0, 1.0), (1.5, 0.7)):
+        wanted_V = (logits_V / temperature).softmax(-1)
+        order = wanted_V.argsort(descending=True)
+        kept = int((wanted_V[order].cumsum(0) < top_p).sum()) + 1 if top_p < 1 else len(order)
+        wanted_V[order[kept:]] = 0.0
+        wanted_V /= wanted_V.sum()
+        sampling = subject.Sampling(tokens=1, temperature=temperature, top_p=top_p)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            drawn = torch.cat(subject.generate_answers(model, [torch.tensor(prompt)] * N, sampling))
+        shares_V = torch.bincount(drawn, minlength=80) / N
+        # Five standard deviations of a binomial share; the seed is fixed.
+        allowed_V = 5 * (wanted_V * (1 - wanted_V) / N).sqrt() + 1e-12
+        case = f"temperature {temperature}, top_p {top_p}: shares {shares_V.tolist()}; expected {wanted_V.tolist()}"
+        assert bool(((shares_V - wanted_V).abs() <= allowed_V).all()), case
+
+
+def falsify_one_answer_of_a_document_is_replaced(subject: Any) -> None:
+    def document(draw: random.Random) -> tuple[list[int], list[bool], list[int]]:
+        tokens: list[int] = []
+        predicted: list[bool] = []
+        begins: list[int] = []
+        for _ in range(draw.randint(1, 3)):
+            for size, is_answer in ((draw.randint(1, 3), False), (draw.randint(1, 3), True)):
+                begins += [len(tokens)] if is_answer else []
+                tokens += [draw.randint(0, 11) for _ in range(size)]
+                predicted += [is_answer] * size
+        return tokens, predicted, begins
+
+    @given(st.integers(0, 10**6), st.booleans())
+    def check(seed: int, packed: bool) -> None:
+        draw = random.Random(seed)
+        documents = [document(draw) for _ in range(3)]
+        rows = [documents[:2], documents[2:]] if packed else [[one] for one in documents]
+        width = max(sum(len(tokens) for tokens, _, _ in row) for row in rows)
+        tensors = [torch.zeros(len(rows), width, dtype=torch.int64) for _ in range(3)]
+        tokens_BT, labels_BT, segments_BT = tensors
+        labels_BT.fill_(IGNORED)
+        for b, row in enumerate(rows):
+            at = 0
+            for number, (tokens, predicted, _) in enumerate(row, 1):
+                place = slice(at, at + len(tokens))
+                tokens_BT[b, place], segments_BT[b, place] = torch.tensor(tokens), number
+                labels_BT[b, place] = torch.where(torch.tensor(predicted), torch.tensor(tokens), IGNORED)
+                at += len(tokens)
+        batch = Batch(tokens=tokens_BT, labels=labels_BT, segments=segments_BT if packed else None)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            drawn = [prompt.tolist() for _ in range(20) for prompt in subject.prompts_of(batch)]
+        for n, (tokens, _, begins) in enumerate(documents):
+            wanted = {tuple(tokens[:begin]) for begin in begins}
+            seen = {tuple(prompt) for prompt in drawn[n::3]}
+            assert seen <= wanted, f"prompts {seen}; expected {wanted}"
+            assert len(begins) < 2 or len(seen) > 1, f"of {wanted}, twenty draws are all {seen}"
+
+    check()
+
+
+def falsify_share_is_that_of_the_batches(subject: Any) -> None:
+    N = 2000
+    for share in (0.0, 0.1, 0.5, 1.0):
+        chosen = [subject.is_generated(share, seed=1, epoch=1, position=k) for k in range(1, N + 1)]
+        allowed = 5 * math.sqrt(share * (1 - share) / N)
+        assert abs(sum(chosen) / N - share) <= allowed, f"share {share}: {sum(chosen)} of {N}"
+        larger = [subject.is_generated(min(1.0, share + 0.1), seed=1, epoch=1, position=k) for k in range(1, N + 1)]
+        assert all(b for a, b in zip(chosen, larger, strict=True) if a), f"share {share}: fewer with a larger share"
+    half = [
+        tuple(subject.is_generated(0.5, seed=seed, epoch=epoch, position=k) for k in range(1, 101))
+        for seed, epoch in ((1, 1), (1, 2), (2, 1))
+    ]
+    assert len(set(half)) == 3, "other seeds and epochs choose the same batches"
+
+
+def falsify_ranks_choose_the_same_batches_and_other_tokens(subject: Any) -> None:
+    model = model_of(12)
+    tokens_BT = torch.tensor([[1, 2, 3, 4, 5]] * 8)
+    labels_BT = torch.where(torch.arange(5) > 2, tokens_BT, IGNORED)
+    rows: Any = mock.MagicMock(batches=64)
+    rows.__len__.return_value = 512
+    rows.batch = lambda order, position: Batch(tokens=tokens_BT, labels=labels_BT)
+    taken: list[list[list[list[int]]]] = []
+    for rank in range(2):
+        options = {"student": lambda: model, "sampling": subject.Sampling(tokens=4), "seed": 5}
+        given_ = ShuffledBatches(sequences=rows, seed=5, rank=rank, world_size=2)
+        mixed = subject.MixedBatches(given=given_, share=lambda epoch, position: 0.5, **options)
+        taken.append([mixed.batch(1, position).tokens.tolist() for position in range(1, 9)])
+        before = torch.random.get_rng_state()
+        again = [mixed.batch(1, position).tokens.tolist() for position in reversed(range(1, 9))]
+        assert again[::-1] == taken[-1], "the same numbers give other batches"
+        assert torch.equal(before, torch.random.get_rng_state()), "a generator of the process moves"
+    generated = [[tokens != tokens_BT.tolist() for tokens in of_rank] for of_rank in taken]
+    assert generated[0] == generated[1], f"ranks choose other batches: {generated}"
+    assert 0 < sum(generated[0]) < 8, "all batches or none are generated; the claim was not tried"
+    pairs = zip(*taken, generated[0], strict=True)
+    assert all(one != other for one, other, is_generated in pairs if is_generated), "ranks draw the same tokens"

@@ -1,0 +1,87 @@
+"""A server of the completions protocol of vLLM, whose model is a table of logits; for falsifiers and tests."""
+
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+
+
+class TableServer(ThreadingHTTPServer):
+    """Logits after token k are row k of `table`. statuses: of the next requests, before any is answered.
+
+    prompts: those of all requests that were answered. requests: their number, with those that were not.
+    """
+
+    def __init__(self, table: Any, identity: dict[str, Any]) -> None:
+        super().__init__(("127.0.0.1", 0), Answering)
+        self.table, self.identity = np.asarray(table, dtype=np.float64), identity
+        self.statuses: list[int] = []
+        self.prompts: list[list[int]] = []
+        self.requests = 0
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def answer(self, content: dict[str, Any]) -> dict[str, Any]:
+        self.prompts += content["prompt"]
+        choices = [
+            {"index": index, "text": "", "prompt_logprobs": self._entries(prompt, content["prompt_logprobs"])}
+            for index, prompt in enumerate(content["prompt"])
+        ]
+        return {"object": "text_completion", "model": content["model"], "choices": choices[::-1]}
+
+    def _entries(self, prompt: list[int], k: int) -> list[Any]:
+        """Return what vLLM does: null, then for each token the k most probable ones and the token itself."""
+        entries: list[Any] = [None]
+        for before, token in itertools.pairwise(prompt):
+            logits = self.table[before]
+            logprobs = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+            order = np.argsort(-logprobs, kind="stable")
+            ranks = {int(token): rank for rank, token in enumerate(order, 1)}
+            kept = dict.fromkeys([token, *(int(one) for one in order[:k])])
+            entries.append(
+                {str(one): {"logprob": logprobs[one], "rank": ranks[one], "decoded_token": str(one)} for one in kept}
+            )
+        return entries
+
+
+class Answering(BaseHTTPRequestHandler):
+    server: TableServer
+
+    def do_GET(self) -> None:
+        self._reply({"object": "list", "data": [self.server.identity]})
+
+    def do_POST(self) -> None:
+        content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests += 1
+        if self.server.statuses:
+            self._reply({"error": {"message": "not now"}}, self.server.statuses.pop(0))
+        else:
+            self._reply(self.server.answer(content))
+
+    def _reply(self, content: dict[str, Any], status: int = 200) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def serving(table: Any, **identity: Any) -> Iterator[TableServer]:
+    """Yield a server that answers until the end of the block."""
+    described = {"id": "table", "root": "tables/one", "max_model_len": 64} | identity
+    with TableServer(table, described) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

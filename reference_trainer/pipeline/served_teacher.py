@@ -1,0 +1,199 @@
+"""A teacher behind a server: the most probable tokens of each position, by the completions protocol of vLLM.
+
+The protocol is OpenAI's `POST /v1/completions` with `prompt_logprobs` of vLLM: a request has prompts as token numbers;
+the answer has for each token of a prompt a map from token numbers to `logprob`, of the K most probable tokens in that
+place and of the token itself, and null for the first token. `GET /v1/models` names the models. Sources:
+https://docs.vllm.ai/en/latest/serving/openai_compatible_server/ and `vllm.SamplingParams.prompt_logprobs`.
+
+The probability of the other tokens is one outcome, the tail; see `distillation.protocols`. Shape letters: B batch, T
+position, N positions of a document, K kept tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import math
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reference_trainer.config.settings import Settings
+from reference_trainer.distillation.objective import IGNORE_INDEX
+from reference_trainer.distillation.protocols import Batch, TopK
+from reference_trainer.distillation.step import labels_of_logits
+from reference_trainer.errors import ProviderError, SettingError, first_line
+
+KEY = "VLLM_API_KEY"
+"""Environment variable of the server's key, as `vllm serve` reads it."""
+ATTEMPTS, FIRST_PAUSE_S = 7, 1.0
+"""Requests that are sent before an error, and the pause after the first, which doubles: 63 s in all."""
+TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""HTTP statuses after which a request is sent again."""
+
+
+def served_teacher(settings: Settings, vocab_size: int) -> ServedTeacher:
+    """Return the teacher that `teacher_url` names. Errors: of `ServedTeacher`, and `SettingError`.
+
+    vocab_size: of the student.
+    """
+    assert settings.teacher.url is not None
+    needs: dict[str, bool] = {
+        "temperature 1, at which a server gives probabilities": settings.objective.temperature == 1
+        and settings.objective.temperature_end in (None, 1),
+        "no hidden states: feature_weight 0": not (
+            settings.objective.feature_weight or settings.objective.feature_weight_end
+        ),
+        "no share_vocabulary": settings.teacher.share_vocabulary is None,
+        "no teacher_outputs": settings.teacher.outputs is None,
+    }
+    for need, is_met in needs.items():
+        if not is_met:
+            raise SettingError(f"conflicting settings: 'teacher_url' needs {need}")
+    model, top_k = settings.teacher.served_model, settings.teacher.top_k
+    return ServedTeacher(settings.teacher.url, model=model, top_k=top_k, vocab_size=vocab_size)
+
+
+class ServedTeacher:
+    """A `TopKTeacher` whose model runs in a server. Scored positions are asked for, document by document.
+
+    Args:
+        url: Of the server, such as http://localhost:8000, with or without a final /v1.
+        model: The name of the model; None if the server has one.
+        top_k: K. vLLM allows at most its `--max-logprobs`, by default 20.
+        vocab_size: V, of the student.
+        timeout_s: Seconds that a request may take.
+        pause: Waits a number of seconds between two requests after an error.
+
+    Raises:
+        ProviderError: For a server that cannot be reached, refuses a request, or answers in another form, and for a
+            token outside the vocabulary of the student.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str | None = None,
+        top_k: int = 20,
+        vocab_size: int,
+        timeout_s: float = 600.0,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._url = url.rstrip("/").removesuffix("/v1")
+        self._top_k, self._timeout_s, self._pause = top_k, timeout_s, pause
+        self.vocab_size = vocab_size
+        self.identity: Mapping[str, object] = self._described(model)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of what the server says about the model: its name, its path or id, and its length."""
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
+
+    def top_k(self, batch: Batch) -> TopK:
+        """Return the K most probable tokens at the scored positions of a batch, on the CPU, at temperature 1."""
+        tokens_BT, scored_BT = batch.tokens.cpu(), labels_of_logits(batch.labels.cpu()) != IGNORE_INDEX
+        segments_BT = torch.ones_like(tokens_BT) if batch.segments is None else batch.segments.cpu()
+        places: list[tuple[int, Tensor]] = []  # of each document: its row, and its positions up to the last scored one
+        for b, (segments_T, scored_T) in enumerate(zip(segments_BT, scored_BT, strict=True)):
+            for number in segments_T[scored_T].unique().tolist():
+                inside_N = (segments_T == number).nonzero().flatten()
+                last = int(scored_T[inside_N].nonzero().max())
+                places.append((b, inside_N[: last + 2]))  # the token after the last scored position is predicted there
+        shape = (*tokens_BT.shape, self._top_k)
+        logits_BTK = torch.zeros(shape)
+        chosen_BTK = torch.zeros(shape, dtype=torch.int32)
+        rest_BT = torch.zeros(tokens_BT.shape)
+        answers = self._prompt_logprobs([tokens_BT[b, at_N].tolist() for b, at_N in places]) if places else []
+        for (b, at_N), answer in zip(places, answers, strict=True):
+            for position, entries in zip(at_N[:-1].tolist(), answer[1:], strict=True):
+                if scored_BT[b, position]:
+                    tokens, logprobs = self._most_probable(entries)
+                    chosen_BTK[b, position] = torch.tensor(tokens, dtype=torch.int32)
+                    logits_BTK[b, position] = torch.tensor([logprob - logprobs[0] for logprob in logprobs])
+                    tail = 1.0 - math.fsum(map(math.exp, logprobs))
+                    rest_BT[b, position] = math.log(tail) - logprobs[0] if tail > 0 else -math.inf
+        return TopK(logits_BTK, chosen_BTK, rest_BT, 1.0)
+
+    def _most_probable(self, entries: object) -> tuple[list[int], list[float]]:
+        """Return the K most probable tokens of a position in decreasing order, and their log-probabilities."""
+        try:
+            pairs = [(-float(entry["logprob"]), int(token)) for token, entry in entries.items()]  # type: ignore[attr-defined]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._unexpected(f"prompt_logprobs have {str(entries)[:80]}") from error
+        pairs = sorted(pairs)[: self._top_k]
+        if len(pairs) < self._top_k or not all(math.isfinite(negative) for negative, _ in pairs):
+            raise self._unexpected(f"a position has {len(pairs)} finite log-probabilities of {self._top_k}")
+        if (token := max(token for _, token in pairs)) >= self.vocab_size:
+            raise ProviderError(
+                f"{self._url}: the teacher gives token {token} a probability, and the student has {self.vocab_size} "
+                "tokens; expected a teacher with the student's tokenizer"
+            )
+        return [token for _, token in pairs], [-negative for negative, _ in pairs]
+
+    def _prompt_logprobs(self, prompts: list[list[int]]) -> list[list[object]]:
+        """Return for each prompt the entries of each of its tokens."""
+        options = {"max_tokens": 1, "temperature": 0, "prompt_logprobs": self._top_k}
+        answer = self._answer("/v1/completions", {"model": self.identity["id"], "prompt": prompts, **options})
+        try:
+            choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
+            entries: list[list[object]] = [choice["prompt_logprobs"] for choice in choices]
+            sizes = [len(one) for one in entries]
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._unexpected(f"an answer without prompt_logprobs: {str(answer)[:80]}") from error
+        if sizes != [len(prompt) for prompt in prompts]:
+            raise self._unexpected(f"prompt_logprobs of {sizes} tokens for prompts of {list(map(len, prompts))}")
+        return entries
+
+    def _described(self, model: str | None) -> dict[str, object]:
+        answer = self._answer("/v1/models", None)
+        try:
+            served = {str(entry["id"]): entry for entry in answer["data"]}
+        except (KeyError, TypeError) as error:
+            raise self._unexpected(f"a list of models {str(answer)[:80]}") from error
+        name = next(iter(served), "") if model is None and len(served) == 1 else model
+        if name not in served:
+            wanted = "several models" if model is None else f"no model {model!r}"
+            raise ProviderError(f"{self._url} has {wanted}; choose a --served-model from {', '.join(served) or 'none'}")
+        return {key: served[name].get(key) for key in ("id", "root", "max_model_len")}
+
+    def _answer(self, path: str, content: object) -> Any:
+        return request_json(self._url + path, content, timeout_s=self._timeout_s, pause=self._pause)
+
+    def _unexpected(self, read: str) -> ProviderError:
+        return ProviderError(f"{self._url} answers with {read}; expected the completions protocol of vLLM")
+
+
+def request_json(url: str, content: object, *, timeout_s: float, pause: Callable[[float], object]) -> Any:
+    """Return the JSON that a server answers; `content` is posted as JSON, None is a GET.
+
+    A request that fails for a reason that may pass, such as a server that is still starting, is sent again, `ATTEMPTS`
+    times in all, after pauses of 1, 2, 4, ... seconds. Raise `ProviderError` for one that fails, and for no JSON.
+    """
+    headers = {"Content-Type": "application/json"}
+    if key := os.environ.get(KEY):
+        headers["Authorization"] = f"Bearer {key}"
+    data = None if content is None else json.dumps(content).encode()
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            request = urllib.request.Request(url, data, headers)
+            with urllib.request.urlopen(request, timeout=timeout_s) as reply:
+                return json.load(reply)
+        except urllib.error.HTTPError as error:
+            reason = f"HTTP {error.code}: {error.read(300).decode(errors='replace').strip() or error.reason}"
+            may_pass = error.code in TRANSIENT
+        except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
+            reason, may_pass = first_line(error), True
+        except ValueError as error:
+            raise ProviderError(f"{url}: no URL, or no JSON in the answer: {first_line(error)}") from error
+        if not may_pass or attempt == ATTEMPTS:
+            tries = f" after {attempt} attempts" if attempt > 1 else ""
+            raise ProviderError(f"{url} failed{tries}: {reason}; expected a server such as `vllm serve`")
+        pause(FIRST_PAUSE_S * 2 ** (attempt - 1))
+    raise AssertionError("the last attempt returns or raises")
