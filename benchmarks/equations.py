@@ -22,9 +22,10 @@ from pv.engines.encoding import show
 from pv.engines.equation.attack import attack, equation_with, kills, mutants_of
 from pv.engines.equation.comparison import Observer
 from pv.engines.property.attack import Settings
-from pv.equations.evaluate import Claim, Limits, System
+from pv.equations.evaluate import Claim, System
 from pv.equations.examples import Drawer, Example
 from pv.equations.parse import parse_equations
+from pv.equations.tolerance import Limits
 from pv.results.trial import TrialStatus
 
 FORMULAS = Path(__file__).parents[1] / "tests" / "equations"

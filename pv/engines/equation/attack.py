@@ -31,10 +31,11 @@ from pv.engines.trial import TrialStatus
 from pv.equations.arrays import Tensor, torch
 from pv.equations.call import defined_at
 from pv.equations.domain import free_sizes
-from pv.equations.evaluate import SLACK, Claim, Equation, Limits, System
+from pv.equations.evaluate import Claim, Equation, System
 from pv.equations.examples import Drawer, Example, Shrinker
 from pv.equations.mutants import MutatedEquation, mutants
 from pv.equations.parse import UNITS, parse_equations
+from pv.equations.tolerance import SLACK, Limits
 
 MAX_EXAMPLES = 200
 MAX_ELEMENTS = 2**20

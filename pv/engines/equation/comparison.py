@@ -13,9 +13,10 @@ from typing import Any
 from pv.equations.arrays import Tensor, torch
 from pv.equations.call import returned
 from pv.equations.domain import DISTRIBUTIONS
-from pv.equations.evaluate import Claim, Limits, System
+from pv.equations.evaluate import Claim, System
 from pv.equations.examples import Example
 from pv.equations.parse import Check
+from pv.equations.tolerance import Limits
 
 
 class Arguments:
