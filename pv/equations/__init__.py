@@ -16,7 +16,8 @@ arrays       PyTorch or `scalars`
 scalars      PyTorch's interface for Python's numbers, from the functions in `floats`
 tensors      the algebra of float64 tensors, exact or rounded
 examples     random examples of a domain, and smaller ones that still fail
-evaluate     the values, conditions and invariants of equations on an example
+evaluate     the values and conditions of equations on an example
 tolerance    the allowed error of code around these values
+invariants   which invariants an example violates by more than rounding
 causes       how two arrays differ, in a few words
 """

@@ -1,14 +1,10 @@
 """The allowed error of code around the values of an equation: the effect of rounding every operation once."""
 
-from typing import TYPE_CHECKING
-
 from pv.equations.arrays import Tensor, torch
+from pv.equations.evaluate import evaluate, is_whole
 from pv.equations.examples import Example
-from pv.equations.parse import UNITS, Accuracy
+from pv.equations.parse import UNITS, Definition
 from pv.equations.tensors import F64
-
-if TYPE_CHECKING:
-    from pv.equations.evaluate import Equation
 
 # Correct implementations stayed within 24 times the effect of rounding each operation once; faults begin at 100,000
 # times.
@@ -23,8 +19,8 @@ class Limits:
         values: The exact values of the equation, each [*axes].
     """
 
-    def __init__(self, equation: "Equation", accuracy: Accuracy, example: Example, values: tuple[Tensor, ...]) -> None:
-        self.equation, self.accuracy, self.example, self.values = equation, accuracy, example, values
+    def __init__(self, equation: Definition, example: Example, values: tuple[Tensor, ...]) -> None:
+        self.equation, self.example, self.values = equation, example, values
         self._measured: dict[float, tuple[Tensor, ...]] = {}
 
     def of_equation(self, place: int) -> Tensor:
@@ -36,7 +32,7 @@ class Limits:
 
         A result of dtype `returned` is rounded to it once, whatever the code computes in.
         """
-        override, value = self.accuracy.tolerance, self.values[place]
+        override, value = self.equation.accuracy.tolerance, self.values[place]
         # A tolerance of the contract replaces the measured one, with the reason that it states.
         if override is not None:
             return override.relative * _size(value) + override.absolute
@@ -45,12 +41,12 @@ class Limits:
     def unit(self, returned: torch.dtype) -> float:
         """Return the unit roundoff of code that returned a dtype: whole numbers of an equation of these are exact."""
         # An integer result of an equation of whole numbers has no rounding to allow for.
-        floating = returned.is_floating_point or not self.equation.is_whole
-        return self.accuracy.unit(self.example.dtype) if floating else FLOAT64
+        floating = returned.is_floating_point or not is_whole(self.equation)
+        return self.equation.accuracy.unit(self.example.dtype) if floating else FLOAT64
 
     def _within(self, unit: float) -> tuple[Tensor, ...]:
         if unit not in self._measured:
-            disturbed, _ = self.equation.at(self.example, unit=unit)
+            disturbed, _ = evaluate(self.equation, self.example, unit=unit)
             self._measured[unit] = tuple(
                 allowed(runs, value, unit) for runs, value in zip(disturbed, self.values, strict=True)
             )
