@@ -22,9 +22,10 @@ from pv.engines.encoding import show
 from pv.engines.equation.attack import attack, equation_with, kills, mutants_of
 from pv.engines.equation.comparison import Observer
 from pv.engines.property.attack import Settings
-from pv.equations.evaluate import Claim, Limits, System
+from pv.equations.evaluate import admits, exact_values
 from pv.equations.examples import Drawer, Example
-from pv.equations.parse import parse_equations
+from pv.equations.parse import Definition, parse_equations
+from pv.equations.tolerance import Limits
 from pv.results.trial import TrialStatus
 
 FORMULAS = Path(__file__).parents[1] / "tests" / "equations"
@@ -62,22 +63,22 @@ def implementations() -> dict[str, Any]:
     return names
 
 
-def examples(system: System, claim: Claim, seed: int = 0) -> Iterator[Example]:
-    drawer = Drawer(claim.equation.variables, seed, claim.accuracy.dtypes)
+def examples(claim: Definition, seed: int = 0) -> Iterator[Example]:
+    drawer = Drawer(claim.variables, seed, claim.accuracy.dtypes)
     while True:
         example = drawer.example()
-        if system.admits(claim, example):
+        if admits(claim, example):
             yield example
 
 
-def alarms(system: System, code: Any, count: int, names: Sequence[str]) -> None:
+def alarms(system: dict[str, Definition], code: Any, count: int, names: Sequence[str]) -> None:
     print("| formula | false alarms | nearest to what is allowed | ms an example |\n|---|---|---|---|")
     for name in names:
-        claim = system.claims[name]
+        claim = system[name]
         observer, worst, refuted, start = Observer(system, claim, code, "cpu"), 0.0, 0, time.perf_counter()
-        for example in islice(examples(system, claim), count):
-            limits = Limits(claim.equation, claim.accuracy, example, claim.equation.exact(example))
-            ratio = max(nearness(limits, seen) for seen in observer.seen(example))
+        for example in islice(examples(claim), count):
+            limits = Limits(claim, example, exact_values(claim, example))
+            ratio = max(nearness(limits, seen) for seen in observer.comparisons(example))
             refuted += ratio > 1
             worst = max(worst, ratio)
         spent = (time.perf_counter() - start) / count * 1000
@@ -94,17 +95,17 @@ def nearness(limits: Limits, seen: Any) -> float:
     return float((apart / allowed).nan_to_num(nan=0.0).amax()) if apart.numel() else 0.0
 
 
-def equations(system: System, code: Any) -> None:
+def equations(system: dict[str, Definition], code: Any) -> None:
     found: list[int] = []
     print("| formula | changes | seen | median example | last |\n|---|---|---|---|---|")
     survivors = []
-    for name, claim in system.claims.items():
+    for name, claim in system.items():
         observer = Observer(system, claim, code, "cpu")
-        kept = [(each, list(observer.seen(each))) for each in islice(examples(system, claim), EXAMPLES)]
+        kept = [(each, list(observer.comparisons(each))) for each in islice(examples(claim), EXAMPLES)]
         firsts = []
         for change in mutants_of(claim):
             changed = equation_with(claim, change)
-            first = next((n for n, (e, s) in enumerate(kept, 1) if kills(claim, changed, e, s)), None)
+            first = next((n for n, (e, s) in enumerate(kept, 1) if kills(changed, e, s)), None)
             firsts.append(first)
             if first is None:
                 position = f"{change.equation}:{change.line}:{change.column}"
@@ -125,13 +126,13 @@ def _total(found: list[int], survivors: list[str]) -> None:
     print(f"| all | {total} | {len(found)} | {statistics.median(found):g} | {max(found)} |\n\n" + "\n".join(survivors))
 
 
-def code(formulas: dict[str, Any], system: System) -> None:
+def code(formulas: dict[str, Any], system: dict[str, Definition]) -> None:
     """Changes each implementation, and attacks what came of it."""
     source = (FORMULAS / "implementations.py").read_text(encoding="utf-8")
     found, survivors = list[int](), list[str]()
     print("| formula | changes | seen | by raising | median example | last |\n|---|---|---|---|---|---|")
-    for name, claim in system.claims.items():
-        function = (claim.call or system.claims[claim.derivative.equation].call).function
+    for name, claim in system.items():
+        function = (claim.call or system[claim.derivative.equation].call).function
         firsts, raised = list[int | None](), 0
         for text, changed in code_changes(source, function):
             record = attacked(formulas, name, changed, shrink=False)
@@ -144,9 +145,9 @@ def code(formulas: dict[str, Any], system: System) -> None:
     _total(found, survivors)
 
 
-def counterexamples(formulas: dict[str, Any], system: System, name: str) -> None:
+def counterexamples(formulas: dict[str, Any], system: dict[str, Definition], name: str) -> None:
     source = (FORMULAS / "implementations.py").read_text(encoding="utf-8")
-    for text, changed in code_changes(source, system.claims[name].call.function):
+    for text, changed in code_changes(source, system[name].call.function):
         start = time.perf_counter()
         record = attacked(formulas, name, changed, shrink=True)
         inputs = ", ".join(f"{key} = {show(value)}" for key, value in record.get("arguments", {}).items())
@@ -219,10 +220,10 @@ def _calls(node: ast.Call) -> Iterator[ast.expr]:
 
 def main(what: str, *rest: str) -> None:
     formulas = yaml.safe_load((FORMULAS / "formulas.yaml").read_text(encoding="utf-8"))
-    system = System(parse_equations(formulas)[0])
+    system = parse_equations(formulas)[0]
     match what:
         case "alarms":
-            alarms(system, SimpleNamespace(**implementations()), int(rest[0]), rest[1:] or tuple(system.claims))
+            alarms(system, SimpleNamespace(**implementations()), int(rest[0]), rest[1:] or tuple(system))
         case "equations":
             equations(system, SimpleNamespace(**implementations()))
         case "code":

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pv
 from pv.contract.model import Binding, Target
-from pv.engines.code import Code
+from pv.engines.code import ResolvedCode
 from pv.engines.engine import Conditions
 from pv.engines.failures import FailureClassifier
 from pv.engines.property.attack import Settings, attack, load_profile
@@ -33,7 +33,7 @@ def main(rounds: int) -> None:
     project = find_project(PROJECT)
     (contract,) = pv.load(project.contracts).contracts
     claim = next(f for f in contract.falsifiers if f.id == "C-LIMIT")
-    code = Code(project, Target("counting"))
+    code = ResolvedCode(project, Target("counting"))
     body = tasks.attack(code, contract, claim, Conditions(examples=100))
     loaded = preload(project, [contract], [code.subject])
     with Pool(loaded, 1) as forked, Pool(loaded, 1, spawn=True) as spawned:
@@ -56,7 +56,7 @@ def main(rounds: int) -> None:
         print(f"{name:<11} {middle * 1e3:7.1f} ms a falsifier of 100 examples, {middle / base:5.2f} x in process")
 
 
-def in_process(root: Path, code: Code, bound: Binding | None) -> Callable[[], None]:
+def in_process(root: Path, code: ResolvedCode, bound: Binding | None) -> Callable[[], None]:
     sys.path.insert(0, str(root))
     sys.meta_path.insert(0, RootsFirst({"falsifiers"}, [str(root)]))
     load_profile(100, shrink=True)

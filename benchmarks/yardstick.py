@@ -20,7 +20,7 @@ from pv.commands.plan import check, project_of
 from pv.contract.model import Contract, Edit, Falsifier, Target
 from pv.execution.mutants import MutantTrials
 from pv.mutation import scope
-from pv.mutation.generate import Automatic, Module
+from pv.mutation.generate import GeneratedMutant, Module
 from pv.mutation.judge import DETECTED, Judged, MutantStatus
 from pv.source import syntax
 from pv.source.project import Project
@@ -34,7 +34,7 @@ class EditTrials(MutantTrials):
 
     edits: frozenset[Edit] = frozenset()
 
-    def choose(self, generated: Sequence[Automatic]) -> list[Automatic]:
+    def choose(self, generated: Sequence[GeneratedMutant]) -> list[GeneratedMutant]:
         return [mutant for mutant in generated if mutant.mutant.change in self.edits]
 
 
@@ -48,7 +48,7 @@ def functions(module: Module) -> frozenset[str]:
     return frozenset(f"{module.name}:{name}" for name, _ in syntax.functions(module.source.tree))
 
 
-def edit_of(mutant: Automatic) -> Edit:
+def edit_of(mutant: GeneratedMutant) -> Edit:
     assert isinstance(mutant.mutant.change, Edit)
     return mutant.mutant.change
 

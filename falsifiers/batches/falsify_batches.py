@@ -20,7 +20,7 @@ from reference_trainer.distillation import providers
 
 
 def assert_like_alone(case: Documents, batch: Any, device: str) -> None:
-    """Assert that sum, count and gradients of a step of two decoders are those of the documents one by one."""
+    """Assert that a step of two decoders has the sum, count and gradients of the documents one by one."""
     module, size = case.decoder(1, device), case.vocab_size
     teacher = providers.ModuleTeacher(case.decoder(0, device), size)
     result = providers.kd_step(teacher, providers.ModuleStudent(module, size), batch, **SETTINGS)

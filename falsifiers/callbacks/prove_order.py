@@ -21,7 +21,7 @@ class _Context:
 
 
 def prove_callbacks_are_called_in_order(subject: Any, callbacks: int, steps: int, per_epoch: int) -> None:
-    """(event, step, callback) of a run of `steps` steps without models: those of plain nested loops, in their order."""
+    """Compare the (event, step, callback) of a run without models with plain nested loops."""
     calls: list[tuple[str, int, int]] = []
     registered = [_recording(number, calls) for number in range(callbacks)]
     epochs = -(-steps // per_epoch)

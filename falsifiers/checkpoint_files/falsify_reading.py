@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
@@ -185,6 +186,19 @@ def _assert_line(entry: Any, line: str, best: int | None) -> None:
     marked = {", latest": entry.step in (7, 100), ", best (score 0.5)": entry.step == best}
     for mark, expected in marked.items():
         assert (mark in line) == (expected and entry.fault is None), f"step {entry.step}, mark {mark!r}: {line}"
+
+
+@given(damage=st.dictionaries(st.sampled_from(STEPS), st.sampled_from(["a flipped bit", "no manifest"]), max_size=3))
+@example(damage={})
+@example(damage={9: "a flipped bit"})
+@example(damage=dict.fromkeys(STEPS, "a flipped bit"))
+def falsify_command_fails_if_any_checkpoint_is_damaged(subject: Any, damage: dict[int, str]) -> None:
+    with place(*STEPS) as directory:
+        for step, kind in damage.items():
+            FAULTS[kind][0](directory / checkpoint_name(RUN, step))
+        ended = CliRunner().invoke(subject.main, ["checkpoints", str(directory)])
+        case = f"of the steps {list(STEPS)}, {damage or 'none'} damaged"
+        assert_equal(f"{case}: the exit code of `checkpoints`", ended.exit_code, 1 if damage else 0)
 
 
 STUDENT = "student"

@@ -135,7 +135,7 @@ def _gradients(module: nn.Module) -> dict[str, Tensor]:
 
 @given(seed=SEEDS, tied=st.booleans())
 def falsify_hidden_states_are_matched_beside_chunks(subject: Any, seed: int, tied: bool) -> None:
-    """The features of a window are those of a window with all logits, which `feature-training` holds to an oracle."""
+    """Compare features in chunks with features beside all logits, which the contract `feature-training` checks."""
     weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7, feature_weight=0.5)
 
     def results() -> list[Tensor]:
@@ -160,7 +160,7 @@ class _MostProbable:
 
 @given(seed=SEEDS, k=st.sampled_from([0, 1, 4, V]), divergence=st.sampled_from(sorted(DIVERGENCES)))
 def falsify_partly_known_teachers_are_compared_in_chunks(subject: Any, seed: int, k: int, divergence: str) -> None:
-    """Windows and evaluations are those of all logits, which `teacher-outputs` holds to an oracle; 0: no teacher."""
+    """Compare chunks with all logits, which the contract `teacher-outputs` checks. k: 0 for no teacher."""
     weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7 if k else 0.0, divergence=divergence)
     batches = batches_of(seed, [(3, 5), (2, 4)])
 

@@ -50,25 +50,25 @@ def decoder_cases(draw: st.DrawFn, fewest_tokens: int = 1) -> DecoderCase:
     return DecoderCase(vocabulary, layers, heads, 2 * heads * pairs, seed, torch.tensor(tokens).reshape(B, T))
 
 
-def assert_close(what: str, seen: Tensor, expected: oracle.Array, allowed: float) -> None:
+def assert_close(name: str, seen: Tensor, expected: oracle.Array, allowed: float) -> None:
     """Assert that logits [B, T, V] differ by at most `allowed` from the oracle's."""
-    assert_equal(f"{what}: shape", tuple(seen.shape), expected.shape)
+    assert_equal(f"{name}: shape", tuple(seen.shape), expected.shape)
     apart = (seen.detach().cpu().double() - torch.from_numpy(expected)).abs().nan_to_num(torch.inf)
     worst = int(apart.argmax())
     assert float(apart.max()) <= allowed, (
-        f"{what}, computed in {seen.dtype} on {seen.device}, differ from the equations in float64 by "
+        f"{name}, computed in {seen.dtype} on {seen.device}, differ from the equations in float64 by "
         f"{float(apart.max()):.3g}, allowed {allowed:.3g}: {float(seen.flatten()[worst]):.6g}, expected "
         f"{float(expected.flatten()[worst]):.6g} at [b, t, v] {np.unravel_index(worst, expected.shape)}"
     )
 
 
 def assert_follows_equations(
-    what: str, seen: Tensor, weights: oracle.Weights, heads: int, tokens: Tensor, last: int | None = None
+    name: str, seen: Tensor, weights: oracle.Weights, heads: int, tokens: Tensor, last: int | None = None
 ) -> None:
     """Assert that logits, by default of all positions, are the oracle's up to rounding in their dtype."""
     ids = tokens.cpu().numpy()
     expected = oracle.logits(weights, heads, ids, last=last)
-    assert_close(what, seen, expected, oracle.allowed(weights, heads, ids, seen.dtype, last=last))
+    assert_close(name, seen, expected, oracle.allowed(weights, heads, ids, seen.dtype, last=last))
 
 
 @given(case=decoder_cases(), dtype=DTYPES)

@@ -203,7 +203,7 @@ def _process_state(device: str) -> dict[str, Any]:
 
 
 def _sequences(run: RunRecord) -> tuple[oracle.Array, oracle.Array]:
-    """Return the sequences of the training text, and those of the last tenth, rounded up. Neighbours share a byte."""
+    """Return the sequences of the training text and of the last tenth, rounded up. Neighbours share a byte."""
     text, step = Path(run.result["data"]).read_bytes(), SHAPE["length"] - 1
     cut = len(text) - -(-len(text) // 10)
     training, held_back = (

@@ -83,7 +83,7 @@ BYTES = st.binary(min_size=41, max_size=90).map(lambda text: bytes(byte % TOKENS
 
 
 def decoder(seed: int, tokens: int = TOKENS) -> Decoder:
-    """Return a small model; with random weights of a size that makes its predictions differ from those of others."""
+    """Return a small model with random weights, large enough that models of other seeds predict other tokens."""
     module = new_decoder(DecoderConfig(vocab_size=tokens, layers=1, width=16, heads=1), seed)
     with torch.no_grad():
         for parameter in module.parameters():

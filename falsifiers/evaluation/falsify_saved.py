@@ -3,8 +3,9 @@
 import itertools
 import json
 import math
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -242,6 +243,38 @@ def falsify_damaged_entry_is_produced_again(subject: Any) -> None:
         (moved / "value").unlink()
         subject.produce_once(cache, "kind", IDENTITY, produce)
         assert_equal("partial entries", list(cache.glob(".*partial*")), [])
+
+
+@given(order=st.permutations(range(4)), again=st.integers(0, 3), room=st.integers(1, 3))
+@example(order=(0, 1, 2, 3), again=0, room=1)
+def falsify_entries_used_last_are_kept(subject: Any, order: Sequence[int], again: int, room: int) -> None:
+    """order: entries by their use an hour ago; again: the entry that is used now; room: entries that fit."""
+
+    def used(number: int) -> Any:
+        return subject.used_entry(cache, "kind", {"number": number}, lambda place: (place / "value").write_text("x"))
+
+    def left() -> list[int]:
+        return sorted(number for number, entry in entries.items() if entry.exists())
+
+    with scratch() as directory:
+        cache, entries = directory / "cache", dict[int, Path]()
+        for turn, number in enumerate(order):
+            with used(number) as entries[number]:
+                pass
+            for path in (entries[number] / "manifest.json", entries[number]):
+                os.utime(path, (time.time() - 3600 + turn,) * 2)
+        with used(again):
+            pass
+        size = sum(file.stat().st_size for file in entries[again].iterdir())
+        subject.keep_within(cache, "kind", room * size)
+        last = [number for number in order if number != again] + [again]
+        case = f"of entries used in the order {last}, {room} fit"
+        assert_equal(f"{case}: entries left", left(), sorted(last[-room:]))
+        with used(again):
+            subject.keep_within(cache, "kind", 0)
+            assert_equal(f"{case}; no room while {again} is in use: entries left", left(), [again])
+        subject.keep_within(cache, "kind", 0)
+        assert_equal(f"{case}; no room: entries left", left(), [])
 
 
 @given(compared=st.booleans())

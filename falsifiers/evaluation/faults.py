@@ -108,3 +108,9 @@ def nothing_locked(original: Any, *args: Any) -> Any:
 
 def size_as_digest(path: Any) -> str:
     return str(path.stat().st_size)
+
+
+@contextmanager
+def use_not_recorded(original: Any, *args: Any) -> Iterator[Any]:
+    with mock.patch("os.utime"), original(*args) as entry:
+        yield entry

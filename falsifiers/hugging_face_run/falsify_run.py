@@ -126,7 +126,7 @@ def _numbers(tokens: list[int]) -> list[int]:
 
 
 def _changed_export(student: Any, words: Any, directory: Path) -> str:
-    """Return the error of an export whose weights are others than those of the student; empty if it is accepted."""
+    """Return the error of an export whose weights differ from the student's weights; empty if it is accepted."""
 
     def halved(model: Causal) -> Causal:
         with torch.no_grad():
@@ -171,10 +171,10 @@ def falsify_reported_numbers_are_those_of_the_export(run: Any) -> None:
     _compare({name: value["sum"] for name, value in reported.items()}, sums, "the held-back sum")
 
 
-def _compare(seen: dict[str, float], wanted: dict[str, float], what: str) -> None:
+def _compare(seen: dict[str, float], wanted: dict[str, float], label: str) -> None:
     # Float32 arithmetic of about 50 tokens; a teacher in bfloat16 rounds its logits, in other rows otherwise.
     for name, tolerance in (("hard_loss", 1e-5), ("kl_at_1", 0.03)):
-        case = f"{what} {name} is {seen[name]:.6f}; conversation by conversation it is {wanted[name]:.6f}"
+        case = f"{label} {name} is {seen[name]:.6f}; conversation by conversation it is {wanted[name]:.6f}"
         assert math.isclose(seen[name], wanted[name], rel_tol=tolerance), case
 
 

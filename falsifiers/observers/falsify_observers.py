@@ -159,7 +159,7 @@ def falsify_exceptions_of_observers_are_logged(
 def falsify_observers_see_the_whole_run(
     subject: Any, script: Script, observers: int, raises: int | None, shared: bool
 ) -> None:
-    """Observers answer STOP, which has no effect. shared: callbacks are those of the caller, who closes them."""
+    """Observers answer STOP, which has no effect. shared: the caller constructs the callbacks and closes them."""
     planned, recorder = lifecycle(script).calls, Recorder(script)
     seen: list[list[Call]] = [[] for _ in range(observers)]
     named = set[tuple[Any, ...]]()

@@ -208,7 +208,7 @@ def falsify_generators_are_restored(subject: Any, device: str, seed: int, raises
 
 
 VALUES = (0, 1, 2, 11, 12, 21, 111)
-"""Numbers whose digits can be read as those of their neighbours: 1 and 11, 11 and 1."""
+"""Numbers whose digits run together when two are joined: 1 and 11, 11 and 1."""
 
 
 def falsify_seeds_never_collide(subject: Any) -> None:
@@ -361,10 +361,10 @@ def falsify_clipping(subject: Any, device: str, accumulation: int, clip: float, 
             _assert_close(f"{what}: the clipped gradient", got, scaled)
 
 
-def _assert_close(what: str, seen: list[Tensor], expected: list[Tensor]) -> None:
-    assert len(seen) == len(expected), f"{what} has {len(seen)} tensors; expected {len(expected)}"
+def _assert_close(name: str, seen: list[Tensor], expected: list[Tensor]) -> None:
+    assert len(seen) == len(expected), f"{name} has {len(seen)} tensors; expected {len(expected)}"
     for got, wanted in zip(seen, expected, strict=True):
-        assert torch.allclose(got.cpu(), wanted, rtol=CLOSE, atol=CLOSE), f"{what} is {got}; expected {wanted}"
+        assert torch.allclose(got.cpu(), wanted, rtol=CLOSE, atol=CLOSE), f"{name} is {got}; expected {wanted}"
 
 
 MASTER_RATE, FIRST, SECOND, EPSILON = 1e-3, 0.9, 0.999, 1e-8

@@ -37,7 +37,7 @@ class Seen(NamedTuple):
 
 
 class Collectives(TorchDispatchMode):
-    """Record each collective as (name, dtype, numbers); those of the gradients come from the backward pass."""
+    """Record each collective as (name, dtype, numbers); the backward pass reduces the gradients."""
 
     def __init__(self) -> None:
         super().__init__()

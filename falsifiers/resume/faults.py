@@ -5,7 +5,7 @@ from typing import Any
 
 
 def generators_left_alone(seed: int, device: Any) -> None:
-    """Seed nothing, so that random numbers go on from those of the process."""
+    """Seed nothing: random numbers continue the sequence of the process."""
 
 
 def epoch_starts_over(original: Any, *arguments: Any) -> Any:

@@ -486,7 +486,7 @@ def falsify_what_was_asked_for_survives_a_cut(subject: Any, script: Script, plac
 
 
 def _assert_same_contexts(whole: RecordedRun, run: RecordedRun) -> None:
-    """Assert that contexts are those of the whole run; the one of the begin has the rate of the saved step."""
+    """Assert that contexts equal the whole run's; the context at the begin has the rate of the saved step."""
     contexts, (first, *_) = dict(zip(whole.calls, whole.contexts, strict=True)), run.contexts
     step = run.calls[0].step
     assert first["learning_rate"] == rate_of(step), f"resumed after step {step}, the rate is {first['learning_rate']}"

@@ -1,4 +1,4 @@
-"""Attacks on the gradient and the sums of a window: those of one batch with all sequences of all ranks."""
+"""Attacks on the gradient and the sums of a window, which must equal one batch with all sequences of all ranks."""
 
 from contextlib import nullcontext
 from typing import Any

@@ -216,13 +216,13 @@ def started(subject: Any, where: Place, *arguments: str, **environment: str) -> 
     return runs, invoked(subject, where, *arguments, run=run, **environment)
 
 
-def refusal(what: str, function: Callable[..., Any], *arguments: Any, **settings: Any) -> str:
+def refusal(case: str, function: Callable[..., Any], *arguments: Any, **settings: Any) -> str:
     """Return the message of the `SettingError` that a call has to raise."""
     try:
         accepted = function(*arguments, **settings)
     except SettingError as error:
         return str(error)
-    raise AssertionError(f"{what} is accepted: {accepted}")
+    raise AssertionError(f"{case} is accepted: {accepted}")
 
 
 def assert_named(message: str, *parts: str) -> None:

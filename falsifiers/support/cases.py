@@ -311,10 +311,10 @@ def assert_autograd_is_the_oracles(subject: Any, case: KdCase, device: str | Non
     assert_same_gradient("autograd", gradient, case.oracle_gradient(), 2 * allowed)
 
 
-def assert_same_gradient(what: str, seen: Tensor, expected: Tensor, allowed: float, formula: str = GRADIENT) -> None:
+def assert_same_gradient(name: str, seen: Tensor, expected: Tensor, allowed: float, formula: str = GRADIENT) -> None:
     """Assert that no element differs by more than `allowed`; `formula` states in the message what is expected."""
     difference = (seen.double() - expected.double()).abs()
     assert bool((difference <= allowed).all()), (
-        f"{what} is {seen.tolist()}; expected {expected.tolist()} ({formula}); difference "
+        f"{name} is {seen.tolist()}; expected {expected.tolist()} ({formula}); difference "
         f"{difference.max().item():.3g}, allowed {allowed:.3g}"
     )

@@ -33,7 +33,7 @@ SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]  # a descriptor of 
 ANYWHERE = {Tensor.copy_, SET_DATA, torch._has_compatible_shallow_copy_type}
 """Functions whose tensors may be on two devices."""
 ATTRIBUTES = {Tensor.device.__get__: CUDA, Tensor.is_cuda.__get__: True, Tensor.is_cpu.__get__: False}
-"""What a tensor on the GPU answers; all other attributes are those of its data."""
+"""Attributes that a tensor on the GPU has; all other attributes come from its data."""
 
 
 class MixedDevices(AssertionError):
@@ -75,7 +75,7 @@ GPU, MEMORY, INITIALISED = "rehearsal without a GPU", 64 << 20, "CUDA_MODULE_LOA
 
 
 class FakeGenerator:
-    """The generator of the GPU. It draws nothing: random numbers are those of the CPU."""
+    """The generator of the GPU. It draws nothing: the generator of the CPU draws the random numbers."""
 
     def __init__(self) -> None:
         self.device, self._own = CUDA, torch.Generator()

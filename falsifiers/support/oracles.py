@@ -230,22 +230,22 @@ def allowed_divergence(
     return logs + (logs + 2 * unit * (len(student) + 4)) * spread + unit
 
 
-def assert_close(what: str, seen: float, expected: float, allowed: float, formula: str) -> None:
+def assert_close(name: str, seen: float, expected: float, allowed: float, formula: str) -> None:
     """Assert |seen - expected| <= allowed; equal infinities are close, NaN never is."""
     difference = 0.0 if seen == expected else abs(seen - expected)
     assert difference <= allowed, (
-        f"{what} is {seen:.9g}; expected {expected:.9g} ({formula}); difference {difference:.3g}, allowed {allowed:.3g}"
+        f"{name} is {seen:.9g}; expected {expected:.9g} ({formula}); difference {difference:.3g}, allowed {allowed:.3g}"
     )
 
 
-def assert_refused(what: str, call: Callable[[], object], *words: str, kind: type[Exception] = ValueError) -> None:
+def assert_refused(case: str, call: Callable[[], object], *words: str, kind: type[Exception] = ValueError) -> None:
     """Assert that the call raises `kind` or a subclass of it whose message contains every word."""
-    expected = f"{what}: expected a {kind.__name__} that contains {list(words)}"
+    expected = f"{case}: expected a {kind.__name__} that contains {list(words)}"
     try:
         answer = call()
     except kind as refusal:
         missing = [word for word in words if word.lower() not in str(refusal).lower()]
-        assert not missing, f"{what}: the message does not contain {missing}: {refusal}"
+        assert not missing, f"{case}: the message does not contain {missing}: {refusal}"
     except Exception as other:  # any other exception is a wrong refusal
         raise AssertionError(f"{expected}, got {type(other).__name__}: {other}") from other
     else:

@@ -75,7 +75,7 @@ def run(subject: Any, settings: Any, **others: Any) -> Any:
 
 
 def written_model(directory: Path, tokens: int = 256, seed: int = 0) -> Path:
-    """Write a decoder of the size of those of `SMALL`, and return its directory."""
+    """Write a decoder of the size in `SMALL`, and return its directory."""
     config = DecoderConfig(vocab_size=tokens, layers=1, width=16, heads=1)
     (directory / "teacher").mkdir()
     save_decoder(new_decoder(config, seed), directory / "teacher", {})
@@ -91,12 +91,12 @@ def file_digests(directory: Path) -> dict[str, str]:
 
 
 @contextmanager
-def unchanged_files(directory: Path, what: str) -> Iterator[None]:
+def unchanged_files(directory: Path, case: str) -> Iterator[None]:
     """Assert that the body, a run that is refused, changes no file below the directory."""
     before = file_digests(directory)
     yield
     changed = sorted(set(before.items()) ^ set(file_digests(directory).items()))
-    assert not changed, f"{what}: the run was refused, and changed {changed}"
+    assert not changed, f"{case}: the run was refused, and changed {changed}"
 
 
 def refused(subject: Any, settings: Any, **others: Any) -> str:
@@ -136,10 +136,10 @@ def assert_same_lines(when: str, directory: Path, out: str, uninterrupted: str) 
     assert_same_history(f"{when}, the metrics file of {out}", lines(directory, out), lines(directory, uninterrupted))
 
 
-def assert_same_history(what: str, seen: Sequence[Any], expected: Sequence[Any]) -> None:
+def assert_same_history(name: str, seen: Sequence[Any], expected: Sequence[Any]) -> None:
     """Assert equal entries; the message has the first one that differs, by its differing values."""
     for number, (ours, theirs) in enumerate(zip_longest(seen, expected), start=1):
-        assert ours == theirs, f"{what} differs in entry {number} of {len(expected)}: {difference(ours, theirs)}"
+        assert ours == theirs, f"{name} differs in entry {number} of {len(expected)}: {difference(ours, theirs)}"
 
 
 def difference(seen: Any, expected: Any, name: str = "") -> str:

@@ -109,12 +109,12 @@ def allowed_table(case: StepCase, learning_rate: float, unit: float = 2.0**-53) 
 
 
 def assert_step_refused(
-    subject: Any, what: str, teacher: Any, student: RecordingStudent, batch: Any, settings: Any, words: tuple[str, ...]
+    subject: Any, case: str, teacher: Any, student: RecordingStudent, batch: Any, settings: Any, words: tuple[str, ...]
 ) -> None:
     """Assert that the step raises a ValueError with these words, and that the student gets no gradient before."""
-    oracles.assert_refused(what, lambda: subject.kd_step(teacher, student, batch, **settings), *words)
+    oracles.assert_refused(case, lambda: subject.kd_step(teacher, student, batch, **settings), *words)
     got = any(done.gradients for done in student.passes)
-    assert not got, f"{what}: the student got a gradient before the refusal"
+    assert not got, f"{case}: the student got a gradient before the refusal"
 
 
 V, W = 3, 2
@@ -261,16 +261,16 @@ def gradients_of(module: nn.Module) -> dict[str, Tensor | None]:
 
 
 def assert_gradients(
-    what: str, seen: dict[str, Tensor | None], expected: dict[str, Tensor], allowed: dict[str, Tensor]
+    case: str, seen: dict[str, Tensor | None], expected: dict[str, Tensor], allowed: dict[str, Tensor]
 ) -> None:
     """Assert that every parameter has the expected gradient; the message has the ratio of the two norms."""
     for name, wanted in expected.items():
         grad = seen[name]
-        assert grad is not None, f"{what}: {name} has no gradient; expected {wanted.tolist()}"
+        assert grad is not None, f"{case}: {name} has no gradient; expected {wanted.tolist()}"
         difference = (grad.double() - wanted).abs()
         ratio = float(grad.double().norm() / wanted.norm()) if wanted.any() else math.nan
         assert bool((difference <= allowed[name]).all()), (
-            f"{what}: the gradient of {name} is {grad.tolist()}; expected {wanted.tolist()}, that of one batch with "
+            f"{case}: the gradient of {name} is {grad.tolist()}; expected {wanted.tolist()}, that of one batch with "
             f"all sequences; its norm is {ratio:.6g} times the expected one, difference {float(difference.max()):.3g}, "
             f"allowed {float(allowed[name].max()):.3g}"
         )

@@ -467,7 +467,7 @@ def falsify_ranks_share_the_teacher(subject: Any, strategy: str, dtype: torch.dt
 
 @given(seed=st.integers(0, 99))
 def falsify_digest_of_a_teacher_is_that_of_its_file(subject: Any, seed: int) -> None:
-    """The teacher computes in float64, so its weights in memory are not those of the file."""
+    """The teacher computes in float64, so its weights in memory differ from its file."""
     with scratch() as directory:
         teacher = written_model(directory, seed=seed)
         run(subject, small(directory, out=directory / "out", teacher=teacher, dtype="float64"))

@@ -45,13 +45,12 @@ def report(
     with `--fail-on weaker`, 1 if a contract asks for less than the base.
     `--format github` also appends the Markdown report to the job summary, if GITHUB_STEP_SUMMARY names its file.
     """
-    from pv.commands import baseline as bases
-    from pv.commands.baseline import read_reports
+    from pv.commands import base_report
 
     targets = [output(text, formats()) for text in outputs]
-    merged = read_reports(files, partial=partial)
-    base = bases.read(baseline, merged.project.values()) if baseline is not None else None
-    compared = bases.compared(base, merged, fail_on) if base is not None else None
+    merged = base_report.read_reports(files, partial=partial)
+    base = base_report.read(baseline, merged.project.values()) if baseline is not None else None
+    compared = base_report.compared(base, merged, fail_on) if base is not None else None
     shown = render(
         merged,
         form,

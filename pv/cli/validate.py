@@ -69,7 +69,7 @@ def _base(baseline: str | None, paths: Sequence[Path]) -> "Report | None":
     """Read the base of a comparison; None without `--baseline`. An unknown base stops the command early."""
     if baseline is None:
         return None
-    from pv.commands.baseline import read
+    from pv.commands.base_report import read
     from pv.commands.plan import project_of
 
     return read(baseline, paths, project_of(paths).root)
@@ -78,7 +78,7 @@ def _base(baseline: str | None, paths: Sequence[Path]) -> "Report | None":
 def _compared(base: "Report | None", report: "Report", fail_on: str, paths: Sequence[Path]) -> "Compared | None":
     if base is None:
         return None
-    from pv.commands.baseline import compared
+    from pv.commands.base_report import compared
     from pv.commands.plan import project_of
 
     return compared(base, report, fail_on, project_of(paths).root)

@@ -27,8 +27,8 @@ from pv.results.outcome import Outcome, Selection
 from pv.results.steps import ObservedStep
 from pv.results.trial import Code, Counterexample, Evidence, Trial, TrialStatus
 from pv.results.verdict import Report, Status, decide
+from pv.suites.training_run.claim import is_finite
 from pv.suites.training_run.claims import Finding, Record, judge
-from pv.suites.training_run.record import is_finite
 from pv.suites.training_run.run import Run, Window, read_folder
 
 

@@ -21,7 +21,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Code:
+class ResolvedCode:
     """A subject in its project. A name that cannot be resolved raises `Unbound` on its first use.
 
     imports: what the files of the project import, shared with other subjects.
@@ -53,3 +53,7 @@ class Code:
         if claim.test is None:
             raise ValueError(f"{claim.id} is not bound to a test")
         return self.function(claim.test)
+
+
+Code = ResolvedCode
+"""The name in version 0.3.0, for engines of other packages."""

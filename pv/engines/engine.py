@@ -4,7 +4,6 @@
 imports what it needs inside the worker. `pv.engines.registry` holds the engines that exist.
 """
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pv.contract.model import Contract, Falsifier, Mutant, Run
 from pv.contract.wording import count
-from pv.engines.code import Code, Function
+from pv.engines.code import Function, ResolvedCode
 from pv.engines.failures import FailureClassifier
 from pv.engines.rule import Rule
 from pv.engines.stream import Stream
@@ -121,7 +120,7 @@ class Engine(ABC, Generic[P]):
         """Return whether this engine tries the claim. The engines are asked in the order of the registry."""
 
     @abstractmethod
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> P:
+    def payload(self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> P:
         """Build the payload for the worker. Raise `Unbound` for a name that cannot be resolved."""
 
     @abstractmethod
@@ -182,8 +181,3 @@ class Engine(ABC, Generic[P]):
     def sensitivity(self, trial: Trial) -> str:
         """Return the evidence, besides mutants of the code, that the attack can fail, as text for people."""
         return ""
-
-
-def seed_of(claim: str, seed: int) -> int:
-    """Return the seed of a claim's examples. It depends on the id, so adding a claim does not change the others."""
-    return int.from_bytes(hashlib.sha256(f"{claim}:{seed}".encode()).digest()[:6], "big")

@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 from pv.contract import plugins
 from pv.contract.model import Contract, Falsifier, Harness
-from pv.engines.code import Code
+from pv.engines.code import ResolvedCode
 from pv.engines.engine import Conditions, Engine, Worker
 from pv.engines.equation.engine import EquationEngine
 from pv.engines.harness.engine import HarnessEngine
@@ -26,7 +26,7 @@ class ProseEngine(Engine[None]):
     def takes(self, claim: Falsifier) -> bool:
         return True
 
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> NoReturn:
+    def payload(self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> NoReturn:
         raise ValueError(f"{claim.id} is not bound: its test is prose")
 
     def attack(self, payload: None, worker: Worker) -> dict[str, object]:

@@ -1,21 +1,19 @@
-"""Evaluate equations on examples: their values, the allowed error of code around them, conditions and invariants.
+"""Evaluate equations on examples: their values and conditions.
 
 Evaluation is in float64, exactly or with every operation disturbed by one rounding; the spread of the disturbed runs
-gives the allowed error.
+gives the allowed error of code (`pv.equations.tolerance`).
 """
 
 import ast
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from pv.equations.arrays import Tensor, torch
-from pv.equations.call import Call
+from pv.equations.arrays import Tensor
 from pv.equations.domain import Kind, Variable, axis_bounds
 from pv.equations.examples import Example
-from pv.equations.interpret import Axes, Callee, Interpreter, Value, variable_value
-from pv.equations.language import Formula, Line
-from pv.equations.parse import UNITS, Accuracy, Checks, Definition, Derivative
-from pv.equations.tensors import F64, Tensors
+from pv.equations.interpret import Axes, Interpreter, Value, variable_value
+from pv.equations.language import Formula
+from pv.equations.parse import Definition
+from pv.equations.tensors import Tensors
 
 RUNS = 8
 """Number of disturbed evaluations, with different signs of the roundings."""
@@ -26,54 +24,42 @@ _WHOLE_FUNCTIONS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Equation:
-    """A formula over a domain.
+def is_whole(equation: Definition) -> bool:
+    """Return whether an equation computes whole numbers from whole numbers, without a rounding, and calls no other."""
+    nodes = [node for line in equation.formula.lines for node in ast.walk(line.value)]
+    return all(variable.kind in _WHOLE_KINDS for variable in equation.variables.values()) and all(map(_is_whole, nodes))
 
-    Attributes:
-        results: The axes of each of its values, in the order of the code.
+
+def evaluate(
+    equation: Definition, example: Example, *, differentiable: str = "", unit: float = 0.0
+) -> tuple[tuple[Tensor, ...], Tensor | None]:
+    """Evaluate an equation on an example.
+
+    Args:
+        equation: The equation.
+        example: The values of the variables and the sizes of the axes.
+        differentiable: The name of a variable to differentiate by; "" for none.
+        unit: 0 for one exact run; else every operation is off by this relative error, in `RUNS` runs.
+
+    Returns:
+        The values, each [runs, *axes], and the leaf tensor of the variable `differentiable`, None without one.
     """
+    environment = environment_of(equation.variables, example)
+    leaf = None
+    if differentiable:
+        # A clone: the gradient must not reach the tensor of the example.
+        leaf = environment[differentiable].content.clone().requires_grad_()
+        environment[differentiable] = variable_value(equation.variables[differentiable], leaf)
+    tensors = Tensors(example.sizes, unit=unit, runs=RUNS if unit else 1)
+    sizes = {**{axis: high for axis, (_, high) in axis_bounds(equation.variables).items()}, **example.sizes}
+    values = Interpreter(equation.formula, environment, sizes, tensors, equation.callees).values()
+    ordered = (_ordered(tensors, v, axes, example) for v, axes in zip(values, equation.results, strict=True))
+    return tuple(ordered), leaf
 
-    name: str
-    formula: Formula
-    variables: Mapping[str, Variable]
-    results: tuple[Axes, ...]
-    callees: Mapping[str, Callee]
 
-    @property
-    def is_whole(self) -> bool:
-        """Return whether it computes whole numbers from whole numbers, without a rounding, and calls no equation."""
-        nodes = [node for line in self.formula.lines for node in ast.walk(line.value)]
-        whole = all(variable.kind in _WHOLE_KINDS for variable in self.variables.values())
-        return whole and all(map(_is_whole, nodes))
-
-    def at(
-        self, example: Example, *, differentiable: str = "", unit: float = 0.0
-    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
-        """Evaluate the equation on an example.
-
-        Args:
-            example: The values of the variables and the sizes of the axes.
-            differentiable: The name of a variable to differentiate by; "" for none.
-            unit: 0 for one exact run; else every operation is off by this relative error, in `RUNS` runs.
-
-        Returns:
-            The values, each [runs, *axes], and the leaf tensor of the variable `differentiable`, None without one.
-        """
-        environment = environment_of(self.variables, example)
-        leaf = None
-        if differentiable:
-            # A clone: the gradient must not reach the tensor of the example.
-            leaf = environment[differentiable].content.clone().requires_grad_()
-            environment[differentiable] = variable_value(self.variables[differentiable], leaf)
-        tensors = Tensors(example.sizes, unit=unit, runs=RUNS if unit else 1)
-        sizes = {**{axis: high for axis, (_, high) in axis_bounds(self.variables).items()}, **example.sizes}
-        values = Interpreter(self.formula, environment, sizes, tensors, self.callees).values()
-        return tuple(_ordered(tensors, v, axes, example) for v, axes in zip(values, self.results, strict=True)), leaf
-
-    def exact(self, example: Example) -> tuple[Tensor, ...]:
-        """Return the values in float64, each [*axes]."""
-        return tuple(result[0] for result in self.at(example)[0])
+def exact_values(equation: Definition, example: Example) -> tuple[Tensor, ...]:
+    """Return the values of an equation in float64, each [*axes]."""
+    return tuple(result[0] for result in evaluate(equation, example)[0])
 
 
 def environment_of(variables: Mapping[str, Variable], example: Example) -> dict[str, Value[Tensor]]:
@@ -99,177 +85,15 @@ def _ordered(tensors: Tensors, value: Value[Tensor], axes: Axes, example: Exampl
     return content.expand(content.shape[0], *(example.sizes[axis] for axis in axes))
 
 
-# Correct implementations stayed within 24 times the effect of rounding each operation once; faults begin at 100,000
-# times.
-SLACK = 64.0
-FLOAT64 = UNITS["float64"]
+def admits(equation: Definition, example: Example) -> bool:
+    """Return whether an example satisfies `requires`."""
+    return equation.requires is None or bool(values_of(equation, equation.requires, example)[0].all())
 
 
-class Limits:
-    """The allowed errors of one example, measured when they are first asked for.
-
-    Args:
-        values: The exact values of the equation, each [*axes].
-    """
-
-    def __init__(self, equation: Equation, accuracy: Accuracy, example: Example, values: tuple[Tensor, ...]) -> None:
-        self.equation, self.accuracy, self.example, self.values = equation, accuracy, example, values
-        self._measured: dict[float, tuple[Tensor, ...]] = {}
-
-    def of_equation(self, place: int) -> Tensor:
-        """Return the allowed error of another equation for the value at `place`, computed in float64."""
-        return self._within(FLOAT64)[place]
-
-    def of_code(self, place: int, returned: torch.dtype) -> Tensor:
-        """Return the allowed error of code for the value at `place`.
-
-        A result of dtype `returned` is rounded to it once, whatever the code computes in.
-        """
-        override, value = self.accuracy.tolerance, self.values[place]
-        # A tolerance of the contract replaces the measured one, with the reason that it states.
-        if override is not None:
-            return override.relative * _size(value) + override.absolute
-        return self._within(self.unit(returned))[place] + _rounding(value, returned)
-
-    def unit(self, returned: torch.dtype) -> float:
-        """Return the unit roundoff of code that returned a dtype: whole numbers of an equation of these are exact."""
-        # An integer result of an equation of whole numbers has no rounding to allow for.
-        floating = returned.is_floating_point or not self.equation.is_whole
-        return self.accuracy.unit(self.example.dtype) if floating else FLOAT64
-
-    def _within(self, unit: float) -> tuple[Tensor, ...]:
-        if unit not in self._measured:
-            disturbed, _ = self.equation.at(self.example, unit=unit)
-            self._measured[unit] = tuple(
-                allowed(runs, value, unit) for runs, value in zip(disturbed, self.values, strict=True)
-            )
-        return self._measured[unit]
-
-
-def allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
-    """Return the allowed error of each element of a value.
-
-    Args:
-        runs: The value in disturbed runs, [runs, *axes].
-        value: The exact value, [*axes].
-        unit: The unit roundoff of the operations in those runs.
-
-    Returns:
-        The allowed absolute errors, [*axes].
-
-    An infinite value allows no error and does not loosen the other elements. Where rounding alone may leave no finite
-    number, as in the logarithm of a difference that cancels, any result is allowed.
-    """
-    # Equal infinities differ by NaN, so equality is looked at first.
-    spread = torch.where(runs == value, 0.0, (runs - value).abs()).nan_to_num(nan=torch.inf, posinf=torch.inf).amax(0)
-    size = _size(value)
-    largest = size.amax() if value.numel() else torch.zeros((), dtype=F64)
-    # The spread covers rounding inside the equation, unit * size that of the result. 0.001 unit of the largest
-    # element is for an element that cancels to nearly 0 in all runs; 1e-37 for results that underflow float32.
-    return SLACK * (spread + unit * size + unit * 1e-3 * largest) + 1e-37
-
-
-def _rounding(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the error of rounding to a dtype narrower than float32; wider ones are part of the measured error."""
-    if dtype not in (torch.float16, torch.bfloat16):
-        return torch.zeros_like(value)
-    limits = torch.finfo(dtype)
-    return _size(value) * limits.eps / 2 + limits.tiny * limits.eps
-
-
-def _size(value: Tensor) -> Tensor:
-    """Return the size of each element, 0 where it is infinite: only the same infinity is near it."""
-    return value.abs().nan_to_num(nan=0.0, posinf=0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """An equation and what it is compared with: code, the derivative of another equation, invariants."""
-
-    equation: Equation
-    call: Call | None
-    returns: ast.expr | None
-    derivative: Derivative | None
-    requires: Formula | None
-    invariants: tuple[Formula, ...]
-    accuracy: Accuracy
-    checks: Checks
-
-
-class System:
-    """All executable equations of one contract, which may call each other."""
-
-    def __init__(self, definitions: Mapping[str, Definition]) -> None:
-        callees = {name: definition.callee for name, definition in definitions.items()}
-        self.claims = {
-            name: Claim(
-                Equation(name, definition.formula, definition.variables, definition.results, callees),
-                definition.call,
-                definition.returns,
-                definition.derivative,
-                definition.requires,
-                definition.invariants,
-                definition.accuracy,
-                definition.checks,
-            )
-            for name, definition in definitions.items()
-        }
-
-    def admits(self, claim: Claim, example: Example) -> bool:
-        """Return whether an example satisfies `requires`."""
-        return claim.requires is None or bool(_values(claim, claim.requires, example)[0].all())
-
-    def broken_invariants(self, claim: Claim, example: Example) -> Iterator[str]:
-        """Yield a message for every invariant that an example violates by more than rounding explains."""
-        for invariant in claim.invariants:
-            (holds,) = _values(claim, invariant, example)
-            # The exact check first: evaluating both sides with rounding costs eight runs.
-            if not holds.all() and not (holds := holds | _nearly_equal(claim, invariant, example)).all():
-                sides = _sides(claim, invariant, example, holds)
-                yield f"the invariant `{invariant.text}` of {claim.equation.name} does not hold here{sides}"
-
-
-def _values(claim: Claim, formula: Formula, example: Example, unit: float = 0.0) -> list[Tensor]:
+def values_of(equation: Definition, formula: Formula, example: Example, unit: float = 0.0) -> list[Tensor]:
     """Return the values of a formula on an example, aligned to each other, each [runs, *axes]."""
-    environment = environment_of(claim.equation.variables, example)
+    environment = environment_of(equation.variables, example)
     tensors = Tensors(example.sizes, unit=unit, runs=RUNS if unit else 1)
-    values = Interpreter(formula, environment, example.sizes, tensors, claim.equation.callees).values()
+    values = Interpreter(formula, environment, example.sizes, tensors, equation.callees).values()
     axes = tuple(dict.fromkeys(axis for value in values for axis in value.axes))
     return [tensors.align(value, axes) for value in values]
-
-
-def _both(invariant: Formula) -> Formula | None:
-    """Return both sides of a comparison as one formula of two values; None for anything else."""
-    last = invariant.lines[-1].value
-    if not isinstance(last, ast.Compare) or len(last.ops) != 1:
-        return None
-    sides = ast.Tuple(elts=[last.left, last.comparators[0]], ctx=ast.Load())
-    return Formula(invariant.text, (*invariant.lines[:-1], Line("", sides)))
-
-
-def _sides(claim: Claim, invariant: Formula, example: Example, holds: Tensor) -> str:
-    """Return the sides of a comparison in words, where it first does not hold; empty for anything else."""
-    if (both := _both(invariant)) is None:
-        return ""
-    place = int(torch.where(holds, 0.0, 1.0).argmax())
-    left, right = (float(side.expand(holds.shape).flatten()[place]) for side in _values(claim, both, example))
-    return f": its sides are {left:.9g} and {right:.9g}"
-
-
-def _nearly_equal(claim: Claim, invariant: Formula, example: Example) -> Tensor:
-    """Return where the two sides of a comparison differ by no more than rounding in float64 explains.
-
-    `!=` must hold exactly, and so must `<` and `>` where both sides are equal everywhere.
-    """
-    last, nowhere = invariant.lines[-1].value, torch.tensor([False])
-    both = _both(invariant)
-    if both is None or not isinstance(last, ast.Compare) or isinstance(last.ops[0], ast.NotEq):
-        return nowhere
-    left, right = _values(claim, both, example)
-    noisy_left, noisy_right = _values(claim, both, example, FLOAT64)
-    spread = (noisy_left - left).abs().amax(0) + (noisy_right - right).abs().amax(0)
-    apart = (left - right).abs()[0]
-    # A strict inequality of equal sides is false by definition, however small the rounding.
-    if isinstance(last.ops[0], ast.Lt | ast.Gt) and not apart.any():
-        return nowhere
-    return apart <= SLACK * (spread + FLOAT64 * (left.abs() + right.abs())[0])

@@ -112,12 +112,14 @@ class Definition:
 
     Attributes:
         results: The axes of each of its values, in the order of the code.
+        callees: All equations of the contract by name, which may call each other.
     """
 
     name: str
     formula: Formula
     variables: Mapping[str, Variable]
     results: tuple[Axes, ...]
+    callees: Mapping[str, Callee]
     requires: Formula | None
     invariants: tuple[Formula, ...]
     call: Call | None
@@ -154,19 +156,21 @@ def parse_equations(raw: Mapping[str, Keys]) -> tuple[dict[str, Definition], lis
     """
     definitions: dict[str, Definition] = {}
     problems: list[InvalidEquation] = []
+    # Shared by all definitions and filled below: an equation may call one that is written below it.
+    callees: dict[str, Callee] = {}
     for name, keys in raw.items():
         if "expression" in keys:
             try:
-                definitions[name] = _definition(name, keys, raw)
+                definitions[name] = _definition(name, keys, raw, callees)
+                callees[name] = definitions[name].callee
             except InvalidEquation as problem:
                 problems.append(problem)
-    # Only now: an equation may call one that is written below it.
     for equation in definitions.values():
         problems.extend(check(equation, definitions))
     return definitions, problems
 
 
-def _definition(name: str, keys: Keys, raw: Mapping[str, Keys]) -> Definition:
+def _definition(name: str, keys: Keys, raw: Mapping[str, Keys], callees: Mapping[str, Callee]) -> Definition:
     if name in FUNCTIONS:
         refusal = Refusal(f"reserved equation name {name!r}: it is a function", hint="choose another name")
         raise InvalidEquation(name, Part.NAME, refusal)
@@ -183,6 +187,7 @@ def _definition(name: str, keys: Keys, raw: Mapping[str, Keys]) -> Definition:
         formula=_formula(name, Part.EXPRESSION, keys["expression"]),
         variables=variables,
         results=results,
+        callees=callees,
         requires=None if requires is None else _formula(name, Part.REQUIRES, requires),
         invariants=tuple(
             _formula(name, Part.INVARIANTS, text, str(place)) for place, text in enumerate(keys.get("invariants", ()))
@@ -241,8 +246,7 @@ def check(equation: Definition, definitions: Mapping[str, Definition]) -> Iterat
 
 
 def _check(equation: Definition, definitions: Mapping[str, Definition]) -> None:
-    name, callees = equation.name, {definition.name: definition.callee for definition in definitions.values()}
-    of = partial(types, equation.callee, callees=callees)
+    name, of = equation.name, partial(types, equation.callee, callees=equation.callees)
     values = locate(name, Part.EXPRESSION, lambda: of(equation.formula, calling=(name,)))
     locate(name, Part.RESULT, lambda: _check_results(equation, values))
     locate(name, Part.DERIVATIVE_OF, lambda: _check_derivative(equation, definitions))

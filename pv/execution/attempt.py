@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pv.contract.model import Contract, Falsifier, Mutant, Run, Target
-from pv.engines.code import Code
-from pv.engines.engine import Conditions, seed_of
+from pv.engines.code import ResolvedCode
+from pv.engines.engine import Conditions
 from pv.engines.registry import engine_of
+from pv.engines.seed import seed_of
 from pv.results.trial import Trial
 from pv.source.imports import Imports
 from pv.source.project import Project
@@ -95,7 +96,7 @@ class Attempts:
     ) -> None:
         self.project, self.subjects, self.seed = project, subjects or {}, seed
         self._examples, self._replay, self._spawn = examples, replay, spawn
-        self._codes: dict[Target, Code] = {}
+        self._codes: dict[Target, ResolvedCode] = {}
         self._imports = Imports(project)
         self._runs: dict[tuple[str, str, Target, str, bool], Attempt] = {}
 
@@ -213,6 +214,6 @@ class Attempts:
             small=small,
         )
 
-    def _code(self, subject: Target) -> Code:
+    def _code(self, subject: Target) -> ResolvedCode:
         """Return a resolved subject."""
-        return self._codes.setdefault(subject, Code(self.project, subject, self._imports))
+        return self._codes.setdefault(subject, ResolvedCode(self.project, subject, self._imports))

@@ -14,7 +14,7 @@ from pv.execution.consumers import Journal, OnProgress, Progress
 from pv.execution.executor import Executor
 from pv.execution.plan import Cancelled, Consumer, Finished, Step
 from pv.mutation import judge, scope
-from pv.mutation.generate import Automatic, Module, compiles_to
+from pv.mutation.generate import GeneratedMutant, Module, compiles_to
 from pv.mutation.judge import DETECTED, Judged, MutantStatus, MutationResult
 from pv.results.reuse.cache import ResultCache
 from pv.results.trial import Trial, TrialStatus
@@ -32,7 +32,7 @@ HARDER = 10
 class _Pending:
     """A mutant that is being tried: the falsifiers that are left, and the ids of those that have tried it."""
 
-    mutant: Automatic
+    mutant: GeneratedMutant
     left: list[Falsifier]
     equivalent: bool
     tried: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ class MutantTrials:
         self._owners = scope.owners(contract)
         self._attempts = Attempts(project, spawn=spawn)
         self._journal: Journal
-        self._chosen: list[Automatic] = []
+        self._chosen: list[GeneratedMutant] = []
         self._equivalent: dict[str, str] = {}
         """The declared equivalents: their texts in the contract, by the digest of the module that they compile to."""
         self._kills: Counter[tuple[str, str]] = Counter()
@@ -145,7 +145,9 @@ class MutantTrials:
     def _consumers(self, on_progress: OnProgress | None, mutants: int | None = None) -> list[Consumer]:
         return [self._journal, *([Progress(on_progress, mutants)] if on_progress is not None else [])]
 
-    def _attempt(self, falsifier: Falsifier, mutant: Automatic | None = None, examples: int | None = None) -> Attempt:
+    def _attempt(
+        self, falsifier: Falsifier, mutant: GeneratedMutant | None = None, examples: int | None = None
+    ) -> Attempt:
         """Return the attempt of a falsifier on a mutant, or without one on the clean code."""
         conditions = Conditions(
             mutant=mutant.mutant if mutant is not None else None,
@@ -158,7 +160,7 @@ class MutantTrials:
     def _fit(self) -> list[Falsifier]:
         return [f for f in self.falsifiers if self.clean[f.id].status is TrialStatus.HELD]
 
-    def _generated(self) -> list[Automatic]:
+    def _generated(self) -> list[GeneratedMutant]:
         fit = self._fit()
         reached = frozenset().union(*(self.clean[f.id].reached for f in fit))
         if self._scope.modules:
@@ -174,7 +176,7 @@ class MutantTrials:
             return scope.named(self.project, self.contract)
         return scope.default(self.project, self.contract, judges)
 
-    def choose(self, generated: Sequence[Automatic]) -> list[Automatic]:
+    def choose(self, generated: Sequence[GeneratedMutant]) -> list[GeneratedMutant]:
         """Return the mutants to try: all, or a sample."""
         if self._sample is None or self._sample >= len(generated):
             return list(generated)
@@ -222,7 +224,7 @@ class MutantTrials:
         yield self._conclude(Judged(mutant=pending.mutant, status=status or undetected, tried=tried, seen=seen))
         yield from self._start_next()
 
-    def _cached(self, mutant: Automatic, able: Sequence[Falsifier]) -> Judged | None:
+    def _cached(self, mutant: GeneratedMutant, able: Sequence[Falsifier]) -> Judged | None:
         """Return the mutant as a falsifier in `able` killed it in an earlier run; None if there is no such result."""
         for falsifier in able:
             trial = self._journal.lookup(self._attempt(falsifier, mutant))

@@ -301,7 +301,7 @@ def _is_set_elsewhere(target: ast.expr, function: Function) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Automatic:
+class GeneratedMutant:
     """One automatic mutant."""
 
     mutant: Mutant
@@ -336,7 +336,7 @@ class Module:
         imports = (node for node in ast.walk(self.source.tree) if isinstance(node, ast.Import | ast.ImportFrom))
         return frozenset(a.asname or a.name.split(".")[0] for node in imports for a in node.names)
 
-    def mutants(self, reached: frozenset[str]) -> Iterator[Automatic]:
+    def mutants(self, reached: frozenset[str]) -> Iterator[GeneratedMutant]:
         """Yield the mutants of the functions in `reached`, without those that compile to the same code."""
         return distinct(self.candidates(reached))
 
@@ -364,7 +364,7 @@ class Module:
         function = f"{self.name}:{name}"
         return function if fault.statement is None else f"{function}@{self.numbers[id(fault.statement)]}"
 
-    def mutant(self, name: str, fault: Fault) -> Automatic | None:
+    def mutant(self, name: str, fault: Fault) -> GeneratedMutant | None:
         """Return the fault as an edit; None if it cannot be written as one."""
         try:
             find = ast.unparse(fault.node)
@@ -380,7 +380,7 @@ class Module:
         target, line = Target(self.name, name), getattr(fault.node, "lineno", 1)
         which = f" (place {occurrence + 1})" if len(places) > 1 else ""
         function = f"{self.name}:{name}"
-        return Automatic(
+        return GeneratedMutant(
             mutant=Mutant(
                 id=f"{function}: {find} -> {fault.new or 'pass'}{which}",
                 fault=fault.operator,
@@ -421,7 +421,7 @@ class Candidate:
         return self.module.place(self.name, self.fault)
 
 
-def distinct(candidates: Iterable[Candidate]) -> Iterator[Automatic]:
+def distinct(candidates: Iterable[Candidate]) -> Iterator[GeneratedMutant]:
     """Yield the mutants that can be applied and whose compiled code differs from the original and from each other."""
     compiled: set[str] = set()
     for candidate in candidates:

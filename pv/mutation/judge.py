@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pv.contract.model import Contract
-from pv.mutation.generate import Automatic
+from pv.mutation.generate import GeneratedMutant
 from pv.results.trial import Trial, TrialStatus
 
 LEAST_LIMIT_S, SLOWER = 5.0, 5.0
@@ -47,7 +47,7 @@ class Judged:
     cached: a result of an earlier run gave the status.
     """
 
-    mutant: Automatic
+    mutant: GeneratedMutant
     status: MutantStatus
     tried: tuple[str, ...] = ()
     seen: str = ""

@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 from pv.contract.model import OWN_FILE, Contract, Falsifier, Target
-from pv.mutation.generate import Automatic, Candidate, Module, distinct
+from pv.mutation.generate import Candidate, GeneratedMutant, Module, distinct
 from pv.source import imports, resolve
 from pv.source.project import Project
 from pv.source.resolve import Unbound
@@ -120,7 +120,7 @@ def elsewhere(contract: Contract, modules: Iterable[Module], patterns: Sequence[
     return f"{asked} is not a subject of {contract.id} (choose from {names}); --wide adds what they import"
 
 
-def mutants(modules: Sequence[Module], reached: frozenset[str]) -> list[Automatic]:
+def mutants(modules: Sequence[Module], reached: frozenset[str]) -> list[GeneratedMutant]:
     """Return every mutant of the reached functions, in source order."""
     return [mutant for module in modules for mutant in module.mutants(reached)]
 
@@ -132,7 +132,7 @@ class Drawing:
         self._scopes = cache(partial(named_files, project)), cache(partial(imported_files, project))
         self._module = cache(partial(_module, project))
 
-    def some(self, subject: Target, reached: frozenset[str], seed: int) -> Iterator[Automatic]:
+    def some(self, subject: Target, reached: frozenset[str], seed: int) -> Iterator[GeneratedMutant]:
         """Yield mutants of the code that a falsifier executed, in an order by `seed`, spread over its functions.
 
         A function without recorded statements counts as executed throughout. If the falsifier executed nothing in the

@@ -65,8 +65,6 @@ def saved_parts(value: object, depth: int = 0) -> dict[str, Any]:
 
 
 MAX_CAPTURES = 20
-MOMENTS = ("exp_avg", "momentum_buffer")
-"""The names of states of optimizers of torch that have the shapes of the parameters; none has both."""
 MAX_WALKED = 20_000
 """Objects of a saved state that are looked at."""
 
@@ -698,28 +696,26 @@ def _build_sums(*values: list[float]) -> list[float]:
     return [sum(value for (value,) in values[:half]), sum(value for (value,) in values[half:])]
 
 
-def install(
-    observer: Callable[[], Observer],
-    wrap: Callable[[object, str, Callable[[Callable[..., object]], Callable[..., object]]], None],
-) -> None:
+def install(observer: Callable[[], Observer]) -> None:
     """Wrap the functions of torch that save, read and restore.
 
     Args:
         observer: Returns the observer of this process.
-        wrap: Called with an owner, a name, and a function that makes the wrapper from the original.
     """
     global _get_observer
     _get_observer = observer
-    wrap(nn.Module, "load_state_dict", _wrap_load)
-    wrap(nn.Module, "state_dict", _wrap_state_dict)
-    wrap(torch.optim.Optimizer, "load_state_dict", _wrap_restore("optimizer"))
+    frames.wrap(nn.Module, "load_state_dict", _wrap_load)
+    frames.wrap(nn.Module, "state_dict", _wrap_state_dict)
+    frames.wrap(torch.optim.Optimizer, "load_state_dict", _wrap_restore("optimizer"))
     for schedule in list(vars(torch.optim.lr_scheduler).values()):
         of_torch = getattr(schedule, "__module__", "") == torch.optim.lr_scheduler.__name__
         if of_torch and "load_state_dict" in vars(schedule):
-            wrap(schedule, "load_state_dict", _wrap_restore("scheduler"))
+            frames.wrap(schedule, "load_state_dict", _wrap_restore("scheduler"))
     scalers = reversed(torch.cuda.amp.GradScaler.__mro__)  # since torch 2.3, a subclass of torch.amp.GradScaler
-    wrap(next(kind for kind in scalers if "load_state_dict" in vars(kind)), "load_state_dict", _wrap_restore("scaler"))
-    wrap(torch, "save", _wrap_save)
-    wrap(torch, "load", _wrap_read)
-    wrap(torch.random, "set_rng_state", _wrap_random_state)
+    frames.wrap(
+        next(kind for kind in scalers if "load_state_dict" in vars(kind)), "load_state_dict", _wrap_restore("scaler")
+    )
+    frames.wrap(torch, "save", _wrap_save)
+    frames.wrap(torch, "load", _wrap_read)
+    frames.wrap(torch.random, "set_rng_state", _wrap_random_state)
     torch.set_rng_state = torch.random.set_rng_state

@@ -39,6 +39,12 @@ def wraps(original: Callable[..., object]) -> Callable[[Callable[..., Any]], Cal
     return decorate
 
 
+def wrap(owner: object, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace a function of a class or module by the wrapper that `make` returns for it."""
+    original = getattr(owner, name)
+    setattr(owner, name, wraps(original)(make(original)))
+
+
 def shorten(error: BaseException) -> None:
     """Remove the frames of wrappers from the traceback of an exception, and of those that it comes from."""
     pending: list[Optional[BaseException]] = [error]

@@ -217,15 +217,15 @@ class LoaderHooks:
         iterator = dataloader._BaseDataLoaderIter
         atexit.register(self._remove_worker_files)
         workers.install(self.observer)
-        _wrap(torch, "randperm", self._wrap_randperm)
-        _wrap(data.DataLoader, "__init__", self._wrap_loader)
-        _wrap(iterator, "__init__", self._wrap_iterator)
-        _wrap(iterator, "_reset", self._wrap_reset)
-        _wrap(iterator, "_next_index", self._wrap_next_index)
-        _wrap(iterator, "__next__", self._wrap_next)
-        _wrap(fetch._MapDatasetFetcher, "fetch", self._wrap_fetch)
+        frames.wrap(torch, "randperm", self._wrap_randperm)
+        frames.wrap(data.DataLoader, "__init__", self._wrap_loader)
+        frames.wrap(iterator, "__init__", self._wrap_iterator)
+        frames.wrap(iterator, "_reset", self._wrap_reset)
+        frames.wrap(iterator, "_next_index", self._wrap_next_index)
+        frames.wrap(iterator, "__next__", self._wrap_next)
+        frames.wrap(fetch._MapDatasetFetcher, "fetch", self._wrap_fetch)
         for module in (data, data.dataset):
-            _wrap(module, "random_split", self._wrap_split)
+            frames.wrap(module, "random_split", self._wrap_split)
 
     # Events.
 
@@ -297,7 +297,7 @@ class LoaderHooks:
         removes = collator.__module__.startswith("transformers.") and hasattr(collator, "_remove_columns")
         if removes and collator not in self.collators:
             self.collators.add(collator)
-            _wrap(collator, "_remove_columns", self._wrap_remove_columns)
+            frames.wrap(collator, "_remove_columns", self._wrap_remove_columns)
         dataset = loader.dataset
         inner, _ = examples.base_of(dataset)
         sampler = examples.sampler_of(loader)
@@ -482,11 +482,6 @@ def install(observer: Callable[[], Observer]) -> None:
         observer: Returns the observer of this process.
     """
     LoaderHooks(observer).install()
-
-
-def _wrap(owner: object, name: str, make: Callable[[Function], Function]) -> None:
-    original = getattr(owner, name)
-    setattr(owner, name, frames.wraps(original)(make(original)))
 
 
 def storages(tensors: Iterable[Tensor]) -> set[int]:

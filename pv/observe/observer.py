@@ -1023,11 +1023,6 @@ current: Observer
 reports: reported.Reports
 
 
-def _wrap(owner: object, name: str, make: Callable[[Callable[..., object]], Callable[..., object]]) -> None:
-    original = getattr(owner, name)
-    setattr(owner, name, frames.wraps(original)(make(original)))
-
-
 def _observe_after(part: str, note: Callable[..., None]) -> Callable[[Callable[..., object]], Callable[..., object]]:
     """Return a wrapper that calls `note(self, *args, **kwargs)` once the original has returned."""
 
@@ -1297,7 +1292,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     losses.install(lambda: current)
     heads.install(lambda: current)
     loaders.install(lambda: current)
-    checkpoints.install(lambda: current, _wrap)
+    checkpoints.install(lambda: current)
     reports = reported.install(lambda: current)
     reports.look_for_libraries()
     parameters.install(lambda: current)
@@ -1305,9 +1300,11 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     modes.install(lambda: current)
     averages.install(lambda: current)
     schedules.install(lambda: current)
-    _wrap(torch.autograd, "backward", _backward)
-    _wrap(importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _resolve_original)
-    _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
+    frames.wrap(torch.autograd, "backward", _backward)
+    frames.wrap(
+        importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _resolve_original
+    )
+    frames.wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name
 
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -1325,22 +1322,22 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     hooks.register_optimizer_step_post_hook(_cut_after_step)
     hooks.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: current.end_at_limit())
     zero = _observe_before("zero", lambda target, *args, **kwargs: current.note_zero(target))
-    _wrap(torch.optim.Optimizer, "zero_grad", zero)
-    _wrap(nn.Module, "zero_grad", zero)
-    _wrap(nn.Module, "__call__", _module_call)
+    frames.wrap(torch.optim.Optimizer, "zero_grad", zero)
+    frames.wrap(nn.Module, "zero_grad", zero)
+    frames.wrap(nn.Module, "__call__", _module_call)
     for kind, limit_name in (("clip_grad_norm_", "max_norm"), ("clip_grad_value_", "clip_value")):
-        _wrap(nn.utils.clip_grad, kind, _clip(kind, limit_name))
+        frames.wrap(nn.utils.clip_grad, kind, _clip(kind, limit_name))
         setattr(nn.utils, kind, getattr(nn.utils.clip_grad, kind))
     scaler = importlib.import_module("torch.amp.grad_scaler").GradScaler if _has_amp() else torch.cuda.amp.GradScaler
-    _wrap(scaler, "step", _scaler_step)
-    _wrap(scaler, "scale", _scaler_scale)
-    _wrap(scaler, "unscale_", _observe_after("unscale", _note_unscale))
+    frames.wrap(scaler, "step", _scaler_step)
+    frames.wrap(scaler, "scale", _scaler_scale)
+    frames.wrap(scaler, "unscale_", _observe_after("unscale", _note_unscale))
     if torch.distributed.is_available():
         collectives.install(lambda: current)
-        _wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _note_ddp))
-        _wrap(nn.parallel.DistributedDataParallel, "register_comm_hook", _observe_after("ddp", _note_hook))
+        frames.wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _note_ddp))
+        frames.wrap(nn.parallel.DistributedDataParallel, "register_comm_hook", _observe_after("ddp", _note_hook))
     atexit.register(lambda: current.finish())
-    _wrap(os, "_exit", _exit)
+    frames.wrap(os, "_exit", _exit)
     os.register_at_fork(after_in_child=_after_fork)
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)

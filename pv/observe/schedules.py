@@ -151,10 +151,5 @@ def install(observer: Callable[[], Observer]) -> None:
     for schedule in list(vars(module).values()):
         # Most schedules inherit `step`. Those that override it, such as `ReduceLROnPlateau`, define their own.
         if isinstance(schedule, type) and "step" in vars(schedule) and schedule.__module__ == module.__name__:
-            _wrap(schedule, "step", wrap_step)
-    _wrap(module.LRScheduler, "_initial_step", wrap_initial_step)  # private
-
-
-def _wrap(owner: type, name: str, make: Callable[[Callable[..., object]], Callable[..., object]]) -> None:
-    original = getattr(owner, name)
-    setattr(owner, name, frames.wraps(original)(make(original)))
+            frames.wrap(schedule, "step", wrap_step)
+    frames.wrap(module.LRScheduler, "_initial_step", wrap_initial_step)  # private

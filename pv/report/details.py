@@ -93,7 +93,7 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
     """
     kind = engine_of(result.falsifier)
     yield "claim", result.falsifier.rule
-    if result.falsifier.prediction:
+    if result.falsifier.prediction and not names_cause(result):
         yield "predicted", result.falsifier.prediction
     if scope := kind.scope(result.falsifier):
         yield "over", scope
@@ -120,12 +120,13 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
 
 
 def guess(result: Result) -> str:
-    """Return the author's guess at the cause; "" without one, or if the failure names its cause.
+    """Return the author's guess at the cause; "" without one, or if the failure names its cause."""
+    return "" if names_cause(result) else result.falsifier.guess
 
-    A computed cause is certain, and the guess might contradict it.
-    """
-    counterexample = result.counterexample
-    return "" if counterexample is not None and counterexample.explained else result.falsifier.guess
+
+def names_cause(result: Result) -> bool:
+    """Return whether the failure names a cause that was computed, beside which words of the author may be wrong."""
+    return result.counterexample is not None and result.counterexample.explained
 
 
 def _replay_argument(result: Result, counterexample: Counterexample) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import cattrs
 
 from pv.contract.model import Contract, Edit, Falsifier, Mutant, Run, Target
-from pv.engines.code import Code, Function
+from pv.engines.code import Function, ResolvedCode
 from pv.engines.engine import Conditions, Engine
 from pv.engines.registry import engine_named, engine_of, engines
 from pv.engines.run.engine import RunEngine
@@ -86,7 +86,7 @@ def memory_mib(device: str) -> int:
     return CUDA_MEMORY_MIB if device == "cuda" else MEMORY_MIB
 
 
-def attack(code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> Body:
+def attack(code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> Body:
     """Return the task that tries a claim on a subject, or on a mutant of it.
 
     Args:
@@ -102,7 +102,7 @@ def attack(code: Code, contract: Contract, claim: Falsifier, conditions: Conditi
     return _body(code, engine, engine.payload(code, contract, claim, conditions), conditions)
 
 
-def execute(code: Code, run: Run, conditions: Conditions) -> Body:
+def execute(code: ResolvedCode, run: Run, conditions: Conditions) -> Body:
     """Return the task that executes a run and writes its record to `conditions.directory`. Raise `Unbound`."""
     engine = RunEngine()
     return _body(code, engine, engine.execution(code, run, conditions), conditions)
@@ -149,7 +149,7 @@ def device(project: Project, name: str) -> Body:
     return Body(kind=DEVICE, root=str(project.root), roots=roots, device=name)
 
 
-def _body(code: Code, engine: Engine[Any], payload: Any, conditions: Conditions) -> Body:
+def _body(code: ResolvedCode, engine: Engine[Any], payload: Any, conditions: Conditions) -> Body:
     files, plan = set(code.subject_files), Plan()
     if conditions.mutant is not None:
         plan, mutated_files = plan_mutant(code.project, conditions.mutant)
@@ -174,7 +174,7 @@ def _body(code: Code, engine: Engine[Any], payload: Any, conditions: Conditions)
     )
 
 
-def _packages(code: Code, payload: Any, plan: Plan) -> tuple[str, ...]:
+def _packages(code: ResolvedCode, payload: Any, plan: Plan) -> tuple[str, ...]:
     """Return the top-level packages of the subject, of the functions of the payload, and of the mutant."""
     values = (getattr(payload, field) for field in payload.__dataclass_fields__)
     modules = [value.module for value in values if isinstance(value, Function)]

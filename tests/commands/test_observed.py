@@ -17,7 +17,7 @@ from junitparser import Failure, JUnitXml
 
 import pv
 from pv.cli.check import check as check_command
-from pv.commands.baseline import read_reports
+from pv.commands.base_report import read_reports
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.saved.report import load

@@ -6,7 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from pv.commands.baseline import read_reports
+from pv.commands.base_report import read_reports
 from pv.commands.plan import divide
 from pv.contract.load import load
 from pv.errors import UsageError

@@ -16,7 +16,7 @@ from pv.engines.encoding import decode
 from pv.engines.equation.attack import attack
 from pv.engines.property.attack import Settings
 from pv.equations.domain import Kind, axis_bounds
-from pv.equations.evaluate import System
+from pv.equations.evaluate import exact_values
 from pv.equations.examples import Example
 from pv.equations.language import InvalidEquation
 from pv.equations.parse import parse_equations
@@ -53,15 +53,15 @@ def evaluated() -> Callable[..., Any]:
     def value(expression: str, domain: dict[str, str], result: str = "real", **arrays: Any) -> Any:
         definitions, problems = parse_equations({"e": {"domain": domain, "result": result, "expression": expression}})
         assert problems == []
-        claim = System(definitions).claims["e"]
-        kinds = {name: variable.kind for name, variable in claim.equation.variables.items()}
+        equation = definitions["e"]
+        kinds = {name: variable.kind for name, variable in equation.variables.items()}
         dtypes = {Kind.INDEX: torch.int64, Kind.MASK: torch.bool}
         tensors = {n: torch.tensor(array, dtype=dtypes.get(kinds[n], torch.float64)) for n, array in arrays.items()}
         # The sizes of the arrays, and for axes that no array has the smallest size.
-        axes = (dict(zip(claim.equation.variables[n].axes, each.shape, strict=True)) for n, each in tensors.items())
-        sizes = {axis: low for axis, (low, _) in axis_bounds(claim.equation.variables).items()}
+        axes = (dict(zip(equation.variables[n].axes, each.shape, strict=True)) for n, each in tensors.items())
+        sizes = {axis: low for axis, (low, _) in axis_bounds(equation.variables).items()}
         sizes |= {axis: size for each in axes for axis, size in each.items()}
-        (found,) = claim.equation.exact(Example(tensors, sizes))
+        (found,) = exact_values(equation, Example(tensors, sizes))
         return found.tolist()
 
     return value

@@ -5,7 +5,7 @@ from textwrap import dedent
 from typing import Any
 
 from pv.contract.model import Edit, Mutant, Target
-from pv.mutation.generate import Automatic, Module
+from pv.mutation.generate import GeneratedMutant, Module
 from pv.mutation.judge import Judged, MutantStatus, MutationResult
 from pv.source import syntax
 from pv.source.patch import patch
@@ -14,7 +14,7 @@ from tests.results.handmade import HERE, contract, falsifier
 
 def judged(status: MutantStatus, id_: str = "tiny:double: 2 -> 3") -> Judged:
     edit = Edit(function=Target("tiny", "double"), find="2", replace="3")
-    mutant = Automatic(
+    mutant = GeneratedMutant(
         mutant=Mutant(id=id_, fault="constant", change=edit, location=HERE),
         operator="constant",
         function="tiny:double",
@@ -30,7 +30,7 @@ def result(*statuses: MutantStatus, **fields: Any) -> MutationResult:
     return MutationResult(judged=tuple(map(judged, statuses)), **fields)
 
 
-def mutants(folder: Path, source: str) -> list[Automatic]:
+def mutants(folder: Path, source: str) -> list[GeneratedMutant]:
     """The automatic mutants of a module with this source, all of whose functions were reached."""
     path = folder / "subject.py"
     path.write_text(dedent(source), encoding="utf-8")
@@ -38,6 +38,6 @@ def mutants(folder: Path, source: str) -> list[Automatic]:
     return list(module.mutants(frozenset(f"subject:{name}" for name, _ in syntax.functions(module.source.tree))))
 
 
-def planted(source: str, mutant: Automatic) -> str:
+def planted(source: str, mutant: GeneratedMutant) -> str:
     edit: Any = mutant.mutant.change
     return patch(dedent(source), edit.function.attribute, edit.find, edit.replace, edit.occurrence)

@@ -37,10 +37,10 @@ def git(*words: str, cwd: Path | None = None) -> str:
     return done.stdout.strip()
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 300.0) -> None:
+def wait_for(condition: Callable[[], object], event: str, seconds: float = 300.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        assert time.monotonic() < end, f"waited {seconds} s for {event}"
         time.sleep(0.01)
 
 

@@ -31,44 +31,45 @@ from pv.engines.trial import TrialStatus
 from pv.equations.arrays import Tensor, torch
 from pv.equations.call import defined_at
 from pv.equations.domain import free_sizes
-from pv.equations.evaluate import SLACK, Claim, Equation, Limits, System
+from pv.equations.evaluate import admits, exact_values
 from pv.equations.examples import Drawer, Example, Shrinker
+from pv.equations.invariants import broken_invariants
 from pv.equations.mutants import MutatedEquation, mutants
-from pv.equations.parse import UNITS, parse_equations
+from pv.equations.parse import UNITS, Definition, parse_equations
+from pv.equations.tolerance import SLACK, Limits
 
 MAX_EXAMPLES = 200
 MAX_ELEMENTS = 2**20
 """The total number of elements of the kept examples: it limits memory and, for each mutant, time."""
 
 
-def tried(claim: Claim, kept: "KeptExamples") -> dict[str, object]:
+def tried(claim: Definition, kept: "KeptExamples") -> dict[str, object]:
     """Try the equation mutants on recorded results: return their number, those killed, and the survivors."""
     survivors, total = [], 0
     for mutant in mutants_of(claim):
         total += 1
         mutated = equation_with(claim, mutant)
-        if not any(kills(claim, mutated, example, seen) for example, seen in kept.examples):
+        if not any(kills(mutated, example, seen) for example, seen in kept.examples):
             survivors.append({key: getattr(mutant, key) for key in ("equation", "line", "column", "before", "after")})
     return {"total": total, "killed": total - len(survivors), "survivors": survivors}
 
 
-def mutants_of(claim: Claim) -> Iterator[MutatedEquation]:
+def mutants_of(claim: Definition) -> Iterator[MutatedEquation]:
     """Yield the mutants of a claim's equation and of those that it calls."""
-    return mutants(claim.equation.name, claim.equation.callees, claim.equation.results)
+    return mutants(claim.name, claim.callees, claim.results)
 
 
-def equation_with(claim: Claim, mutant: MutatedEquation) -> Equation:
-    """Return the equation of a claim with a mutant in it."""
-    equation = claim.equation
+def equation_with(equation: Definition, mutant: MutatedEquation) -> Definition:
+    """Return an equation with a mutant in it."""
     return replace(equation, formula=mutant.callees[equation.name].formula, callees=mutant.callees)
 
 
-def kills(claim: Claim, mutated: Equation, example: Example, seen: Sequence[Comparison]) -> bool:
+def kills(mutated: Definition, example: Example, seen: Sequence[Comparison]) -> bool:
     """Return whether an example kills the mutated equation."""
     try:
         # A mutant that has no value where the equation has one is killed as well.
-        values = mutated.exact(example)
-        limits = Limits(mutated, claim.accuracy, example, values)
+        values = exact_values(mutated, example)
+        limits = Limits(mutated, example, values)
         return any(bool(v.isnan().any()) for v in values) or any(_apart(comparison, limits) for comparison in seen)
     except Exception:  # a mutant that cannot be evaluated is killed
         return True
@@ -80,7 +81,8 @@ def _apart(seen: Comparison, limits: Limits) -> bool:
         return True
     apart = seen.apart(value)
     unit = limits.unit(seen.result.dtype) if seen.by_code else 0.0
-    if limits.accuracy.tolerance is None and not (apart > SLACK * unit * value.abs().nan_to_num(posinf=0.0)).any():
+    smallest = SLACK * unit * value.abs().nan_to_num(posinf=0.0)
+    if limits.equation.accuracy.tolerance is None and not (apart > smallest).any():
         return False  # within the smallest limit; the exact limit costs eight more evaluations
     return bool((apart > seen.limit(limits)).any())
 
@@ -135,14 +137,13 @@ def attack(
     parsed, problems = parse_equations(equations)
     if problems:
         raise problems[0]  # lint reports these first
-    system = System(parsed)
-    return _Attack(system, system.claims[name], subject, device, options, failures, stream).run()
+    return _Attack(parsed, parsed[name], subject, device, options, failures, stream).run()
 
 
 @dataclass
 class _Attack:
-    system: System
-    claim: Claim
+    equations: Mapping[str, Definition]
+    claim: Definition
     subject: object
     device: str
     options: Settings
@@ -180,7 +181,7 @@ class _Attack:
 
     def _examples(self) -> Iterator[Example]:
         for example in self._candidates():
-            if self.system.admits(self.claim, example):
+            if admits(self.claim, example):
                 yield example
             else:
                 self.invalid += 1
@@ -190,14 +191,14 @@ class _Attack:
             yield self._decode_example(self.options.replay)
             return
         # A condition that rejects 20 times as many examples as were asked for ends the search.
-        drawer = Drawer(self.claim.equation.variables, self.options.seed, self.claim.accuracy.dtypes)
+        drawer = Drawer(self.claim.variables, self.options.seed, self.claim.accuracy.dtypes)
         while self.valid < self.options.examples and self.invalid < MAX_REJECTED * self.options.examples:
             yield drawer.example()
 
     def _decode_example(self, text: str) -> Example:
         if not text.startswith("{"):
             raise ValueError("an equation is replayed by its exact arguments, which the JSON report has")
-        variables, decoded = self.claim.equation.variables, decode(json.loads(text))
+        variables, decoded = self.claim.variables, decode(json.loads(text))
         sizes = {name: int(decoded.pop(name)) for name in free_sizes(variables)}
         arrays = {name: _array(value, variables[name].kind) for name, value in decoded.items()}
         for name, array in arrays.items():
@@ -219,7 +220,7 @@ class _Attack:
         plain = replace(example, dtype="float32")
         if "float32" in self.claim.accuracy.dtypes and self._fails(plain):
             example = plain
-        smallest = Shrinker(self.claim.equation.variables, self._fails).smallest(example)
+        smallest = Shrinker(self.claim.variables, self._fails).smallest(example)
         try:
             self._check(smallest)
         except Exception as last:
@@ -229,7 +230,7 @@ class _Attack:
         )
 
     def _fails(self, example: Example) -> bool:
-        if not self.system.admits(self.claim, example):
+        if not admits(self.claim, example):
             return False
         try:
             self._check(example)
@@ -258,26 +259,26 @@ class _Attack:
         """Return the comparisons of an example. The equation is evaluated before the code is called."""
         limits = self._limits(example)
         # Invariants of the equation itself: they need no code, and fail first.
-        for broken in self.system.broken_invariants(self.claim, example):
+        for broken in broken_invariants(self.claim, example):
             raise Refuted(broken)
-        observer, comparisons = Observer(self.system, self.claim, self.subject, self.device), []
+        observer, comparisons = Observer(self.equations, self.claim, self.subject, self.device), []
         for seen in observer.comparisons(example):
             compare(seen, limits)
             self.tolerance_check.add(seen, limits)
             comparisons.append(seen)
-        for name, layout, laid_out in layouts(self.system, self.claim, example):
+        for name, layout, laid_out in layouts(self.claim, example):
             self._check_layout(name, replace(observer, layout=layout), laid_out)
         return comparisons
 
     def _limits(self, example: Example) -> Limits:
         """Return the allowed errors around the values of the equation on an example. Raise `NoValue`."""
-        equation = self.claim.equation
-        exact = equation.exact(example)
+        equation = self.claim
+        exact = exact_values(equation, example)
         if any(result.isnan().any() for result in exact):
             raise NoValue(
                 f"{equation.name} has no value (NaN) here, inside its domain; exclude the point with `requires`"
             )
-        return Limits(equation, self.claim.accuracy, example, exact)
+        return Limits(equation, example, exact)
 
     def _check_layout(self, name: str, observer: Observer, example: Example) -> None:
         limits = self._limits(example)
@@ -293,7 +294,7 @@ class _Attack:
 
     def _written(self, example: Example) -> tuple[dict[str, object], bool]:
         """Return the arguments of an example as JSON, with the sizes that no array has, and whether they rebuild it."""
-        variables = self.claim.equation.variables
+        variables = self.claim.variables
         encoded = {name: encode(example.sizes[name]) for name in free_sizes(variables)}
         for name, array in example.arrays.items():
             encoded[name] = encode(as_argument(array, variables[name].kind, example.dtype, "cpu"))
@@ -318,13 +319,13 @@ class _Attack:
         return f"; {cause}" if cause else f"; before it was made smaller, {self.cause}" if self.cause else ""
 
     def _has_arrays(self) -> bool:
-        return any(variable.axes for variable in self.claim.equation.variables.values())
+        return any(variable.axes for variable in self.claim.variables.values())
 
-    def _compared(self) -> Claim | None:
+    def _compared(self) -> Definition | None:
         """Return the claim whose code is called: this one, or the equation that it is the derivative of."""
         if self.claim.call is not None or self.claim.derivative is None:
             return self.claim if self.claim.call is not None else None
-        of = self.system.claims[self.claim.derivative.equation]
+        of = self.equations[self.claim.derivative.equation]
         return of if of.call is not None else None
 
     def _call(self, example: Example) -> str:

@@ -13,9 +13,10 @@ from typing import Any
 from pv.equations.arrays import Tensor, torch
 from pv.equations.call import returned
 from pv.equations.domain import DISTRIBUTIONS
-from pv.equations.evaluate import Claim, Limits, System
+from pv.equations.evaluate import admits, evaluate
 from pv.equations.examples import Example
-from pv.equations.parse import Check
+from pv.equations.parse import Check, Definition
+from pv.equations.tolerance import Limits
 
 
 class Arguments:
@@ -114,8 +115,8 @@ class Observer:
         layout: Changes how the arrays of the code are laid out in memory, not their values.
     """
 
-    system: System
-    claim: Claim
+    equations: Mapping[str, Definition]
+    claim: Definition
     subject: object
     device: str
     layout: Layout = lambda array: array
@@ -130,7 +131,7 @@ class Observer:
     def by_code(self, example: Example) -> Iterator[Comparison]:
         """Yield the results of the code. Raise `Refuted` where another of its checks fails."""
         assert self.claim.call is not None
-        count, function = len(self.claim.equation.results), self.claim.call.function
+        count, function = len(self.claim.results), self.claim.call.function
         result = self._called(self.claim, example)[0]
         _check_dtype(result, self.claim.checks.dtype(example.dtype), count, function)
         results = _several(result, count, function)
@@ -143,19 +144,19 @@ class Observer:
     def _derivatives(self, example: Example) -> Iterator[Comparison]:
         derivative = self.claim.derivative
         assert derivative is not None
-        of, by = self.system.claims[derivative.equation], derivative.variable
-        (value,), leaf = of.equation.at(example, differentiable=by)
+        of, by = self.equations[derivative.equation], derivative.variable
+        (value,), leaf = evaluate(of, example, differentiable=by)
         assert leaf is not None
         # The equation is evaluated in float64, so this derivative has no error of float32.
         (slope,) = torch.autograd.grad(value.sum(), leaf)
-        message = f"is {{}}, the equation {self.claim.equation.name} gives {{}}"
-        yield Comparison(f"the derivative of the equation {of.equation.name} by {by} {message}", slope[0], False)
+        message = f"is {{}}, the equation {self.claim.name} gives {{}}"
+        yield Comparison(f"the derivative of the equation {of.name} by {by} {message}", slope[0], False)
         if of.call is not None:
             result, leaf = self._called(of, example, differentiable=by)
             gradient = _gradient(_several(result, 1, of.call.function)[0], leaf, of.call.function, by)
             yield Comparison(f"the derivative of the code of {of.call.function} by {by} {message}", gradient)
 
-    def _called(self, claim: Claim, example: Example, differentiable: str = "") -> tuple[Any, Any]:
+    def _called(self, claim: Definition, example: Example, differentiable: str = "") -> tuple[Any, Any]:
         """Return the result of the code, and the tensor passed for the variable `differentiable`."""
         assert claim.call is not None
         values = arguments(claim, example, self.device)
@@ -172,7 +173,7 @@ class Observer:
         return _value(claim, claim.call.function, result, arrays), leaf
 
 
-def _value(claim: Claim, function: str, result: object, arrays: Mapping[str, Tensor]) -> Any:
+def _value(claim: Definition, function: str, result: object, arrays: Mapping[str, Tensor]) -> Any:
     """Return the value of a call: its result, or the value of `returns` for the result and the changed arrays."""
     if claim.returns is not None:
         return returned(claim.returns, result, arrays)
@@ -182,9 +183,9 @@ def _value(claim: Claim, function: str, result: object, arrays: Mapping[str, Ten
     return result
 
 
-def arguments(claim: Claim, example: Example, device: str) -> dict[str, object]:
+def arguments(claim: Definition, example: Example, device: str) -> dict[str, object]:
     """Return the values of the variables and sizes as the code gets them, as new copies."""
-    variables = claim.equation.variables
+    variables = claim.variables
     arrays = {n: as_argument(array, variables[n].kind, example.dtype, device) for n, array in example.arrays.items()}
     return {**example.sizes, **arrays}
 
@@ -315,14 +316,14 @@ def _unravel(index: int, shape: list[int]) -> list[int]:
     return places
 
 
-def layouts(system: System, claim: Claim, example: Example) -> Iterator[tuple[str, Layout, Example]]:
+def layouts(claim: Definition, example: Example) -> Iterator[tuple[str, Layout, Example]]:
     """Yield the layouts that a claim checks, each with its name and an example that has it."""
     expected = claim.checks.names if claim.call is not None else frozenset()
     if Check.NONCONTIGUOUS_INPUTS in expected:
         yield "non-contiguous inputs", _noncontiguous, example
     if Check.EXPANDED_INPUTS in expected:
         repeated = _repeated(claim, example)
-        if system.admits(claim, repeated):
+        if admits(claim, repeated):
             yield "expanded inputs", _expanded, repeated
 
 
@@ -341,11 +342,11 @@ def _expanded(array: Tensor) -> Tensor:
     return expanded if torch.equal(expanded, array) else array
 
 
-def _repeated(claim: Claim, example: Example) -> Example:
+def _repeated(claim: Definition, example: Example) -> Example:
     """Return the example with all slices of the first axis equal to the first; a distribution keeps its values."""
     arrays = {}
     for name, array in example.arrays.items():
-        is_distribution = claim.equation.variables[name].kind in DISTRIBUTIONS and array.dim() == 1
+        is_distribution = claim.variables[name].kind in DISTRIBUTIONS and array.dim() == 1
         whole = array.dim() == 0 or not array.numel() or is_distribution
         arrays[name] = array if whole else array[:1].expand_as(array).clone()
     return replace(example, arrays=arrays)
@@ -371,7 +372,7 @@ class ToleranceCheck:
     def add(self, seen: Comparison, limits: Limits) -> None:
         """Count a value of the code. A tolerance that the contract gives has a reason, and is not judged."""
         sizes = limits.values[seen.place].abs()
-        if not seen.by_code or limits.accuracy.tolerance is not None or not sizes.any():
+        if not seen.by_code or limits.equation.accuracy.tolerance is not None or not sizes.any():
             return
         count, allowed = self._counts.setdefault((seen.says, seen.place), _Count()), seen.limit(limits)
         count.examples += 1

@@ -8,11 +8,12 @@ from typing import Any
 
 from pv.contract import sharing
 from pv.contract.model import Contract, Falsifier
-from pv.engines.code import Code
-from pv.engines.engine import Conditions, Engine, Worker, seed_of
+from pv.engines.code import ResolvedCode
+from pv.engines.engine import Conditions, Engine, Worker
 from pv.engines.equation import point, rules
 from pv.engines.replay import refuse_faults, refuse_names
 from pv.engines.rule import rules_of
+from pv.engines.seed import seed_of
 from pv.engines.trial import Trial, TrialStatus
 from pv.equations.domain import Kind as VariableKind
 from pv.equations.domain import free_sizes
@@ -46,7 +47,9 @@ class EquationEngine(Engine[EquationPayload]):
     def takes(self, claim: Falsifier) -> bool:
         return rules.is_compared(claim)
 
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> EquationPayload:
+    def payload(
+        self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions
+    ) -> EquationPayload:
         return EquationPayload(
             equation=claim.equation or "",
             equations=sharing.executable(contract),

@@ -6,7 +6,7 @@ from typing import Any
 
 from pv.contract import bounds
 from pv.contract.model import Contract, Falsifier, Harness
-from pv.engines.code import Code, Function
+from pv.engines.code import Function, ResolvedCode
 from pv.engines.engine import Conditions, Depends, Engine, Worker
 from pv.engines.harness import rules
 from pv.engines.replay import point, refuse_point
@@ -45,7 +45,9 @@ class HarnessEngine(Engine[HarnessPayload]):
     def takes(self, claim: Falsifier) -> bool:
         return isinstance(claim, Harness) and claim.test is not None
 
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> HarnessPayload:
+    def payload(
+        self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions
+    ) -> HarnessPayload:
         harness = _harness(claim)
         box = bounds.box(harness.bounds, harness.requires)
         return HarnessPayload(

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from pv.contract.model import Contract, Falsifier
-from pv.engines.code import Code, Function
-from pv.engines.engine import Conditions, Engine, Worker, seed_of
+from pv.engines.code import Function, ResolvedCode
+from pv.engines.engine import Conditions, Engine, Worker
+from pv.engines.seed import seed_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,9 @@ class PropertyEngine(Engine[PropertyPayload]):
     def takes(self, claim: Falsifier) -> bool:
         return claim.test is not None
 
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> PropertyPayload:
+    def payload(
+        self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions
+    ) -> PropertyPayload:
         return PropertyPayload(
             test=code.test(claim),
             examples=conditions.examples or claim.examples,

@@ -8,7 +8,7 @@ from typing import Any
 
 from pv.contract.model import Contract, Falsifier, Run
 from pv.contract.wording import count
-from pv.engines.code import Code, Function
+from pv.engines.code import Function, ResolvedCode
 from pv.engines.engine import ENDED_EARLY, Conditions, Engine, Worker
 from pv.engines.failures import describe_error
 from pv.engines.trial import Trial, TrialStatus
@@ -48,7 +48,7 @@ class RunEngine(Engine[RunPayload]):
     def takes(self, claim: Falsifier) -> bool:
         return claim.test is not None and claim.run is not None
 
-    def execution(self, code: Code, run: Run, conditions: Conditions) -> RunPayload:
+    def execution(self, code: ResolvedCode, run: Run, conditions: Conditions) -> RunPayload:
         """Build the payload that only executes a run, whose record predicates read later."""
         return RunPayload(
             directory=conditions.directory,
@@ -58,13 +58,13 @@ class RunEngine(Engine[RunPayload]):
             arguments=dict(conditions.execute or {}),
         )
 
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> RunPayload:
+    def payload(self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> RunPayload:
         payload = RunPayload(directory=conditions.directory, arguments={})
         if conditions.execute is not None:
             payload = self.execution(code, self.run_of(contract, claim), conditions)
         return self.judging(payload, code, claim)
 
-    def judging(self, payload: RunPayload, code: Code, claim: Falsifier) -> RunPayload:
+    def judging(self, payload: RunPayload, code: ResolvedCode, claim: Falsifier) -> RunPayload:
         """Return a payload that also judges the record by a claim."""
         return replace(payload, test=code.test(claim))
 
@@ -136,7 +136,7 @@ class ObservedEngine(RunEngine):
     def takes(self, claim: Falsifier) -> bool:
         return "observed" in claim.options
 
-    def judging(self, payload: RunPayload, code: Code, claim: Falsifier) -> RunPayload:
+    def judging(self, payload: RunPayload, code: ResolvedCode, claim: Falsifier) -> RunPayload:
         return replace(payload, observed=claim.options["observed"], must_reach=claim.options["must_reach"])
 
     def binding(self, claim: Falsifier) -> str:

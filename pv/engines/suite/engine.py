@@ -9,9 +9,10 @@ from typing import Any
 
 from pv.contract.model import Binding, Contract, Falsifier
 from pv.contract.wording import count, did_you_mean
-from pv.engines.code import Code, Function
-from pv.engines.engine import ENDED_EARLY, Conditions, Depends, Engine, Worker, seed_of
+from pv.engines.code import Function, ResolvedCode
+from pv.engines.engine import ENDED_EARLY, Conditions, Depends, Engine, Worker
 from pv.engines.failures import describe_error
+from pv.engines.seed import seed_of
 from pv.engines.stream import Silent, Stream
 from pv.engines.trial import Trial, TrialStatus
 from pv.errors import PvError
@@ -58,7 +59,7 @@ class SuiteEngine(Engine[SuitePayload]):
     def takes(self, claim: Falsifier) -> bool:
         return claim.test is not None and "needs" in claim.options
 
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> SuitePayload:
+    def payload(self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> SuitePayload:
         claims = {claim.id: claim for claim in contract.claims}
         return SuitePayload(
             claim=_plain(claim.id),
@@ -192,7 +193,7 @@ def _cannot_run_on_error(action: str, worker: Worker) -> Iterator[None]:
         raise CannotRun(f"{action}: {describe_error(error)}{hint}" + (f"\nat {place}" if place else "")) from error
 
 
-def _suite_test(code: Code, claim: Falsifier, conditions: Conditions) -> SuiteTest:
+def _suite_test(code: ResolvedCode, claim: Falsifier, conditions: Conditions) -> SuiteTest:
     return SuiteTest(
         test=code.test(claim),
         needs=tuple(claim.options["needs"]),

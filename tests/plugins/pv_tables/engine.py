@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pv.contract.model import Contract, Falsifier
-from pv.engines.code import Code
+from pv.engines.code import ResolvedCode
 from pv.engines.engine import Conditions, Engine, Worker
 from pv.engines.trial import TrialStatus
 
@@ -31,7 +31,7 @@ class TableEngine(Engine[TablePayload]):
     def takes(self, claim: Falsifier) -> bool:
         return "rows" in claim.options
 
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> TablePayload:
+    def payload(self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> TablePayload:
         return TablePayload(rows=claim.options["rows"])
 
     def attack(self, payload: TablePayload, worker: Worker) -> dict[str, Any]:

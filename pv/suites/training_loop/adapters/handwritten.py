@@ -19,11 +19,11 @@ class Placeholder(SkipTest):
     """A part of an adapter that is still to be written: claims that need it are undecided."""
 
 
-def fill_in(what: str, *values: object) -> Any:
+def fill_in(description: str, *values: object) -> Any:
     """Mark a part of an adapter that only the author of the loop knows.
 
     Args:
-        what: What to write in its place.
+        description: What to write in its place.
         values: What helps to write it; the text shows them.
 
     Raises:
@@ -31,7 +31,7 @@ def fill_in(what: str, *values: object) -> Any:
     """
     frame = sys._getframe(1)
     place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-    raise Placeholder(f"{place}: fill in {what}{', '.join(map(repr, values))}")
+    raise Placeholder(f"{place}: fill in {description}{', '.join(map(repr, values))}")
 
 
 class HandWritten:

@@ -24,6 +24,8 @@ a schedule that advances by a loss."""
 
 TEST_ROWS = (4, 4, 4, 2)
 """The rows of the batches of an evaluation; every row has two scored elements."""
+TESTED = range(80, 80 + sum(TEST_ROWS))
+"""The examples that the evaluation reads, of a data set whose examples 0 to 79 are trained on."""
 
 
 def evaluated_losses(epoch: int, rank: int = 0) -> list[float]:
@@ -84,21 +86,47 @@ def traces(plan: Plan, ranks: int = 1) -> list[Events]:
 
 
 def _trace(plan: Plan, rank: int, ranks: int) -> Events:
-    events: Events = [{"event": "start", "schema": "pv-trace/1", "rank": rank, "world_size": ranks}]
+    """Return the events of one rank; `_Run` writes those of each topic."""
+    run = _Run(plan, rank, ranks)
+    run.construct()
+    run.construct_loaders()
+    for index, epoch in enumerate(plan.epochs, 1):
+        run.add("pass", loader=TRAIN, index=index, epoch=index - 1 if ranks > 1 else None, direct=True, at="t.py:3")
+        for window in epoch:
+            run.train_step(window)
+        run.end_pass(index, sum(map(len, epoch)))
+        run.evaluate(index)
+        run.save_and_load()
+    run.end()
+    return numbered(run.events)
 
-    def add(event: str, **fields: Any) -> None:
-        events.append({"event": event, **fields})
 
-    def frozen_forward(model: int, number: int) -> None:
-        inputs = [hash((number, rank, True)) % 99991]
+class _Run:
+    """The events of one rank of a correct run, written in the order in which they happen.
+
+    Attributes:
+        step: The number of the step that is written; 0 before the first.
+        forwards: The number of the micro-batch that is written, in the whole run.
+    """
+
+    def __init__(self, plan: Plan, rank: int, ranks: int) -> None:
+        self.plan, self.rank, self.ranks = plan, rank, ranks
+        self.step = self.forwards = 0
+        self.events: Events = [{"event": "start", "schema": "pv-trace/1", "rank": rank, "world_size": ranks}]
+
+    def add(self, event: str, **fields: Any) -> None:
+        self.events.append({"event": event, **fields})
+
+    def frozen_forward(self, model: int, number: int) -> None:
+        inputs = [hash((number, self.rank, True)) % 99991]
         fields = {"loader": TRAIN, "grad": False, "times": 1, "rows": [4], "inputs": inputs, "wrapped": False}
         layers = {"training_layers": 0, "eval_layers": 2, "training": False, "dropouts": 0}
-        add("forward", model=model, at="t.py:3", **layers, **fields)
+        self.add("forward", model=model, at="t.py:3", **layers, **fields)
 
-    def forward(number: int, *, loader: int, grad: bool) -> None:
+    def forward(self, number: int, *, loader: int, grad: bool) -> None:
         layers = {"training_layers": 2 * grad, "eval_layers": 2 - 2 * grad, "training": grad, "dropouts": int(grad)}
-        inputs = [hash((number, rank if grad else 0, grad)) % 99991]
-        add(
+        inputs = [hash((number, self.rank if grad else 0, grad)) % 99991]
+        self.add(
             "forward",
             model=2,
             loader=loader,
@@ -107,287 +135,325 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             rows=[4],
             inputs=inputs,
             scales=[[0.0, 1.0, -2.0, 2.0]],
-            wrapped=ranks > 1,
+            wrapped=self.ranks > 1,
             at="t.py:3",
             **layers,
         )
 
-    # What is constructed before the first epoch: optimizer, models, schedules, loaders.
-    add(
-        "optimizer",
-        optimizer=1,
-        kind="AdamW",
-        builtin=True,
-        parameters=8,
-        rates=[0.2],
-        at="t.py:1",
-        again=1,
-        moments=True,
-    )
-    add("model", model=2, kind="Net")
-    add("model", model=TEACHER, kind="Teacher")
-    for number in (2, TEACHER):
-        add("network", model=number, trained=number == 2, gradients=0, version=0, shapes=number)
-    for number in range(2):
-        add("spectral_norm", model=2, layer="Linear", norms=[1.9, 2.0], input=number, at="t.py:2")
-    add(
-        "scheduler",
-        scheduler=3,
-        kind="CosineAnnealingLR",
-        optimizers=[1],
-        planned={"T_max": sum(map(len, plan.epochs))},
-        rates=[0.2],
-        base_rates=[0.2],
-        at="t.py:2",
-    )
-    add("scheduler", scheduler=PLATEAU, kind="ReduceLROnPlateau", optimizers=[1], planned={}, mode="min", rates=[0.2],
-        base_rates=[], at="t.py:2")  # fmt: skip
-    loader: dict[str, Any] = {"at": "t.py:3", "made_at": "t.py:2", "split": None, "batch": 4, "weights": None}
-    loader.update(drop_last=False, replacement=False, set_epoch=ranks > 1)
-    train: dict[str, object] = {
-        "sampler": "DistributedSampler" if ranks > 1 else "RandomSampler",
-        "random": True,
-        "dataset": "Examples",
-    }
-    if plan.stream:
-        train = {"sampler": "_InfiniteConstantSampler", "random": None, "dataset": "Stream"}
-    # The training reads the examples 0 to 79 of one data set, the test those from 80 on.
-    tested = range(80, 80 + sum(TEST_ROWS))
-    add("loader", loader=TRAIN, data=21, base=23, examples=None if plan.stream else 80, base_examples=tested.stop,
-        iterable=plan.stream, readable=None if plan.stream else readable(range(80)),
-        replicas=ranks if ranks > 1 else None, **train, **loader)  # fmt: skip
-    add("loader", loader=TEST, data=22, base=23, examples=len(tested), base_examples=tested.stop, iterable=False,
-        dataset="Examples", readable=readable(tested), sampler="SequentialSampler", random=False, replicas=None,
-        **loader)  # fmt: skip
-    if ranks > 1:
-        add("ddp", group=ranks, at="t.py:2")
-    # An epoch is a pass of training steps, what its workers and rows were, an evaluation, and a save with two loads.
-    step = forwards = 0
-    for index, epoch in enumerate(plan.epochs, 1):
-        add("pass", loader=TRAIN, index=index, epoch=index - 1 if ranks > 1 else None, direct=True, at="t.py:3")
-        for window in epoch:
-            step += 1
-            total = sum(map(sum, window))
-            add("zero", optimizers=[1], at="t.py:3")
-            for position, sizes in enumerate(window):
-                forwards += 1
-                frozen_forward(TEACHER, forwards)
-                place = len(events) - 1
-                forward(forwards, loader=TRAIN, grad=True)
-                if step == 1:
-                    apart = {"shift": 0.1, "spread": 1.1}
-                    shared = {"layer": "norm", "calls": 2, "layers": 1, "serial": False}
-                    add("shared_norm", model=2, apart=apart, at="t.py:3", **shared)
-                    asked = {"at": "t.py:1", "forwards": 0}
-                    reached = {
-                        "asked_training": False,
-                        "reached_by_training": False,
-                        "last": {**asked, "training": False},
-                    }
-                    part = {"model": 2, "part": "body", "layers": 2, "training": 0, "fixed_inputs": True}
-                    add("frozen_part", asked_eval=asked, at="t.py:3", **part, **reached)
-                # Divided by the elements of the step on all ranks, times the ranks: DDP takes the mean over ranks.
-                weight = ranks * plan.scale / total
-                operands = (
-                    {"made_by": "AddmmBackward0", "shapes": [[4, 9], [4]]} if step == 1 and not position else None
-                )
-                loss = {
-                    "function": LOSS,
-                    "at": "t.py:4",
-                    "key": 5,
-                    "reduction": "mean",
-                    "elements": sizes[rank],
-                    "labels": sizes[rank],
-                    "value": window_loss(step),
-                    "operands": operands,
-                }
-                if forwards <= 4:
-                    add("labels", at="t.py:4", key=5, model=2, facts=_labels(forwards))
-                scored_loss = [{**loss, "weight": weight, "low": weight, "high": weight}]
-                fit = {"sampled": min(64, sizes[rank]), "fitting": min(64, sizes[rank]), "low": weight, "high": weight}
-                at_logits = [{"model": 2, "elements": sizes[rank], "weights": fit}]
-                left = float(position > 0)
-                grown = {"1": {"left_over": left, "kept": left, "written": step, "onto_clipped": 0}}
-                scale = plan.scale if plan.scale > 1 else None
-                value = weight * sizes[rank] * window_loss(step) + 0.5 * plan.scale  # with a flood level
-                metric = {"key": 91, "at": "t.py:4", "value": 1.0 + forwards % 7}
-                add(
-                    "backward",
-                    root={"value": value, "losses": [5], "cut": [metric]},
-                    reached=grown,
-                    losses=[] if plan.logits else scored_loss,
-                    logits=at_logits,
-                    forwards=[place],
-                    scale=scale,
-                    at="t.py:5",
-                )
-            if plan.scale > 1:
-                add("unscale", optimizer=1)
-            if plan.clip:
-                add(
-                    "clip",
-                    kind="clip_grad_norm_",
-                    limit=1.0,
-                    norm=2.0 + step / 7,
-                    covers={"1": [8, 8]},
-                    scale=None,
-                    parameters=8,
-                    flat_shards=8 * (ranks > 1),
-                    held=8,
-                    with_gradient=8,
-                    used_up=False,
-                    at="t.py:6",
-                )
-            moved = {"checked": 8, "moved": 8, "unmoved": [], "unmoved_contiguous": 0, "moved_frozen": [], "frozen": 1}
-            moved |= {"marks": 1, "marked": [], "zero_matrices": [["lora.b", [8, 2]]]}
-            fields: dict[str, Any] = {"moved": moved} if step <= 3 else {}
-            if ranks > 1:  # the mean over ranks, unscaled and clipped
-                fields["local_gradient"] = [plan.scale * (part + step) for part in (rank, -2.0 * rank, 1.0)]
-                shortened = 1 / (2.0 + step / 7 + 1e-6) if plan.clip else 1.0
-                sums = (sum(range(ranks)) + ranks * step, ranks * step - 2.0 * sum(range(ranks)), ranks * (1 + step))
-                fields["gradient"] = [shortened * part / ranks for part in sums]
-            by_scaler = plan.scale > 1
-            add(
-                "step",
-                optimizer=1,
-                step=step,
-                rates=[0.1],
-                norm=1.0 + step,
-                gradients=8,
-                modified=False,
-                digest=float(step),
-                by_scaler=by_scaler,
-                wraps=False,
-                at="t.py:7",
-                **fields,
+    def construct(self) -> None:
+        """Write what exists before the first epoch: optimizer, models and schedules."""
+        self.add(
+            "optimizer",
+            optimizer=1,
+            kind="AdamW",
+            builtin=True,
+            parameters=8,
+            rates=[0.2],
+            at="t.py:1",
+            again=1,
+            moments=True,
+        )
+        self.add("model", model=2, kind="Net")
+        self.add("model", model=TEACHER, kind="Teacher")
+        for number in (2, TEACHER):
+            self.add("network", model=number, trained=number == 2, gradients=0, version=0, shapes=number)
+        for number in range(2):
+            self.add("spectral_norm", model=2, layer="Linear", norms=[1.9, 2.0], input=number, at="t.py:2")
+        self.add(
+            "scheduler",
+            scheduler=3,
+            kind="CosineAnnealingLR",
+            optimizers=[1],
+            planned={"T_max": sum(map(len, self.plan.epochs))},
+            rates=[0.2],
+            base_rates=[0.2],
+            at="t.py:2",
+        )
+        self.add(
+            "scheduler",
+            scheduler=PLATEAU,
+            kind="ReduceLROnPlateau",
+            optimizers=[1],
+            planned={},
+            mode="min",
+            rates=[0.2],
+            base_rates=[],
+            at="t.py:2",
+        )
+
+    def construct_loaders(self) -> None:
+        """Write the loaders of the training and of the evaluation."""
+        plan, ranks = self.plan, self.ranks
+        loader: dict[str, Any] = {"at": "t.py:3", "made_at": "t.py:2", "split": None, "batch": 4, "weights": None}
+        loader.update(drop_last=False, replacement=False, set_epoch=ranks > 1)
+        train: dict[str, object] = {
+            "sampler": "DistributedSampler" if ranks > 1 else "RandomSampler",
+            "random": True,
+            "dataset": "Examples",
+        }
+        if plan.stream:
+            train = {"sampler": "_InfiniteConstantSampler", "random": None, "dataset": "Stream"}
+        self.add(
+            "loader",
+            loader=TRAIN,
+            data=21,
+            base=23,
+            examples=None if plan.stream else 80,
+            base_examples=TESTED.stop,
+            iterable=plan.stream,
+            readable=None if plan.stream else readable(range(80)),
+            replicas=ranks if ranks > 1 else None,
+            **train,
+            **loader,
+        )
+        self.add(
+            "loader",
+            loader=TEST,
+            data=22,
+            base=23,
+            examples=len(TESTED),
+            base_examples=TESTED.stop,
+            iterable=False,
+            dataset="Examples",
+            readable=readable(TESTED),
+            sampler="SequentialSampler",
+            random=False,
+            replicas=None,
+            **loader,
+        )
+        if ranks > 1:
+            self.add("ddp", group=ranks, at="t.py:2")
+
+    def train_step(self, window: tuple[tuple[int, ...], ...]) -> None:
+        """Write a step: its micro-batches, clipping, the update, the schedule and the report."""
+        self.step += 1
+        self.add("zero", optimizers=[1], at="t.py:3")
+        for position, sizes in enumerate(window):
+            self.micro_batch(position, sizes[self.rank], total=sum(map(sum, window)))
+        self.clip()
+        self.update()
+        step = self.step
+        if step == 3:
+            self.events.extend(_probes())
+        self.add("average", average=5, kind="Net", since="step", until="backward", step=step)
+        self.add("schedule", scheduler=3, explicit=False, epoch=step, at="t.py:8")
+        shown = {"loss": f"{window_loss(step):.5f}", "norm": f"{2.0 + step / 7:.5f}"}
+        self.add("report", by="add_scalar", at="t.py:8", key=8, numbers=shown)
+
+    def micro_batch(self, position: int, size: int, total: int) -> None:
+        """Write a forward and backward pass.
+
+        Args:
+            position: The number of the micro-batch in its step, from 0.
+            size: The scored elements of this rank.
+            total: The scored elements of the step on all ranks.
+        """
+        self.forwards += 1
+        plan, ranks, step, forwards = self.plan, self.ranks, self.step, self.forwards
+        self.frozen_forward(TEACHER, forwards)
+        place = len(self.events) - 1
+        self.forward(forwards, loader=TRAIN, grad=True)
+        if step == 1:
+            apart = {"shift": 0.1, "spread": 1.1}
+            shared = {"layer": "norm", "calls": 2, "layers": 1, "serial": False}
+            self.add("shared_norm", model=2, apart=apart, at="t.py:3", **shared)
+            asked = {"at": "t.py:1", "forwards": 0}
+            last = {**asked, "training": False}
+            reached = {"asked_training": False, "reached_by_training": False, "last": last}
+            part = {"model": 2, "part": "body", "layers": 2, "training": 0, "fixed_inputs": True}
+            self.add("frozen_part", asked_eval=asked, at="t.py:3", **part, **reached)
+        # Divided by the elements of the step on all ranks, times the ranks: DDP takes the mean over ranks.
+        weight = ranks * plan.scale / total
+        operands = {"made_by": "AddmmBackward0", "shapes": [[4, 9], [4]]} if step == 1 and not position else None
+        counts = {"reduction": "mean", "elements": size, "labels": size}
+        loss = {"function": LOSS, "at": "t.py:4", "key": 5, **counts, "value": window_loss(step), "operands": operands}
+        if forwards <= 4:
+            self.add("labels", at="t.py:4", key=5, model=2, facts=_labels(forwards))
+        scored_loss = [{**loss, "weight": weight, "low": weight, "high": weight}]
+        fit = {"sampled": min(64, size), "fitting": min(64, size), "low": weight, "high": weight}
+        at_logits = [{"model": 2, "elements": size, "weights": fit}]
+        left = float(position > 0)
+        grown = {"1": {"left_over": left, "kept": left, "written": step, "onto_clipped": 0}}
+        scale = plan.scale if plan.scale > 1 else None
+        value = weight * size * window_loss(step) + 0.5 * plan.scale  # with a flood level
+        metric = {"key": 91, "at": "t.py:4", "value": 1.0 + forwards % 7}
+        self.add(
+            "backward",
+            root={"value": value, "losses": [5], "cut": [metric]},
+            reached=grown,
+            losses=[] if plan.logits else scored_loss,
+            logits=at_logits,
+            forwards=[place],
+            scale=scale,
+            at="t.py:5",
+        )
+
+    def clip(self) -> None:
+        """Write that the gradients are unscaled and clipped, where the plan says so."""
+        plan, ranks, step = self.plan, self.ranks, self.step
+        if plan.scale > 1:
+            self.add("unscale", optimizer=1)
+        if plan.clip:
+            self.add(
+                "clip",
+                kind="clip_grad_norm_",
+                limit=1.0,
+                norm=2.0 + step / 7,
+                covers={"1": [8, 8]},
+                scale=None,
+                parameters=8,
+                flat_shards=8 * (ranks > 1),
+                held=8,
+                with_gradient=8,
+                used_up=False,
+                at="t.py:6",
             )
-            if step == 3:
-                events.extend(_probes())
-            add("average", average=5, kind="Net", since="step", until="backward", step=step)
-            add("schedule", scheduler=3, explicit=False, epoch=step, at="t.py:8")
-            shown = {"loss": f"{window_loss(step):.5f}", "norm": f"{2.0 + step / 7:.5f}"}
-            add("report", by="add_scalar", at="t.py:8", key=8, numbers=shown)
-        add("averaged_model", equal=True, statistics=2, at="t.py:8")
+
+    def update(self) -> None:
+        """Write the step of the optimizer."""
+        plan, rank, ranks, step = self.plan, self.rank, self.ranks, self.step
+        moved = {"checked": 8, "moved": 8, "unmoved": [], "unmoved_contiguous": 0, "moved_frozen": [], "frozen": 1}
+        moved |= {"marks": 1, "marked": [], "zero_matrices": [["lora.b", [8, 2]]]}
+        fields: dict[str, Any] = {"moved": moved} if step <= 3 else {}
+        if ranks > 1:  # the mean over ranks, unscaled and clipped
+            fields["local_gradient"] = [plan.scale * (part + step) for part in (rank, -2.0 * rank, 1.0)]
+            shortened = 1 / (2.0 + step / 7 + 1e-6) if plan.clip else 1.0
+            sums = (sum(range(ranks)) + ranks * step, ranks * step - 2.0 * sum(range(ranks)), ranks * (1 + step))
+            fields["gradient"] = [shortened * part / ranks for part in sums]
+        self.add(
+            "step",
+            optimizer=1,
+            step=step,
+            rates=[0.1],
+            norm=1.0 + step,
+            gradients=8,
+            modified=False,
+            digest=float(step),
+            by_scaler=plan.scale > 1,
+            wraps=False,
+            at="t.py:7",
+            **fields,
+        )
+
+    def end_pass(self, index: int, batches: int) -> None:
+        """Write what the workers and the rows of an epoch of training were."""
+        stream = self.plan.stream
+        self.add("averaged_model", equal=True, statistics=2, at="t.py:8")
         # Two workers with states of generators that differ, and change with the first batch.
         for worker in range(2):
             for batch in range(3):
                 states = {"random": 1000 * index + 100 * worker + batch, "numpy.random": 7 + worker}
-                rows = {"rows": [8 * (2 * batch + worker) + row for row in range(8)]} if plan.stream and batch else {}
-                add("worker", loader=TRAIN, index=index, worker=worker, batch=batch, states=states, **rows)
+                rows = {"rows": [8 * (2 * batch + worker) + row for row in range(8)]} if stream and batch else {}
+                self.add("worker", loader=TRAIN, index=index, worker=worker, batch=batch, states=states, **rows)
         for constant in ([4.0, 7.0], [5.0]):
-            add("removed_column", loader=TRAIN, index=index, column="length", removed=[3.0, 6.0], made=constant, rows=4)
-        add("rows", loader=TRAIN, index=index, divisor=1, count=80, prints=list(range(80)))
-        ended = {"labels": None, "draws": True, "stored": [0 if plan.stream else 8, 0]}
-        add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)), rows=80,
-            order=None if plan.stream else index, distinct=None, content=index, **ended)  # fmt: skip
-        add("mode", model=2, training=False, before=True, at="t.py:9")
-        add("pass", loader=TEST, index=index, epoch=None, direct=True, at="t.py:9")
+            self.add(
+                "removed_column", loader=TRAIN, index=index, column="length", removed=[3.0, 6.0], made=constant, rows=4
+            )
+        self.add("rows", loader=TRAIN, index=index, divisor=1, count=80, prints=list(range(80)))
+        ended = {"labels": None, "draws": True, "stored": [0 if stream else 8, 0]}
+        self.add(
+            "pass_end",
+            loader=TRAIN,
+            index=index,
+            batches=batches,
+            rows=80,
+            order=None if stream else index,
+            distinct=None,
+            content=index,
+            **ended,
+        )
+
+    def evaluate(self, index: int) -> None:
+        """Write the evaluation after an epoch, its report, and the schedule that follows it."""
+        rank, ranks = self.rank, self.ranks
+        self.add("mode", model=2, training=False, before=True, at="t.py:9")
+        self.add("pass", loader=TEST, index=index, epoch=None, direct=True, at="t.py:9")
         for batch, (count, value) in enumerate(zip(TEST_ROWS, evaluated_losses(index, rank), strict=True)):
-            forward(4 * index + batch, loader=TEST, grad=False)
+            self.forward(4 * index + batch, loader=TEST, grad=False)
             facts = {"reduction": "mean", "elements": 2 * count, "labels": 2 * count, "value": value, "rows": count}
-            add("evaluation_loss", function=LOSS, at="t.py:9", key=6, **facts)
+            self.add("evaluation_loss", function=LOSS, at="t.py:9", key=6, **facts)
         labels = {"batches": 4, "one_label": 0, "distinct": 3, "sorted": False}
-        add("rows", loader=TEST, index=index, divisor=1, count=len(tested), prints=list(tested))
-        add("pass_end", loader=TEST, index=index, batches=len(TEST_ROWS), rows=len(tested), order=5, distinct=None,
-            content=6, stored=[8, 0], draws=False, labels=labels)  # fmt: skip
+        self.add("rows", loader=TEST, index=index, divisor=1, count=len(TESTED), prints=list(TESTED))
+        self.add(
+            "pass_end",
+            loader=TEST,
+            index=index,
+            batches=len(TEST_ROWS),
+            rows=len(TESTED),
+            order=5,
+            distinct=None,
+            content=6,
+            stored=[8, 0],
+            draws=False,
+            labels=labels,
+        )
         parts = [zip(TEST_ROWS, evaluated_losses(index, part), strict=True) for part in range(ranks)]
         summed = sum(count * value for part in parts for count, value in part)
         numbers = {"loss": f"{summed / sum(TEST_ROWS) / ranks:.5f}", "rate": "0.001"}
-        add("report", by="print", at="t.py:10", key=7, numbers=numbers)
+        self.add("report", by="print", at="t.py:10", key=7, numbers=numbers)
         # The metric of a plateau: the loss of this rank, and the exponential of it, which some scripts pass.
         rank_loss = sum(map(math.prod, zip(TEST_ROWS, evaluated_losses(index, rank), strict=True))) / sum(TEST_ROWS)
         for watched in (rank_loss, math.exp(rank_loss)):
-            add("schedule", scheduler=PLATEAU, explicit=True, epoch=index, metric=watched, at="t.py:9")
-        source = {
-            "taken_at_step": step - 1,
-            "taken_at": "t.py:9",
-            "captures": 2,
-            "uses": 1,
-            "unused": 0,
-            "shared": True,
+            self.add("schedule", scheduler=PLATEAU, explicit=True, epoch=index, metric=watched, at="t.py:9")
+
+    def save_and_load(self) -> None:
+        """Write a save and two loads: of all weights by the trained model, and of a part by another one."""
+        step, taken = self.step, self.step - 1
+        source = {"taken_at_step": taken, "taken_at": "t.py:9", "captures": 2, "uses": 1, "unused": 0, "shared": True}
+        kept = ["model", "optimizer", "scheduler"]
+        self.add("save", parts=kept, step=step, stateful=True, sources=[dict(source)], at="t.py:9")
+        read = {"kind": "Net", "tensors": 8, "same_storage": 0, "step": step, "file": "t.py:9", "unused_file": None}
+        read |= {"prefix": "", "renamed": 0, "first_name": "a", "written": False, "at": "t.py:9"}
+        for strict, absent in ((True, 0), (False, 6)):
+            names: dict[str, object] = {"missing": ["a"] * absent, "unexpected": [], "untied": []}
+            names |= {"missing_count": absent, "unexpected_count": 0}
+            origin = {"taken_at_step": taken, "source": source | {"shared": False, "unused": 1}}
+            origin = origin if strict else dict.fromkeys(origin)
+            self.add("load", strict=strict, trained=strict, **read, **names, **origin)
+        self.add("after_load", kind="Net", compared=4, changed=[], tied=1, untied=[], untied_equal=[], at="t.py:9")
+        self.add("mode", model=2, training=True, before=False, at="t.py:9")
+
+    def end(self) -> None:
+        """Write the average of the weights, and the facts that describe the run as a whole."""
+        self.add("model", model=AVERAGE, kind="AveragedModel")
+        self.add("update_bn", at="t.py:9")
+        self.frozen_forward(AVERAGE, 0)
+        for number in (2, AVERAGE):
+            self.add("network", model=AVERAGE, trained=False, gradients=0, version=number, shapes=2)
+            self.add("statistics", model=number, layers=2, average=False, initial=0)
+        self.add("frozen_statistics", model=2, part="body", moved=0.0, frozen=True, written=False, trained=False)
+        source = {"kind": "Normal", "at": "t.py:3", "sampled_at": "t.py:3", "samples": 9, "rsamples": 0, "log_probs": 9}
+        self.add("distributions", sources=[source | {"used": 9, "arrived": 9}])
+        casts = {
+            "layers": 4,
+            "single": 0,
+            "work": 8.0,
+            "single_work": 0.0,
+            "stock": 0,
+            "half_after": False,
+            "names": [],
         }
-        add(
-            "save",
-            parts=["model", "optimizer", "scheduler"],
-            step=step,
-            stateful=True,
-            sources=[dict(source)],
-            at="t.py:9",
-        )
-        add(
-            "load",
-            kind="Net",
-            strict=True,
-            tensors=8,
-            same_storage=0,
-            trained=True,
-            step=step,
-            taken_at_step=step - 1,
-            source=source | {"shared": False, "unused": 1},
-            file="t.py:9",
-            unused_file=None,
-            prefix="",
-            renamed=0,
-            first_name="a",
-            written=False,
-            missing=[],
-            missing_count=0,
-            unexpected=[],
-            unexpected_count=0,
-            untied=[],
-            at="t.py:9",
-        )
-        add(
-            "load",
-            kind="Net",
-            strict=False,
-            tensors=8,
-            same_storage=0,
-            trained=False,
-            step=step,
-            taken_at_step=None,
-            source=None,
-            file="t.py:9",
-            unused_file=None,
-            prefix="",
-            renamed=0,
-            first_name="a",
-            written=False,
-            missing=["a"] * 6,
-            missing_count=6,
-            unexpected=[],
-            unexpected_count=0,
-            untied=[],
-            at="t.py:9",
-        )
-        add("after_load", kind="Net", compared=4, changed=[], tied=1, untied=[], untied_equal=[], at="t.py:9")
-        add("mode", model=2, training=True, before=False, at="t.py:9")
-    # After the last epoch: the average of the weights, and the facts that describe the run as a whole.
-    add("model", model=AVERAGE, kind="AveragedModel")
-    add("update_bn", at="t.py:9")
-    frozen_forward(AVERAGE, 0)
-    for number in (2, AVERAGE):
-        add("network", model=AVERAGE, trained=False, gradients=0, version=number, shapes=2)
-        add("statistics", model=number, layers=2, average=False, initial=0)
-    add("frozen_statistics", model=2, part="body", moved=0.0, frozen=True, written=False, trained=False)
-    source = {"kind": "Normal", "at": "t.py:3", "sampled_at": "t.py:3", "samples": 9, "rsamples": 0, "log_probs": 9}
-    add("distributions", sources=[source | {"used": 9, "arrived": 9}])
-    casts = {"layers": 4, "single": 0, "work": 8.0, "single_work": 0.0, "stock": 0, "half_after": False, "names": []}
-    received: dict[str, object] = {
-        "autocast": casts,
-        "with_gradient": 8,
-        "compared": 8,
-        "changed": 8,
-        "cut": [],
-        "cut_inputs": 1,
-        "frozen_head": {"name": "head", "drawn": 1, "classes": 9, "matrices": 2, "frozen": 2, "frozen_drawn": 2},
-    }
-    lists: dict[str, Any] = {"left_out": [], "left_out_shapes": [], "outside": [], "without_gradient": []}
-    add("parameters", model=2, trainable=8, held=8, **lists, **received)
-    held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "outside": 0, "outside_shapes": [], "names": 7}
-    add("saved", optimized=8, lacking=0, shapes=[], names=[])
-    add("held", optimizer=1, steps=step, shares_with=[], in_ddp=8 * (ranks > 1), **held)
-    return numbered(events)
+        received: dict[str, object] = {
+            "autocast": casts,
+            "with_gradient": 8,
+            "compared": 8,
+            "changed": 8,
+            "cut": [],
+            "cut_inputs": 1,
+            "frozen_head": {"name": "head", "drawn": 1, "classes": 9, "matrices": 2, "frozen": 2, "frozen_drawn": 2},
+        }
+        lists: dict[str, Any] = {"left_out": [], "left_out_shapes": [], "outside": [], "without_gradient": []}
+        self.add("parameters", model=2, trainable=8, held=8, **lists, **received)
+        held = {
+            "parameters": 8,
+            "in_no_model": 0,
+            "in_no_model_shapes": [],
+            "outside": 0,
+            "outside_shapes": [],
+            "names": 7,
+        }
+        self.add("saved", optimized=8, lacking=0, shapes=[], names=[])
+        self.add("held", optimizer=1, steps=self.step, shares_with=[], in_ddp=8 * (self.ranks > 1), **held)
 
 
 def _labels(batch: int) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """The claims of the suite, a module a topic. Importing a topic registers its claims."""
 
+from pv.suites.training_run.claim import CLAIMS, Finding, Record, judge
 from pv.suites.training_run.claims import (
     against,
     averages,
@@ -19,7 +20,6 @@ from pv.suites.training_run.claims import (
     tokens,
     weights,
 )
-from pv.suites.training_run.record import CLAIMS, Finding, Record, judge
 from pv.suites.training_run.run import Comparison, Run, run_of
 
 __all__ = [

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.claims.resume import Step, alike, by_rank, same_sums, steps_of
-from pv.suites.training_run.record import Record, claim
 from pv.suites.training_run.run import Comparison, Run
 
 NEEDS = "no second command was run (--against COMMAND)"

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from itertools import pairwise
 
-from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Event, Run
 
 

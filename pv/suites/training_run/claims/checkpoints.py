@@ -1,6 +1,6 @@
 """Claims about weights that are saved and loaded."""
 
-from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Event, Run
 
 LOST_SHARE = 0.2

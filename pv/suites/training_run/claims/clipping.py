@@ -3,7 +3,7 @@
 from collections import defaultdict
 from itertools import pairwise
 
-from pv.suites.training_run.record import Record, claim, numbers, windows_of
+from pv.suites.training_run.claim import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window, largest_ratio
 
 

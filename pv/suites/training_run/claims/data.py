@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 
-from pv.suites.training_run.record import Record, claim, numbers
+from pv.suites.training_run.claim import Record, claim, numbers
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 

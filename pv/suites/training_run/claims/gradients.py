@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import pairwise, permutations
 from typing import Any
 
-from pv.suites.training_run.record import Record, claim, is_finite, numbers, windows_of
+from pv.suites.training_run.claim import Record, claim, is_finite, numbers, windows_of
 from pv.suites.training_run.run import Event, Pass, Process, Run, Window
 
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from pv.suites.training_run.record import Record, claim, is_finite
+from pv.suites.training_run.claim import Record, claim, is_finite
 from pv.suites.training_run.run import Event, Run
 
 

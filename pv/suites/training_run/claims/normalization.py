@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Event, Run
 
 

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from itertools import pairwise
 
-from pv.suites.training_run.record import Record, claim, numbers, windows_of
+from pv.suites.training_run.claim import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 CLASSES = {"cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "multi_margin_loss"}

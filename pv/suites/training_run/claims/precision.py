@@ -1,6 +1,6 @@
 """Claims about the precision in which layers compute."""
 
-from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Run
 
 

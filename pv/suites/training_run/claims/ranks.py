@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
-from pv.suites.training_run.record import Record, claim, numbers, windows_of
+from pv.suites.training_run.claim import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pv.suites.training_run.record import Record, claim, is_finite, windows_of
+from pv.suites.training_run.claim import Record, claim, is_finite, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 SURE, LIKELY = 1e-4, 1e-2

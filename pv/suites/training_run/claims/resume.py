@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Comparison, Event, Process, Run, Window
 
 ROUNDING = 1e-5

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from pv.suites.training_run.claim import Record, claim, numbers, windows_of
 from pv.suites.training_run.claims.reported import directions, evaluations_of
-from pv.suites.training_run.record import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 HORIZONS = ("T_max", "total_steps", "num_training_steps")

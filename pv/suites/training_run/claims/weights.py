@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from pv.suites.training_run.record import Record, claim, is_finite, numbers, windows_of
+from pv.suites.training_run.claim import Record, claim, is_finite, numbers, windows_of
 from pv.suites.training_run.run import Loss, Pass, Process, Run, Window, largest_ratio
 
 UNEXPLAINED_RATIO = 1.02

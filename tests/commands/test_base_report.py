@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pv.commands.baseline import compared, read
+from pv.commands.base_report import compared, read
 from pv.contract.load import load
 from pv.contract.suites import applied, is_suite, suites
 from pv.errors import UsageError

@@ -1,0 +1,89 @@
+"""The allowed error of code around the values of an equation: the effect of rounding every operation once."""
+
+from pv.equations.arrays import Tensor, torch
+from pv.equations.evaluate import evaluate, is_whole
+from pv.equations.examples import Example
+from pv.equations.parse import UNITS, Definition
+from pv.equations.tensors import F64
+
+# Correct implementations stayed within 24 times the effect of rounding each operation once; faults begin at 100,000
+# times.
+SLACK = 64.0
+FLOAT64 = UNITS["float64"]
+
+
+class Limits:
+    """The allowed errors of one example, measured when they are first asked for.
+
+    Args:
+        values: The exact values of the equation, each [*axes].
+    """
+
+    def __init__(self, equation: Definition, example: Example, values: tuple[Tensor, ...]) -> None:
+        self.equation, self.example, self.values = equation, example, values
+        self._measured: dict[float, tuple[Tensor, ...]] = {}
+
+    def of_equation(self, place: int) -> Tensor:
+        """Return the allowed error of another equation for the value at `place`, computed in float64."""
+        return self._within(FLOAT64)[place]
+
+    def of_code(self, place: int, returned: torch.dtype) -> Tensor:
+        """Return the allowed error of code for the value at `place`.
+
+        A result of dtype `returned` is rounded to it once, whatever the code computes in.
+        """
+        override, value = self.equation.accuracy.tolerance, self.values[place]
+        # A tolerance of the contract replaces the measured one, with the reason that it states.
+        if override is not None:
+            return override.relative * _size(value) + override.absolute
+        return self._within(self.unit(returned))[place] + _rounding(value, returned)
+
+    def unit(self, returned: torch.dtype) -> float:
+        """Return the unit roundoff of code that returned a dtype: whole numbers of an equation of these are exact."""
+        # An integer result of an equation of whole numbers has no rounding to allow for.
+        floating = returned.is_floating_point or not is_whole(self.equation)
+        return self.equation.accuracy.unit(self.example.dtype) if floating else FLOAT64
+
+    def _within(self, unit: float) -> tuple[Tensor, ...]:
+        if unit not in self._measured:
+            disturbed, _ = evaluate(self.equation, self.example, unit=unit)
+            self._measured[unit] = tuple(
+                allowed(runs, value, unit) for runs, value in zip(disturbed, self.values, strict=True)
+            )
+        return self._measured[unit]
+
+
+def allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
+    """Return the allowed error of each element of a value.
+
+    Args:
+        runs: The value in disturbed runs, [runs, *axes].
+        value: The exact value, [*axes].
+        unit: The unit roundoff of the operations in those runs.
+
+    Returns:
+        The allowed absolute errors, [*axes].
+
+    An infinite value allows no error and does not loosen the other elements. Where rounding alone may leave no finite
+    number, as in the logarithm of a difference that cancels, any result is allowed.
+    """
+    # Equal infinities differ by NaN, so equality is looked at first.
+    spread = torch.where(runs == value, 0.0, (runs - value).abs()).nan_to_num(nan=torch.inf, posinf=torch.inf).amax(0)
+    size = _size(value)
+    largest = size.amax() if value.numel() else torch.zeros((), dtype=F64)
+    # The spread covers rounding inside the equation, unit * size that of the result. 0.001 unit of the largest
+    # element is for an element that cancels to nearly 0 in all runs; 1e-37 for results that underflow float32.
+    return SLACK * (spread + unit * size + unit * 1e-3 * largest) + 1e-37
+
+
+def _rounding(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the error of rounding to a dtype narrower than float32; wider ones are part of the measured error."""
+    if dtype not in (torch.float16, torch.bfloat16):
+        return torch.zeros_like(value)
+    limits = torch.finfo(dtype)
+    return _size(value) * limits.eps / 2 + limits.tiny * limits.eps
+
+
+def _size(value: Tensor) -> Tensor:
+    """Return the size of each element, 0 where it is infinite: only the same infinity is near it."""
+    return value.abs().nan_to_num(nan=0.0, posinf=0.0)
