@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
 
 from reference_trainer.distillation.objective import DIVERGENCES, TEMPERATURES
@@ -71,6 +71,14 @@ def import_path(text: str) -> str:
     if text.count(":") != 1 or not all(part.isidentifier() for part in text.replace(":", ".").split(".")):
         raise ValueError(text)
     return text
+
+
+def json_text(value: object) -> object:
+    """Return a mapping as JSON, anything else as it is. Raise `ValueError` for values that JSON does not have."""
+    try:
+        return json.dumps(value, allow_nan=False, ensure_ascii=False) if isinstance(value, dict) else value
+    except (TypeError, RecursionError) as error:
+        raise ValueError("not JSON") from error
 
 
 def json_object(text: str) -> str:
@@ -162,7 +170,9 @@ Import = Annotated[
 JSONObject = Annotated[
     str,
     Field(strict=True),
+    BeforeValidator(json_text),
     AfterValidator(json_object),
+    WithJsonSchema({"type": ["object", "string"]}),
     Kind("a JSON object", "JSON"),
 ]
 Documents = Annotated[
