@@ -106,8 +106,9 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, Any]:
             return {key: json_value(member, f"{name}.{key}") for key, member in members(node, f"{name}.").items()}
         if isinstance(node, yaml.SequenceNode):
             return [json_value(member, name) for member in node.value]
+        is_plain = isinstance(node, yaml.ScalarNode) and node.style is None
         try:
-            return json.loads(node.value) if node.style is None else node.value
+            return json.loads(node.value) if is_plain else node.value
         except ValueError:
             return node.value
 
