@@ -329,6 +329,8 @@ def falsify_keywords_may_be_flat_or_grouped(subject: Any) -> None:
             "replace": partial(subject.Settings().replace, **{name: value}),
             "model_copy": partial(subject.Settings().model_copy, update={name: value}),
         }
+        if value == "{}":  # a JSON object
+            ways["an object"] = partial(subject.Settings, **{name: json.loads(value)})
         for way, make in ways.items():
             settings, case = make(), f"{name} = {value!r} by {way}"
             chosen = settings.flat(chosen=True)

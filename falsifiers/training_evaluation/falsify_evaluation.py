@@ -316,9 +316,9 @@ def falsify_unknown_metric_is_refused_at_the_start(
 
 
 def _assert_refused(subject: Any, directory: Path, chosen: Any, metrics: list[str]) -> None:
-    with unchanged_files(directory, chosen.best_metric):
+    with unchanged_files(directory, chosen.evaluation.best_metric):
         message = refused(subject, chosen)
-    words = (repr(chosen.best_metric), "best_metric", *metrics)
+    words = (repr(chosen.evaluation.best_metric), "best_metric", *metrics)
     assert all(word in message for word in words), f"{words[0]}: {message or 'it was accepted'}"
 
 

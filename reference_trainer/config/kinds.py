@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
 
 from reference_trainer.distillation.objective import DIVERGENCES, TEMPERATURES
@@ -85,6 +85,14 @@ def loggers(text: str) -> str:
 def optimizer_name(text: str) -> str:
     """Return `text`. Raise `ValueError` unless it is a name of `OPTIMIZERS` or MODULE:CLASS."""
     return text if text in OPTIMIZERS else import_path(text)
+
+
+def json_text(value: object) -> object:
+    """Return a mapping as JSON, anything else as it is. Raise `ValueError` for values that JSON does not have."""
+    try:
+        return json.dumps(value, allow_nan=False, ensure_ascii=False) if isinstance(value, dict) else value
+    except (TypeError, RecursionError) as error:
+        raise ValueError("not JSON") from error
 
 
 def json_object(text: str) -> str:
@@ -188,7 +196,9 @@ Loggers = Annotated[
 JSONObject = Annotated[
     str,
     Field(strict=True),
+    BeforeValidator(json_text),
     AfterValidator(json_object),
+    WithJsonSchema({"type": ["object", "string"]}),
     Kind("a JSON object", "JSON"),
 ]
 Documents = Annotated[

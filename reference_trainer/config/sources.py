@@ -6,6 +6,7 @@ variable counts as unset.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,38 +89,45 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, Any]:
     """Return what `_from_file` does. Plain scalars are read as flags are, so that 1e-3 is a number."""
     import yaml  # only here, as few runs have such a file
 
-    try:
-        root = yaml.compose(content.decode(), Loader=yaml.SafeLoader)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise SettingError(f"invalid YAML in {path}: {said}; expected lines such as lr: 0.001") from error
-
-    def table(node: yaml.Node, group: str = "") -> dict[str, Any]:
-        first, values = dict[str, int](), dict[str, Any]()
+    def members(node: yaml.Node, prefix: str = "") -> dict[str, yaml.Node]:
+        first, values = dict[str, int](), dict[str, yaml.Node]()
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
                 raise SettingError(f"invalid key in {path}, line {line}: expected the name of a setting")
-            name = group + key.value
-            if name in first:
-                raise SettingError(
-                    f"duplicate key {name!r} in {path}, line {line} (first defined at line {first[name]})"
-                )
-            first[name] = line
-            if isinstance(value, yaml.MappingNode) and name in GROUPS:
-                values[key.value] = table(value, f"{name}.")
-            else:
-                is_plain = isinstance(value, yaml.ScalarNode) and value.style is None
-                read: object = value.value
-                if not isinstance(value, yaml.ScalarNode):  # no setting takes it, and aliases could make it huge
-                    read = [f"a {value.id}"]
-                elif is_plain and value.tag == "tag:yaml.org,2002:null":
-                    read, is_plain = None, False
-                values[key.value] = SourcedValue(read, f"{name!r} in {path}", is_text=is_plain)
+            if key.value in first:
+                name = repr(prefix + key.value)
+                raise SettingError(f"duplicate key {name} in {path}, line {line} (first at line {first[key.value]})")
+            first[key.value], values[key.value] = line, value
         return values
 
-    if root is None:  # an empty file
-        return {}
-    if not isinstance(root, yaml.MappingNode):
-        raise SettingError(f"invalid YAML in {path}: expected a mapping, with lines such as lr: 0.001")
-    return table(root)
+    def json_value(node: yaml.Node, name: str) -> object:
+        if isinstance(node, yaml.MappingNode):
+            return {key: json_value(member, f"{name}.{key}") for key, member in members(node, f"{name}.").items()}
+        if isinstance(node, yaml.SequenceNode):
+            return [json_value(member, name) for member in node.value]
+        is_plain = isinstance(node, yaml.ScalarNode) and node.style is None
+        try:
+            return json.loads(node.value) if is_plain else node.value
+        except ValueError:
+            return node.value
+
+    def setting(node: yaml.Node, name: str) -> object:
+        if isinstance(node, yaml.MappingNode) and name in GROUPS:
+            return {leaf: setting(member, f"{name}.{leaf}") for leaf, member in members(node, f"{name}.").items()}
+        is_null = node.tag == "tag:yaml.org,2002:null"
+        is_text = isinstance(node, yaml.ScalarNode) and node.style is None and not is_null
+        value = node.value if is_text else None if is_null else json_value(node, name)
+        return SourcedValue(value, f"{name!r} in {path}", is_text)
+
+    try:
+        text = content.decode()
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
+            raise yaml.YAMLError("expected no aliases")  # a few of them make gigabytes
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if not isinstance(root, (yaml.MappingNode, type(None))):
+            raise yaml.YAMLError("expected a mapping")
+        return {name: setting(node, name) for name, node in members(root).items()} if root else {}
+    except (UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())
+        raise SettingError(f"invalid YAML in {path}: {said}; expected lines such as lr: 0.001") from error

@@ -1,7 +1,9 @@
 """The words of refused settings, and of those without effect."""
 
 import json
+import math
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -148,10 +150,13 @@ def test_group_by_itself_refuses_its_settings_by_name() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("lr: 1\nseed: 2\nlr: 3\n", "duplicate key 'lr' in {}, line 3 (first defined at line 1)"),
-        ("run: {seed: 1, seed: 2}\n", "duplicate key 'run.seed' in {}, line 1 (first defined at line 1)"),
-        ("- lr\n", "invalid YAML in {}: expected a mapping, with lines such as lr: 0.001"),
-        ("lr: [1]\n", "invalid value ['a sequence'] for 'lr' in {}: expected a number above 0, up to 1e6"),
+        ("lr: 1\nseed: 2\nlr: 3\n", "duplicate key 'lr' in {}, line 3 (first at line 1)"),
+        ("run: {seed: 1, seed: 2}\n", "duplicate key 'run.seed' in {}, line 1 (first at line 1)"),
+        ("- lr\n", "invalid YAML in {}: expected a mapping; expected lines such as lr: 0.001"),
+        ("lr: [1]\n", "invalid value [1] for 'lr' in {}: expected a number above 0, up to 1e6"),
+        ("lr: &a 1\nseed: *a\n", "invalid YAML in {}: expected no aliases; expected lines such as lr: 0.001"),
+        ("arguments: {a: 1, a: 2}\n", "duplicate key 'arguments.a' in {}, line 1 (first at line 1)"),
+        ("arguments: {a: NaN}\n", "invalid value {{'a': nan}} for 'arguments' in {}: expected a JSON object"),
         ("objective: 3\n", "invalid value '3' for 'objective' in {}: expected a table of settings"),
         ("run: {out: a}\nout: a\n", "conflicting settings: 'run.out' in {0} and 'out' in {0} are the same setting"),
     ],
@@ -177,6 +182,26 @@ def test_numbers_of_yaml_need_no_point_and_empty_files_set_nothing(tmp_path: Pat
     assert gather({}, {}, file) == Settings()
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("f.toml", '[run.arguments]\na = 1e-3\nb = [true, "1"]\nc = {d = "e f"}\n'),
+        ("f.yaml", 'run:\n  arguments:\n    a: 1e-3\n    b: [true, "1"]\n    c: {d: e f}\n'),
+    ],
+)
+def test_object_may_be_a_table_of_a_file(name: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    expected = {"a": 0.001, "b": [True, "1"], "c": {"d": "e f"}}
+    assert json.loads(gather({}, {}, file).run.arguments or "") == expected
+    assert gather({}, {}, file) == Settings(arguments=expected)
+
+
+@pytest.mark.parametrize("value", [{"a": math.nan}, {"a": Path()}, {"a": date(2000, 1, 1)}, [1], 3])
+def test_object_without_json_is_refused(value: object) -> None:
+    assert refused(Settings, arguments=value).endswith(" for 'arguments': expected a JSON object")
+
+
 SCHEMA = jsonschema.Draft202012Validator(json.loads(schema()))
 
 
@@ -192,6 +217,8 @@ SCHEMA = jsonschema.Draft202012Validator(json.loads(schema()))
         ({"schedule": "step"}, False),
         ({"objective": {"temperature": "2"}}, False),
         ({"objective": 2}, False),
+        ({"student": {"lora_options": {"r": 3}}, "arguments": "{}"}, True),
+        ({"arguments": [3]}, False),
     ],
 )
 def test_schema_of_files_takes_flat_keys_and_tables(content: dict[str, Any], is_valid: bool) -> None:
