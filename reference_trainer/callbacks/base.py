@@ -1,8 +1,8 @@
 """Callbacks of a run: the base class, the context that hooks receive, the checks of instances, and the calls.
 
 Hooks are called in the loop's thread, on every callback that has the hook: those of a larger `priority` first, then in
-the order of registration; on several ranks, on each of them. A hook returns an `Action`, or None for `Action.CONTINUE`. Values of the context are computed,
-or read from the device, when a hook asks for them.
+the order of registration; on several ranks, on each of them. A hook returns an `Action`, or None for
+`Action.CONTINUE`. Values of the context are computed, or read from the device, when a hook asks for them.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Callback:
     `load_state_dict` was called just before.
 
     priority: callbacks of a larger one are called first at every event; those of the same one in the order of
-    registration. Packaged callbacks have 0, except those that watch the run (100).
+    registration.
     """
 
     priority: int = 0

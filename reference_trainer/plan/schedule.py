@@ -175,9 +175,7 @@ def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Even
     event, step = position.event, position.step
     if event is Event.OPTIMIZER_STEP and (is_due(step, schedule.log_every) or Action.LOG in asked):
         return Event.LOG
-    if event in (Event.OPTIMIZER_STEP, Event.LOG) and (
-        is_due(step, schedule.eval_every) or Action.EVALUATE in asked
-    ):
+    if event in (Event.OPTIMIZER_STEP, Event.LOG) and (is_due(step, schedule.eval_every) or Action.EVALUATE in asked):
         return Event.EVALUATE
     if event is Event.EVALUATE:  # whose step may be the best
         return Event.SAVE

@@ -88,8 +88,9 @@ def launch(
 ) -> int:
     """Run the command `arguments` in `ranks` processes, and return the exit code; what went wrong goes to `report`.
 
-    machines: those that run it together, each with as many processes; by default this one. The processes end with this one, however it ends. After a signal, which they got too, it is that of a run which has
-    saved a checkpoint; raise `KeyboardInterrupt` if it has not.
+    machines: those that run it together, each with as many processes; by default this one. The processes end with this
+    one, however it ends. After a signal, which they got too, it is that of a run which has saved a checkpoint; raise
+    `KeyboardInterrupt` if it has not.
     """
 
     with TemporaryDirectory(prefix="reference-trainer-") as beats:
@@ -116,8 +117,8 @@ def attempted(
 ) -> tuple[Ending, str]:
     """Run the command `arguments` in `ranks` processes, and return how it ended and in words why.
 
-    beats: the directory of their heartbeats. name: of this attempt, used once. machines: as of `launch`. Raise `KeyboardInterrupt` after a signal
-    to this process, which the ranks got too.
+    beats: the directory of their heartbeats. name: of this attempt, used once. machines: as of `launch`. Raise
+    `KeyboardInterrupt` after a signal to this process, which the ranks got too.
     """
     script = ["-m", "reference_trainer.cli.rank", str(os.getpid()), str(beats), *arguments]
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it logs is returned

@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).parents[3] / "docs" / "examples" / "slurm.sh"
 COMMANDS = {
     "scontrol": 'echo "$@" >> scontrol; [ "$1" = show ] && printf "%s\\n" first second; exit 0',
     "srun": 'printf "%s\\n" "$@" > srun; trap "exit 75" TERM; echo begun; '
-    "while [ -z \"$CODE\" ]; do sleep 0.05; done; exit $CODE",
+    'while [ -z "$CODE" ]; do sleep 0.05; done; exit $CODE',
 }
 
 
