@@ -165,7 +165,7 @@ class Callback:
     `load_state_dict` was called just before.
 
     priority: callbacks of a larger one are called first at every event; those of the same one in the order of
-    registration. Packaged callbacks have 0, except those that watch the run (100).
+    registration.
     """
 
     priority: int = 0

@@ -86,18 +86,29 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
 
 @main.command(context_settings={"ignore_unknown_options": True})
 @_ranks(required=True)
+@click.option(
+    "--nnodes",
+    type=click.IntRange(1, 10**4),
+    default=1,
+    show_default=True,
+    help="Number of machines; start the same command on each.",
+)
+@click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Meet the other machines at this one of them.")
+@click.option("--rdzv-id", default="reference-trainer", show_default=True, help="Name of the run, equal on all.")
+@click.option("--local-addr", metavar="HOST", help="Address of this machine for the others. [default: its host name]")
 @_command
-def launch(command: tuple[str, ...], nproc_per_node: int) -> int:
-    """Run `distill` in several processes on this machine: launch --nproc-per-node N -- distill SETTING...
+def launch(command: tuple[str, ...], nproc_per_node: int, **machines: Any) -> int:
+    """Run `distill` in several processes: launch --nproc-per-node N -- distill SETTING...
 
     Or `precompute`, which shares its work among them.
 
-    On several machines, use torchrun -m reference_trainer distill SETTING..., or a scheduler that sets its variables.
+    On several machines, start the same command on each, with --nnodes and --rdzv-endpoint: torchrun's rendezvous.
+    torchrun -m reference_trainer distill SETTING... does the same, or a scheduler that sets its variables.
 
     Exit codes: 0 success; 1 a process failed; 2 a setting was refused; 75 interrupted, a checkpoint was saved; 130
     interrupted.
     """
-    return guarded(lambda: _launch(list(command), nproc_per_node))
+    return guarded(lambda: _launch(list(command), nproc_per_node, machines))
 
 
 def _check_own(settings: Settings) -> None:
@@ -115,15 +126,25 @@ def _check_own(settings: Settings) -> None:
         sys.path.pop(0)
 
 
-def _launch(command: list[str], ranks: int) -> int:
-    from reference_trainer.supervision.until import launch
+def _launch(command: list[str], ranks: int, options: dict[str, Any]) -> int:
+    endpoint, several = options["rdzv_endpoint"], options["nnodes"] > 1
+    if several and not (endpoint or "").rpartition(":")[2].isdecimal():
+        raise SettingError(f"--nnodes {options['nnodes']} needs --rdzv-endpoint HOST:PORT; it is {endpoint!r}")
+    if endpoint is not None and not several:
+        raise SettingError("--rdzv-endpoint has no effect without --nnodes; leave it out")
+    from reference_trainer.supervision.until import Machines, launch
 
     settings = settings_of(command, precompute)
     if settings is None:
         raise SettingError("missing the run after --, such as `-- distill --out DIR`")
     _check_own(settings)
+    machines = (
+        Machines(count=options["nnodes"], endpoint=endpoint, run_id=options["rdzv_id"], address=options["local_addr"])
+        if several
+        else None
+    )
     interrupts.raise_once()
     try:
-        return launch(command, ranks=ranks, report=print_error)
+        return launch(command, ranks=ranks, report=print_error, machines=machines)
     finally:
         interrupts.ignore()

@@ -112,10 +112,10 @@ def _parameters_on_meta() -> Iterator[None]:
     """Create parameters on the meta device, one by one; `torch.device("meta")` would lose the values of buffers."""
     register = nn.Module.register_parameter
 
-    def register_on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        if parameter is not None and not parameter.is_meta:  # one that is tied stays the same object
-            parameter = nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
-        register(module, name, parameter)
+    def register_on_meta(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        if param is not None and not param.is_meta:  # one that is tied stays the same object
+            param = nn.Parameter(param.to("meta"), requires_grad=param.requires_grad)
+        register(module, name, param)
 
     nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign, assignment]
     try:

@@ -5,7 +5,7 @@
    agent's restarts fail under gloo (pytorch/pytorch#135712).
 3. After an attempt, `decision.py` says whether the run is done, tried again or given up.
 
-`launch` starts several processes on this machine once, without retries.
+`launch` starts several processes on this machine once, without retries; with `Machines`, those of other machines join.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from torch import distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from reference_trainer import interrupts
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import OutputError
+from reference_trainer.errors import OutputError, first_line
 from reference_trainer.supervision.decision import Attempt, Ending, Verdict, verdict
 from reference_trainer.supervision.heartbeat import Beat, kill_stale, watched
 from reference_trainer.supervision.progress import check_model, is_done, model_step, whole_step
@@ -65,16 +67,34 @@ SAVED = "saved"
 """File beside the heartbeats: a rank has saved a checkpoint and left on request."""
 
 
-def launch(arguments: Sequence[str], *, ranks: int, report: Callable[[str], object]) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """Machines that start the same command, and meet by torch's rendezvous `c10d`.
+
+    count: their number. endpoint: HOST:PORT of one of them, which serves the others. run_id: equal on all, another one
+    for every run that uses the endpoint at a time. address: of this machine for the others; by default its host name.
+    """
+
+    count: int
+    endpoint: str
+    run_id: str
+    address: str | None = None
+
+
+def launch(
+    arguments: Sequence[str], *, ranks: int, report: Callable[[str], object], machines: Machines | None = None
+) -> int:
     """Run the command `arguments` in `ranks` processes, and return the exit code; what went wrong goes to `report`.
 
-    The processes end with this one, however it ends. After a signal, which they got too, it is that of a run which has
-    saved a checkpoint; raise `KeyboardInterrupt` if it has not.
+    machines: those that run it together, each with as many processes; by default this one. The processes end with this
+    one, however it ends. After a signal, which they got too, it is that of a run which has saved a checkpoint; raise
+    `KeyboardInterrupt` if it has not.
     """
 
     with TemporaryDirectory(prefix="reference-trainer-") as beats:
         try:
-            ending, why = attempted(arguments, Path(beats), ranks=ranks, name=f"launch-{os.getpid()}")
+            name = f"launch-{os.getpid()}"
+            ending, why = attempted(arguments, Path(beats), ranks=ranks, name=name, machines=machines)
         except KeyboardInterrupt:
             if (Path(beats) / SAVED).exists():
                 return interrupts.SAVED
@@ -90,11 +110,13 @@ _REFUSED = 2
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-def attempted(arguments: Sequence[str], beats: Path, *, ranks: int, name: str) -> tuple[Ending, str]:
+def attempted(
+    arguments: Sequence[str], beats: Path, *, ranks: int, name: str, machines: Machines | None = None
+) -> tuple[Ending, str]:
     """Run the command `arguments` in `ranks` processes, and return how it ended and in words why.
 
-    beats: the directory of their heartbeats. name: of this attempt, used once. Raise `KeyboardInterrupt` after a signal
-    to this process, which the ranks got too.
+    beats: the directory of their heartbeats. name: of this attempt, used once. machines: as of `launch`. Raise
+    `KeyboardInterrupt` after a signal to this process, which the ranks got too.
     """
     script = ["-m", "reference_trainer.cli.rank", str(os.getpid()), str(beats), *arguments]
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it logs is returned
@@ -102,7 +124,7 @@ def attempted(arguments: Sequence[str], beats: Path, *, ranks: int, name: str) -
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: every rank would use all cores
     with _handlers_restored():
         try:
-            elastic_launch(_config(ranks, name), sys.executable)(*script)
+            elastic_launch(_config(ranks, name, machines), sys.executable)(*script)
         except SignalException as error:
             raise KeyboardInterrupt from error
         except ChildFailedError as error:
@@ -110,20 +132,25 @@ def attempted(arguments: Sequence[str], beats: Path, *, ranks: int, name: str) -
             code = failure.exitcode
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             return Ending.REFUSED if code == _REFUSED else Ending.FAILED, f"rank {rank} ended with {how}"
+        except (RendezvousError, dist.DistError) as error:
+            where = "" if machines is None else f" at {machines.endpoint}"
+            return Ending.FAILED, f"the machines did not meet{where}: {first_line(error)}"
     return Ending.FINISHED, "the run came to its end"
 
 
-def _config(ranks: int, name: str) -> LaunchConfig:
+def _config(ranks: int, name: str, machines: Machines | None) -> LaunchConfig:
+    # One machine needs no name that others can resolve.
+    machines = machines or Machines(count=1, endpoint="localhost:0", run_id=name, address="127.0.0.1")
     known = LaunchConfig.__dataclass_fields__  # torch 2.8 has no `shutdown_timeout`
     patience: dict[str, Any] = {"shutdown_timeout": GRACE_S} if "shutdown_timeout" in known else {}
     return LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
+        min_nodes=machines.count,
+        max_nodes=machines.count,
         nproc_per_node=ranks,
-        run_id=name,
+        run_id=machines.run_id,
         rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="127.0.0.1",
+        rdzv_endpoint=machines.endpoint,
+        local_addr=machines.address,
         max_restarts=0,
         logs_specs=DefaultLogsSpecs(),
         **patience,

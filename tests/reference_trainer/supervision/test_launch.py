@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def test_interrupted_processes_save_and_exit_75(tmp_path: Path) -> None:
     [
         (["launch"], 2, "Missing option '--nproc-per-node'"),
         (["launch", "--nproc-per-node", "2"], 2, "missing the run after --, such as `-- distill --out DIR`"),
+        (["launch", "--nproc-per-node", "2", "--nnodes", "2", "--", "distill"], 2, "needs --rdzv-endpoint HOST:PORT"),
         (["launch", "--nproc-per-node", "2", "--", "distill", "--nonsense"], 2, "No such option '--nonsense'"),
         (["launch", "--nproc-per-node", "2", "--", "distill", "--epochs", "x"], 2, "invalid value 'x' for --epochs"),
         (["launch", "--nproc-per-node", "2", "--", "distill", "--parts", "nothing:Mine"], 2, "cannot import nothing"),
@@ -82,3 +84,19 @@ def test_callbacks_are_refused_once_and_not_by_every_process(tmp_path: Path) -> 
     ended = launched(tmp_path, '[[callbacks]]\nuse = "writing:Writes"\n')
     assert ended.returncode == 2
     assert "missing a required argument: 'path'" in ended.stderr and len(ended.stderr.splitlines()) == 1
+
+
+def test_two_machines_meet_and_train_one_student(tmp_path: Path) -> None:
+    """Two agents with one process each; the ranks of both have the first place on their machine."""
+    (tmp_path / "text").write_bytes(bytes(range(100)))
+    (tmp_path / "writing.py").write_text(MINE.replace("context.step", "[context.step, context.local_rank]"))
+    (tmp_path / "callbacks.toml").write_text('[[callbacks]]\nuse = "writing:Writes"\narguments = {path = "ended"}\n')
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        endpoint = f"127.0.0.1:{unused.getsockname()[1]}"
+    place = f"--nproc-per-node 1 --nnodes 2 --rdzv-endpoint {endpoint} --local-addr 127.0.0.1"
+    arguments = ["launch", *place.split(), *LAUNCH[3:], "--epochs", "1", "--callbacks", "callbacks.toml"]
+    machines = [Process(arguments, tmp_path, {**os.environ, "OMP_NUM_THREADS": "1"}) for _ in range(2)]
+    complaints = [machine.stderr.read() for machine in machines]
+    assert [machine.wait() for machine in machines] == [0, 0], complaints
+    assert [(tmp_path / f"ended-{rank}").read_text() for rank in range(2)] == ["[2, 0]", "[2, 0]"]
+    assert (tmp_path / "distilled" / "model.safetensors").is_file()
