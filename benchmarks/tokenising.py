@@ -1,7 +1,7 @@
 """Tokens of chats beside `datasets.map`: `python benchmarks/tokenising.py [CONVERSATIONS] [WORKERS]`.
 
 Both make the tokens of every conversation and the mask of its answers, interleaved, with and without worker processes.
-`datasets.map` renders a conversation by a template that marks answers, and checks nothing. Data and tokenizer are drawn.
+`datasets.map` renders a conversation by a template that marks answers, and checks nothing. Data are drawn.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PLAIN = (
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 )
 MARKED = (
-    "{% for m in messages %}<|{{ m['role'] }}|>\n{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] }}<|end|>"
-    "\n{% endgeneration %}{% else %}{{ m['content'] }}<|end|>\n{% endif %}{% endfor %}"
+    "{% for m in messages %}<|{{ m['role'] }}|>\n{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] }}"
+    "<|end|>\n{% endgeneration %}{% else %}{{ m['content'] }}<|end|>\n{% endif %}{% endfor %}"
 )
 ROUNDS = 3
 
