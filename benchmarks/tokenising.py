@@ -1,8 +1,7 @@
 """Tokens of chats beside `datasets.map`: `python benchmarks/tokenising.py [CONVERSATIONS] [WORKERS]`.
 
 Both make the tokens of every conversation and the mask of its answers, interleaved, with and without worker processes.
-`datasets.map` renders a conversation by a template that marks answers, and checks nothing. Data and tokenizer are
-drawn.
+`datasets.map` renders a conversation by a template that marks answers, and checks nothing. Data are drawn.
 """
 
 from __future__ import annotations

@@ -15,9 +15,12 @@ from typing import Any
 COMPARED = 16
 """Texts whose tokens are also made from the whole, against tokenizers that override what is above."""
 
+SHORT, MOST_SHORT = 64, 100
+"""Characters of a piece that is stored from one conversation to the next, and the number of those pieces."""
+
 
 class Pieces:
-    """Tokenises texts piece by piece. Each instance remembers the pieces since the last `clear`.
+    """Tokenises texts piece by piece. An instance stores the pieces since the last `clear`.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -35,8 +38,10 @@ class Pieces:
         return self._pattern is not None
 
     def clear(self) -> None:
-        """Forget all pieces."""
-        self._stored.clear()
+        """Forget the pieces but short ones, such as the begin of an answer; those too, if they are many."""
+        self._stored = {piece: tokens for piece, tokens in self._stored.items() if len(piece) <= SHORT}
+        if len(self._stored) > MOST_SHORT:
+            self._stored.clear()
 
     def tokens(self, text: str, whole: Callable[[], list[int]]) -> list[int]:
         """Return the tokens of a text; `whole` returns those of the text that is not cut, for comparison."""
