@@ -384,6 +384,8 @@ def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
     alone, full = like(), dict[str, Tensor](student.state_dict())
     gathered: dict[int, nn.Parameter] = {}
     for name, parameter in student.named_parameters(remove_duplicate=False):
+        if name not in full:  # the frozen base of an adapter, which `like` reads
+            continue
         if id(parameter) not in gathered:  # a tied weight stays tied
             gathered[id(parameter)] = nn.Parameter(whole(parameter.detach()), requires_grad=parameter.requires_grad)
         full[name] = gathered[id(parameter)]

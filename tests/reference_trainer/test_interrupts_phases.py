@@ -16,7 +16,7 @@ import pytest
 
 from reference_trainer import interrupts
 from reference_trainer.__main__ import run
-from reference_trainer.config import sources
+from reference_trainer.cli import distillation
 from reference_trainer.errors import DataError
 from tests.reference_trainer.commands import command, distilling, result
 from tests.reference_trainer.forked import in_child
@@ -259,7 +259,7 @@ def run_interrupted(when: str, number: int) -> Any:
 @pytest.mark.parametrize("when", ENDS)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_interrupt_exits_at_once_before_the_run_raises_in_it_and_is_ignored_after_it(number: int, when: str) -> None:
-    gather = sources.gather
+    gather = distillation.gather
 
     def gathered(*arguments: Any) -> Any:
         if when == "before the run":
@@ -267,7 +267,7 @@ def test_interrupt_exits_at_once_before_the_run_raises_in_it_and_is_ignored_afte
         return gather(*arguments)
 
     def act() -> str:
-        with mock.patch.object(sources, "gather", gathered):
+        with mock.patch.object(distillation, "gather", gathered):
             ended = distilling(run_interrupted(when, number))
         if when == "at the end":
             interrupt(number)
