@@ -330,17 +330,17 @@ def falsify_keywords_may_be_flat_or_grouped(subject: Any) -> None:
         if value == "{}":  # a JSON object
             ways["an object"] = partial(subject.Settings, **{name: json.loads(value)})
         for way, make in ways.items():
-            settings, case = make(), f"{name} = {value!r} by {way}"
-            chosen = settings.flat(chosen=True)
+            made, case = make(), f"{name} = {value!r} by {way}"
+            chosen = made.flat(chosen=True)
             assert chosen.keys() == {name} and _same(name, chosen[name], value), f"{case} chooses {chosen}"
-            seen = getattr(settings.flat()[group], leaf)
+            seen = getattr(getattr(made, group), leaf)
             assert _same(name, seen, value), f"{case} gives {group}.{leaf} = {seen!r}"
-            rest = settings.flat() | {name: None}
+            rest = made.flat() | {name: None}
             assert rest == subject.Settings().flat() | {name: None}, f"{case} changes other settings: {rest}"
         if name not in NAMES:
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                seen = settings.flat()[name]
+                seen = getattr(made, name)
             said = [str(warning.message) for warning in warned if warning.category is DeprecationWarning]
             assert _same(name, seen, value), f"settings.{name} is {seen!r}; expected {value!r}"
             assert len(said) == 1 and f"{group}.{leaf}" in said[0], f"reading settings.{name} warns {said}"
