@@ -326,23 +326,24 @@ def falsify_keywords_may_be_flat_or_grouped(subject: Any) -> None:
                 leaf,
                 value,
             ),
+            "model_validate": partial(subject.Settings.model_validate, {group: {leaf: value}}),
             "replace": partial(subject.Settings().replace, **{name: value}),
             "model_copy": partial(subject.Settings().model_copy, update={name: value}),
         }
         if value == "{}":  # a JSON object
             ways["an object"] = partial(subject.Settings, **{name: json.loads(value)})
         for way, make in ways.items():
-            settings, case = make(), f"{name} = {value!r} by {way}"
-            chosen = settings.flat(chosen=True)
+            made, case = make(), f"{name} = {value!r} by {way}"
+            chosen = made.flat(chosen=True)
             assert chosen.keys() == {name} and _same(name, chosen[name], value), f"{case} chooses {chosen}"
-            seen = getattr(getattr(settings, group), leaf)
+            seen = getattr(getattr(made, group), leaf)
             assert _same(name, seen, value), f"{case} gives {group}.{leaf} = {seen!r}"
-            rest = settings.flat() | {name: None}
+            rest = made.flat() | {name: None}
             assert rest == subject.Settings().flat() | {name: None}, f"{case} changes other settings: {rest}"
         if name not in NAMES:
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                seen = getattr(settings, name)
+                seen = getattr(made, name)
             said = [str(warning.message) for warning in warned if warning.category is DeprecationWarning]
             assert _same(name, seen, value), f"settings.{name} is {seen!r}; expected {value!r}"
             assert len(said) == 1 and f"{group}.{leaf}" in said[0], f"reading settings.{name} warns {said}"
@@ -466,7 +467,7 @@ def falsify_library_refuses_the_same(subject: Any) -> None:
             assert_named(refusal(what, subject.Settings, **{name: value}), repr(name))
     for name, value in TOGETHER.items():
         message = refusal(f"smoke with {name}", subject.Settings, smoke=3, **{name: value})
-        assert_named(message, "'smoke'", "3", repr(name))
+        assert_named(message, "'smoke'", "3", repr(name), f"is {as_text(value)}; ")
     message = refusal("two weights of 0", subject.Settings, ce_weight=0, kd_weight=0.0)
     assert_named(message, "'ce_weight'", "'kd_weight'")
 

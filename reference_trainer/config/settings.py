@@ -525,9 +525,9 @@ def by_flat_name(values: Mapping[str, Any]) -> dict[str, SourcedValue]:
     written = dict[str, Any]()
     for name, value in values.items():
         if name in GROUPS and isinstance(value, _Group):
-            members = {leaf: getattr(value, leaf) for leaf in value.model_fields_set}
+            members: Mapping[str, Any] = {leaf: getattr(value, leaf) for leaf in value.model_fields_set}
         elif name in GROUPS and isinstance(value, Mapping):
-            members = dict(value)
+            members = value
         elif name in GROUPS and name not in DOTTED:
             place, shown = (value.origin, value.value) if isinstance(value, SourcedValue) else (repr(name), value)
             raise SettingError(f"invalid value {short_repr(shown)} for {place}: expected a table of settings")
