@@ -10,8 +10,6 @@ The module needs triton, and is imported where `heads.is_fused` holds. Shape let
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -24,24 +22,24 @@ TILE = 4096
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton has no types
-def row_loss(
-    student: Any,
-    teacher: Any,
-    labels: Any,
-    scored: Any,
-    scale: Any,
-    numbers: Any,
-    vocabulary: Any,
-    rows: Any,
-    student_stride: Any,
-    teacher_stride: Any,
-    tau: Any,
-    ce_weight: Any,
-    kd_weight: Any,
-    cap: Any,
+def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its types
+    student,
+    teacher,
+    labels,
+    scored,
+    scale,
+    numbers,
+    vocabulary,
+    rows,
+    student_stride,
+    teacher_stride,
+    tau,
+    ce_weight,
+    kd_weight,
+    cap,
     HAS_CAP: tl.constexpr,
     TILE: tl.constexpr,
-) -> None:
+):
     """Compute one row: see `fused_loss`, whose arguments these are, with sizes and strides."""
     row = tl.program_id(0).to(tl.int64)
     student += row * student_stride
