@@ -15,6 +15,7 @@ numbers of a row.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ LEAST_VOCABULARY = 8192
 """Tokens of a vocabulary below which all logits are formed at once: they take little memory."""
 LARGEST = 1000.0  # a bound or scale of logits that a model may have changes larger ones at least
 CHECKED_TOKENS = 8
+FUSED = "REFERENCE_TRAINER_FUSED_LOSS"
 SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier")
 """Keys of a configuration in transformers for a factor or a divisor of logits: Cohere, Granite, Falcon-H1."""
 CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
@@ -344,7 +346,7 @@ def chunked_loss(
     places_N = scored_P.nonzero()[:, 0] if on_cpu else torch.arange(len(labels_P), device=device)
     size = rows_per_chunk(student, teacher)
     learned, taught = _Products(student, places_N, size), _rows_of(teacher, places_N, size, weights)
-    gradients = _HeadGradients(learned, scale is not None)
+    gradients, cap = _HeadGradients(learned, scale is not None), student.rescaling.cap
     scale = None if scale is None else scale * student.rescaling.scale
     numbers = []
     with torch.autocast(device.type, enabled=False):
@@ -354,15 +356,32 @@ def chunked_loss(
             if predicted_BT is not None:
                 predicted_BT.view(-1)[at_C] = student_1CV[0].argmax(-1)
             teacher_1CV = taught(part, student_1CV[0]).to(device)[None]
-            chunk = (student_1CV, teacher_1CV, labels_P[at_C][None], scored_P[at_C])
-            loss = BlockwiseLoss(*chunk, weights, scale, metrics, gradient_BTV=student_1CV, cap=student.rescaling.cap)
-            numbers.append(loss.numbers(select=on_cpu))
+            if scale is not None and not metrics and is_fused(student_1CV, teacher_1CV, weights):
+                from reference_trainer.distillation.fused import fused_loss
+
+                rows_C = (labels_P[at_C], scored_P[at_C])
+                numbers.append(fused_loss(student_1CV[0], teacher_1CV[0], *rows_C, weights, scale, cap))
+            else:
+                chunk = (student_1CV, teacher_1CV, labels_P[at_C][None], scored_P[at_C])
+                loss = BlockwiseLoss(*chunk, weights, scale, metrics, gradient_BTV=student_1CV, cap=cap)
+                numbers.append(loss.numbers(select=on_cpu))
             gradients.add(part, student_1CV[0])
     numbers_KN = torch.cat(numbers, 1)
     numbers_KP = numbers_KN.new_zeros(len(numbers_KN), len(labels_P)).index_copy_(1, places_N, numbers_KN)
     none_BTV = numbers_KN.new_zeros(0, *labels_BT.shape[1:], student.vocab_size)
     rows = collected(numbers_KP, labels_BT, scored_P, student.vocab_size, none_BTV, deferred=deferred)
     return rows, gradients.whole(places_N)
+
+
+def is_fused(student_1CV: Tensor, teacher_1CV: Tensor, weights: Weights) -> bool:
+    """Return whether `fused.fused_loss` computes a chunk: if the environment variable `FUSED` is 1, on CUDA.
+
+    It is off by default, because it has not been measured on a GPU. Triton's interpreter runs it on the CPU.
+    """
+    is_placed = student_1CV.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
+    if os.environ.get(FUSED) != "1" or not is_placed or weights.divergence != "forward_kl":
+        return False
+    return torch.float64 not in (student_1CV.dtype, teacher_1CV.dtype) and teacher_1CV.stride(-1) == 1
 
 
 def head_loss(

@@ -1,0 +1,139 @@
+"""Cross-entropy, forward KL and their gradient for a chunk of logits, in one Triton kernel.
+
+A program takes a row in two passes over tiles of the vocabulary:
+
+1. Log-sum-exps of student and teacher, online (Milakov & Gimelshein 2018, arXiv:1805.02867).
+2. The divergence, and the gradient, which replaces the student's logits.
+
+The module needs triton, and is imported where `heads.is_fused` holds. Shape letters: C rows of a chunk, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from reference_trainer.distillation.objective import Weights
+
+TILE = 4096
+"""Tokens that a program reads at once."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]  # triton has no types
+def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its types
+    student,
+    teacher,
+    labels,
+    scored,
+    scale,
+    numbers,
+    vocabulary,
+    rows,
+    student_stride,
+    teacher_stride,
+    tau,
+    ce_weight,
+    kd_weight,
+    cap,
+    HAS_CAP: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Compute one row: see `fused_loss`, whose arguments these are, with sizes and strides."""
+    row = tl.program_id(0).to(tl.int64)
+    student += row * student_stride
+    teacher += row * teacher_stride
+    offsets = tl.arange(0, TILE)
+    label = tl.load(labels + row)
+    of_label = tl.load(student + label).to(tl.float32)
+    nothing = float("-inf")
+    # Maxima m, and sums of exp(x - m) at temperature 1 and of exp((x - m) / tau).
+    s_max, t_max = nothing, nothing
+    s_sum, s_sum_tau, t_sum_tau = 0.0, 0.0, 0.0
+    for begin in range(0, vocabulary, TILE):
+        at = begin + offsets
+        s = tl.load(student + at, mask=at < vocabulary, other=nothing).to(tl.float32)
+        t = tl.load(teacher + at, mask=at < vocabulary, other=nothing).to(tl.float32)
+        s_next, t_next = tl.maximum(s_max, tl.max(s, 0)), tl.maximum(t_max, tl.max(t, 0))
+        # Before the first finite logit the maximum is -inf, and -inf - -inf would be NaN.
+        s_shift, t_shift = tl.where(s_next == nothing, 0.0, s_next), tl.where(t_next == nothing, 0.0, t_next)
+        s_sum = s_sum * tl.exp(s_max - s_shift) + tl.sum(tl.exp(s - s_shift), 0)
+        s_sum_tau = s_sum_tau * tl.exp((s_max - s_shift) / tau) + tl.sum(tl.exp((s - s_shift) / tau), 0)
+        t_sum_tau = t_sum_tau * tl.exp((t_max - t_shift) / tau) + tl.sum(tl.exp((t - t_shift) / tau), 0)
+        s_max, t_max = s_next, t_next
+    s_log, t_log = tl.log(s_sum_tau), tl.log(t_sum_tau)
+    is_scored, factor = tl.load(scored + row), tl.load(scale)
+    divergence = 0.0
+    for begin in range(0, vocabulary, TILE):
+        at = begin + offsets
+        s = tl.load(student + at, mask=at < vocabulary, other=nothing).to(tl.float32)
+        t = tl.load(teacher + at, mask=at < vocabulary, other=nothing).to(tl.float32)
+        log_q, log_p = (s - s_max) / tau - s_log, (t - t_max) / tau - t_log
+        q, p = tl.exp(log_q), tl.exp(log_p)
+        divergence += tl.sum(tl.where(p > 0, p * (log_p - log_q), 0.0), 0)
+        hard = tl.exp(s - s_max) / s_sum - tl.where(at == label, 1.0, 0.0)
+        gradient = (kd_weight * tau * (q - p) + ce_weight * hard) * factor
+        if HAS_CAP:  # dy/dx = 1 - (y / cap)^2
+            gradient *= 1 - (s / cap) * (s / cap)
+        gradient = tl.where(is_scored, gradient, 0.0)
+        tl.store(student + at, gradient.to(student.dtype.element_ty), mask=at < vocabulary)
+    # A maximum ignores NaN, which the sums keep.
+    is_nan_s, is_nan_t = (s_sum != s_sum) & (s_max < float("inf")), (t_sum_tau != t_sum_tau) & (t_max < float("inf"))
+    tl.store(numbers + row, tl.log(s_sum) + s_max - of_label)
+    tl.store(numbers + rows + row, divergence)
+    tl.store(numbers + 2 * rows + row, tl.where(is_nan_s, float("nan"), s_max))
+    tl.store(numbers + 3 * rows + row, tl.where(is_nan_t, float("nan"), t_max))
+
+
+def fused_loss(
+    student_CV: Tensor,
+    teacher_CV: Tensor,
+    labels_C: Tensor,
+    scored_C: Tensor,
+    weights: Weights,
+    scale: float | Tensor,
+    cap: float | None = None,
+) -> Tensor:
+    """Replace the student's logits by the gradient of `scale` times the weighted sum, and return the rows' numbers.
+
+    Arithmetic is float32; unscored rows have zeros.
+
+    Args:
+        student_CV: Logits whose last axis is contiguous, floating, not float64.
+        teacher_CV: Logits likewise, on the same device; may be those of the student if kd_weight is 0.
+        labels_C: int64; those outside the vocabulary are read as its first or last token.
+        scored_C: bool.
+        weights: The arguments of the loss, with the divergence "forward_kl".
+        scale: The factor of the gradient; a tensor is on the device of the logits.
+        cap: As of `losses.BlockwiseLoss`.
+
+    Returns:
+        float64 [4, C]: cross-entropy and KL(teacher || student) at the temperature in nats, either 0 without a weight,
+        and the largest logits of student and teacher.
+    """
+    C, V = student_CV.shape
+    numbers_4C = torch.empty(4, C, dtype=torch.float32, device=student_CV.device)
+    scale_1 = torch.zeros(1, dtype=torch.float32, device=student_CV.device) + scale
+    row_loss[(C,)](
+        student_CV,
+        teacher_CV,
+        labels_C.clamp(0, V - 1),
+        scored_C,
+        scale_1,
+        numbers_4C,
+        V,
+        C,
+        student_CV.stride(0),
+        teacher_CV.stride(0),
+        float(weights.temperature),
+        float(weights.ce_weight),
+        float(weights.kd_weight),
+        1.0 if cap is None else cap,
+        HAS_CAP=cap is not None,
+        TILE=min(TILE, triton.next_power_of_2(V)),
+    )
+    numbers_4C = numbers_4C.double()
+    numbers_4C[0] *= bool(weights.ce_weight)
+    numbers_4C[1] *= bool(weights.kd_weight)
+    return numbers_4C.masked_fill_(~scored_C, 0)
