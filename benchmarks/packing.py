@@ -39,22 +39,21 @@ def by_slices(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: None
     return torch.cat(rows), None
 
 
-def new_model() -> Causal:
+def new_model() -> Any:
     torch.manual_seed(0)
     return Causal(LlamaForCausalLM(LlamaConfig(num_attention_heads=4, num_key_value_heads=2, **SHAPE)))
 
 
-def step(model: Causal) -> Callable[[tuple[Tensor, Tensor]], None]:
+def step(model: Any) -> Callable[[tuple[Tensor, Tensor]], None]:
     return lambda batch: model(*batch).logits.square().mean().backward()
 
 
 def main(rounds: int) -> None:
-    AttentionInterface.register("by_slices", by_slices)
-    AttentionMaskInterface.register("by_slices", lambda **_: None)
+    AttentionInterface.register("by_document_slices", by_slices)
+    AttentionMaskInterface.register("by_document_slices", lambda **_: None)
     models = {"by length": new_model(), "by slices": new_model(), "with a mask": new_model()}
     isolate_documents("the model", models["by length"], print)
-    models["by slices"].model.set_attn_implementation("by_slices")
-    models["by slices"].passes_documents = True
+    models["by slices"].model.set_attn_implementation("by_document_slices")
     for B, T, documents in BATCHES:
         begins = torch.rand(B, T - 1).argsort(1)[:, : documents - 1] + 1
         segments = 1 + torch.zeros(B, T, dtype=torch.int64).scatter_(1, begins, 1).cumsum(1)
