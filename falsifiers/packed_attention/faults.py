@@ -30,11 +30,12 @@ def documents_lost(original: Any, segments_BT: Any, device: Any) -> Any:
 
 def positions_passed_alone(original: Any, self: Any, tokens: Any, segments: Any = None, **options: Any) -> Any:
     from reference_trainer.distillation.packed_rows import packed_rows
+    from reference_trainer.huggingface.attention import takes_documents
     from reference_trainer.huggingface.models import positions_of
 
     if segments is None:
         return original(self, tokens, **options)
-    documents = {"documents": packed_rows(segments)} if self.passes_documents else {}
+    documents = {"documents": packed_rows(segments)} if takes_documents(self.model) else {}
     return self.model(input_ids=tokens, position_ids=positions_of(segments), use_cache=False, **documents)
 
 

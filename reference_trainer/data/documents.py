@@ -29,7 +29,7 @@ from torch import Tensor
 
 from reference_trainer.data.text import LengthGroups
 from reference_trainer.distillation.objective import IGNORE_INDEX
-from reference_trainer.distillation.packed_rows import placed_segments
+from reference_trainer.distillation.packed_rows import placed_segments, queued_copy
 from reference_trainer.distillation.protocols import INTEGERS, Batch
 from reference_trainer.errors import DataError, ShapeError
 
@@ -237,7 +237,7 @@ class DocumentRows:
         else:
             batch = batch_of_rows(rows, length=self.length, padding_id=PADDING)
         segments = None if batch.segments is None else placed_segments(batch.segments, self.device)
-        tokens_BT, labels_BT = batch.tokens.to(self.device), batch.labels.to(self.device)
+        tokens_BT, labels_BT = (queued_copy(part_BT, self.device) for part_BT in (batch.tokens, batch.labels))
         examples_B = torch.tensor([self.first + number for number in chosen], dtype=torch.int64, device="cpu")
         return Batch(tokens=tokens_BT, labels=labels_BT, segments=segments, examples=examples_B)
 

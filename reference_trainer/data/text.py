@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from reference_trainer.distillation.objective import IGNORE_INDEX
+from reference_trainer.distillation.packed_rows import queued_copy
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.errors import DataError, similar_path
 
@@ -145,7 +146,7 @@ class Sequences:
         chosen = order[(position - 1) * self.batch_size : position * self.batch_size]
         starts = (chosen * (self.length - 1)).tolist()
         tokens_BT = torch.stack([self.bytes_N[start : start + self.length] for start in starts])
-        tokens_BT = tokens_BT.to(self.device, torch.int64)
+        tokens_BT = queued_copy(tokens_BT, self.device).to(torch.int64)
         return Batch(tokens=tokens_BT, labels=tokens_BT, examples=chosen + self.first)
 
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.distillation.heads import Gradients, Head, OutputLayer
-from reference_trainer.distillation.packed_rows import placed_segments
+from reference_trainer.distillation.packed_rows import placed_segments, queued_copy
 from reference_trainer.distillation.protocols import (
     Batch,
     FeaturePass,
@@ -297,7 +297,7 @@ def _takes(module: nn.Module, name: str, *, by_any_name: bool = False) -> bool:
 
 def _output(model: str, module: nn.Module, batch: Batch, **options: bool) -> object:
     device = _device_of(module)
-    tokens_BT = batch.tokens.to(device)
+    tokens_BT = queued_copy(batch.tokens, device)
     if batch.segments is None:
         return module(tokens_BT, **options)
     if not _takes(module, "segments"):

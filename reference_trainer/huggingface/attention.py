@@ -280,11 +280,9 @@ def isolate_documents(name: str, model: Any, note: Callable[[str], object]) -> N
         masked = check_isolation(name, model)
         if matches and all(matches):
             transformer.set_attn_implementation(chosen)
-            model.passes_documents = True
             with suppress(TypeError, ValueError, RuntimeError, IndexError):  # of a model that takes no such arguments
                 if equal_logits(check_isolation(name, model), masked, ISOLATED):
                     return
-            model.passes_documents = False
         if FLASH in implementation:  # transformers separates documents for it in batches of one row alone
             raise SettingError(
                 f"{name}: {implementation} cannot separate the documents of packed rows in "
@@ -294,6 +292,25 @@ def isolate_documents(name: str, model: Any, note: Callable[[str], object]) -> N
     else:
         check_isolation(name, model)
     note(f"{name}: attention in packed rows forms a mask of length x length")
+
+
+def takes_documents(transformer: Any) -> bool:
+    """Return whether the attention of a model takes the documents of a batch, as `isolate_documents` has set it."""
+    config = getattr(transformer, "config", None)
+    return (getattr(config, "_attn_implementation", None) or "").startswith(BY_DOCUMENT)
+
+
+def leave_uncompiled(transformer: Any) -> None:
+    """Let `torch.compile` leave out the attention of a model that takes documents.
+
+    Lengths of documents are numbers of the host, for which it would compile each batch again.
+    """
+    from transformers import AttentionInterface
+
+    if takes_documents(transformer):
+        name = transformer.config._attn_implementation
+        attend: Any = torch.compiler.disable(AttentionInterface()[name])
+        AttentionInterface.register(name, attend)
 
 
 def _probe(

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from reference_trainer.distillation.packed_rows import packed_rows
 from reference_trainer.errors import ModelFileError, OutputError, PackageError, SettingError, first_line, similar_path
-from reference_trainer.huggingface.attention import BY_DOCUMENT, equal_logits
+from reference_trainer.huggingface.attention import BY_DOCUMENT, equal_logits, takes_documents
 from reference_trainer.models.loading import skeleton, weight_files
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES, has_weights
 from reference_trainer.storage.files import atomic_write, file_digest
@@ -42,12 +42,7 @@ class Causal(nn.Module):
 
     Positions start again in every segment, from which transformers derives the attention within a document. Padding
     follows the documents of a row, where causal attention cannot see it, so there is no attention mask.
-
-    passes_documents: whether the attention functions of the model take the documents of a batch; `isolate_documents`
-    sets it.
     """
-
-    passes_documents = False
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -67,7 +62,7 @@ class Causal(nn.Module):
         options: dict[str, Any] = {}
         if segments is not None:
             options["position_ids"] = positions_of(segments)
-            if self.passes_documents:
+            if takes_documents(self.model):
                 # transformers returns masks of four axes as they are. Otherwise it reads the positions, which waits.
                 no_mask = torch.empty(0, 0, 0, 0, dtype=torch.bool, device=tokens.device)
                 options |= {"attention_mask": no_mask, "documents": packed_rows(segments)}

@@ -12,7 +12,7 @@ from falsifiers.support.fake_cuda import FakeCuda, install
 from reference_trainer import SettingError
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleTeacher
-from reference_trainer.huggingface.attention import check_isolation, isolate_documents
+from reference_trainer.huggingface.attention import check_isolation, isolate_documents, leave_uncompiled
 from reference_trainer.huggingface.models import Causal, load_model
 
 transformers = pytest.importorskip("transformers")
@@ -61,6 +61,43 @@ def test_padded_prompts_are_continued_as_without_isolation(window: int | None) -
     options = {"attention_mask": torch.tensor([[0, 0, 1, 1, 1, 1], [1] * 6]), "max_new_tokens": 6, "do_sample": False}
     generated, expected = (model.model.generate(tokens, pad_token_id=0, **options) for model in models)
     assert torch.equal(generated, expected)
+
+
+def test_documents_reach_the_attention_below_an_adapter(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("peft")
+    from reference_trainer.huggingface.adapters import add_adapter
+
+    base = load_model(place / "student", dtype=torch.float64)
+    isolate_documents("the student", base, print)
+    tokens, segments = torch.arange(20)[None], torch.tensor([[1] * 7 + [2] * 13])
+    expected = base(tokens, segments).logits
+    adapted = add_adapter(base, place / "student", rank=2, options={}, seed=0)
+    monkeypatch.setattr("transformers.masking_utils.find_packed_sequence_indices", None)  # which reads positions
+    assert torch.allclose(adapted(tokens, segments).logits, expected, rtol=0, atol=1e-12)
+
+
+def test_compiled_layers_are_not_compiled_again_for_other_documents(place: Path) -> None:
+    graphs = list[Any]()
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    torch.compiler.reset()
+    model = load_model(place / "student", dtype=torch.float64)
+    isolate_documents("the student", model, print)
+    rows = [torch.tensor([[1] * size + [2] * (20 - size)]) for size in (7, 3, 11, 1)]
+    tokens = torch.arange(20)[None]
+    expected = [model(tokens, segments).logits for segments in rows]
+    leave_uncompiled(model.model)
+    for layer in model.model.model.layers:
+        layer.compile(backend=backend, dynamic=True)
+    sizes = []
+    for segments, logits in zip(rows, expected, strict=True):
+        assert torch.allclose(model(tokens, segments).logits, logits, rtol=0, atol=1e-12)
+        sizes.append(len(graphs))
+    assert sizes[0] > 0
+    assert sizes == sizes[:1] * 4
 
 
 class Alone(transformers.LlamaPreTrainedModel):
