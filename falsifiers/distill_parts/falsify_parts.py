@@ -37,7 +37,8 @@ from reference_trainer import Callback, Lines, MetricSum, Schedule, SettingError
 NOTHING = """data documents data_share separator share_vocabulary teacher teacher_cache init_from parts arguments
 student data_cache lora lora_options chat_template template_options eval_data teacher_device_map teacher_outputs
 teacher_steps temperature_end ce_weight_end kd_weight_end feature_weight_end max_steps smoke resume clip
-lr_decay threads trace callbacks data_workers mix""".split()
+lr_decay threads trace callbacks data_workers mix revision teacher_revision quantization attn_implementation
+optimizer_options log_to teacher_url served_model on_policy_end""".split()
 DEFAULTS: dict[str, Any] = dict.fromkeys(NOTHING)
 DEFAULTS |= {"layers": 1, "width": 32, "teacher_layers": 4, "teacher_width": 128}
 DEFAULTS |= {"length": 64, "batch_size": 8, "accumulate": 1, "epochs": 3, "seed": 0, "eval_rows": 256}
@@ -49,6 +50,9 @@ DEFAULTS |= {"anneal": "linear", "anneal_warmup": 0, "shard_teacher": False}
 DEFAULTS |= {"lr": 3e-3, "warmup": 50, "dtype": "float32", "weights": "float32", "schedule": "cosine", "lr_end": 0.1}
 DEFAULTS |= {"device": "auto", "strategy": "ddp", "rank_timeout": 600, "hang_after": 3600.0, "project_to_steps": 50000}
 DEFAULTS |= {"accept_depth": 0, "best_metric": "eval/hard_loss", "best_mode": "min", "best_min_delta": 0.0}
+DEFAULTS |= {"optimizer": "adamw", "layer_decay": 1.0, "trust_remote_code": False, "compile": False}
+DEFAULTS |= {"on_policy": 0.0, "answer_tokens": 256, "answer_temperature": 1.0, "answer_top_p": 1.0}
+DEFAULTS |= {"teacher_top_k": 20}
 DEFAULTS |= {"out": Path("distilled"), "force": False, "rewind": False}
 DEFAULTS |= {"log_every": 10, "eval_every": 0, "save_every": 5000, "keep": 3}
 """Every setting, if nothing else is set. Another default changes what the same command does."""

@@ -254,7 +254,7 @@ def falsify_batched_answers_are_those_of_each_prompt_alone(subject: Any) -> None
     model = model_of(12)
     prompts = st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=7), min_size=1, max_size=4)
 
-    @given(prompts, st.integers(1, 6), st.frozensets(st.integers(0, 11), max_size=3))
+    @given(prompts, st.integers(1, 6), st.frozensets(st.integers(0, 11), min_size=2, max_size=6))
     def check(prompts: list[list[int]], count: int, ends: frozenset[int]) -> None:
         sampling = subject.Sampling(tokens=count, temperature=1e-4, ends=ends)
         answers = subject.generate_answers(model, [torch.tensor(prompt) for prompt in prompts], sampling)

@@ -30,10 +30,6 @@ def end_not_scored(original: Any, model: Any, prompts: Any, sampling: Any) -> An
     return [answer[:-1] if int(answer[-1]) in sampling.ends and len(answer) > 1 else answer for answer in answers]
 
 
-def never_ended(original: Any, tokenizer: Any, options: Any) -> set[int]:
-    return {10**6}
-
-
 def padding_attended(original: Any, model: Any, prompts: Any, sampling: Any) -> Any:
     from torch.nn.functional import pad
 

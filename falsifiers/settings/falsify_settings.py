@@ -28,7 +28,10 @@ COUNTS = [3, 5, 7, 11]
 PATHS = ["first", "/second/path", "a third", "."]
 NUMBERS = [0.5, 1.25, 3, 1e-2]
 FEW, SIZES, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [0.0001, 1.5, 3, 10000]
-SWITCHES = "force rewind checkpoint_activations lora_merge shard_teacher group_by_length skip_invalid_rows"
+SWITCHES = (
+    "force rewind checkpoint_activations lora_merge shard_teacher group_by_length skip_invalid_rows trust_remote_code "
+    "compile"
+)
 
 
 def same_for(names: str, values: list[Any]) -> dict[str, list[Any]]:
@@ -40,14 +43,14 @@ LEGAL: dict[str, list[Any]] = {
     **same_for("data out trace callbacks teacher student teacher_cache init_from teacher_outputs", PATHS),
     **same_for("data_cache chat_template eval_data", PATHS),
     **same_for("teacher_steps teacher_layers layers batch_size accumulate lr_decay lora", COUNTS),
-    **same_for("max_steps smoke rank_timeout project_to_steps threads", COUNTS),
+    **same_for("max_steps smoke rank_timeout project_to_steps threads answer_tokens teacher_top_k", COUNTS),
     **same_for("warmup log_every anneal_warmup save_every eval_every accept_depth data_cache_gib data_workers", FEW),
     **same_for("ce_weight kd_weight feature_weight best_min_delta", NUMBERS),
     **same_for("ce_weight_end kd_weight_end feature_weight_end", NUMBERS),
-    **same_for("temperature temperature_end", SCALES),
+    **same_for("temperature temperature_end answer_temperature", SCALES),
     **same_for("teacher_width width", SIZES),
     **same_for(SWITCHES, [True, False]),
-    **same_for("lr_end beta", [0, 0.25, 0.75, 1]),
+    **same_for("lr_end beta on_policy on_policy_end", [0, 0.25, 0.75, 1]),
     "eval_rows": FEW,
     "length": [2, 17, 33, 10**18 - 1],
     "epochs": [1, 2, 3, 4],
@@ -58,14 +61,21 @@ LEGAL: dict[str, list[Any]] = {
     "weights": ["bfloat16", "float32"],
     "strategy": ["fsdp2", "ddp"],
     "teacher_device_map": ["auto", "balanced", "cpu", "é"],
+    "teacher_url": ["http://localhost:8000", "https://a.b/v1", "é"],
+    "served_model": ["a", "a/b", "é"],
     "clip": [0.5, 1e-6, 1e30, 3],
     "divergence": sorted(DIVERGENCES, reverse=True),
-    "data_share": [0.5, 1, 1e-6, 0.125],
+    **same_for("data_share answer_top_p", [0.5, 1, 1e-6, 0.125]),
     "schedule": ["linear", "constant", "wsd", "cosine"],
     "anneal": ["cosine", "linear"],
     "parts": ["a:B", "mine.models:Mine", "c.d:E.F"],
     "lora_options": ["{}", '{"lora_alpha": 4}', '{"target_modules": ["q"]}'],
     "mix": ['{"b.jsonl": 2}', '{"b/*.jsonl": 0.5, "é": 1}', "{}"],
+    **same_for("revision teacher_revision attn_implementation", ["main", "eager", "v1.0", "é"]),
+    **same_for("optimizer_options quantization", ["{}", '{"bits": 4}', '{"betas": [0.9, 0.95]}']),
+    "optimizer": ["adafactor", "torch.optim:SGD", "adamw"],
+    "layer_decay": [0.5, 1, 1e-6, 0.125],
+    "log_to": ["wandb", "tensorboard,mlflow", "mlflow"],
     "turns": ["last", "every"],
     "template_options": ["{}", '{"enable_thinking": false}', '{"é": null}'],
     "arguments": ["{}", '{"a": [1]}', '{"é": null}'],
@@ -82,19 +92,22 @@ LEGAL: dict[str, list[Any]] = {
 }
 """Values that are accepted, for each setting."""
 NAMES: dict[str, str] = {
-    "data": "path=data share=data_share length documents separator batch_size turns chat_template template_options "
-    "cache=data_cache cache_gib=data_cache_gib",
-    "student": "model=student layers width init_from weights lora lora_options lora_merge checkpoint_activations",
-    "teacher": "model=teacher outputs=teacher_outputs share_vocabulary shard=shard_teacher steps=teacher_steps "
+    "data": "path=data share=data_share mix length documents group_by_length separator batch_size turns chat_template "
+    "template_options skip_invalid_rows workers=data_workers cache=data_cache cache_gib=data_cache_gib",
+    "student": "model=student revision layers width init_from weights lora lora_options lora_merge "
+    "checkpoint_activations",
+    "teacher": "model=teacher revision=teacher_revision quantization outputs=teacher_outputs url=teacher_url "
+    "served_model top_k=teacher_top_k share_vocabulary shard=shard_teacher steps=teacher_steps "
     "device_map=teacher_device_map layers=teacher_layers width=teacher_width cache=teacher_cache",
     "objective": "temperature temperature_end ce_weight ce_weight_end kd_weight kd_weight_end divergence beta "
-    "feature_weight feature_weight_end feature_distance feature_layers anneal anneal_warmup",
-    "optimizer": "lr clip accumulate",
+    "feature_weight feature_weight_end feature_distance feature_layers on_policy on_policy_end answer_tokens "
+    "answer_temperature answer_top_p anneal anneal_warmup",
+    "optimizer": "name=optimizer options=optimizer_options lr layer_decay clip accumulate",
     "schedule": "epochs max_steps warmup shape=schedule lr_end lr_decay",
     "checkpoints": "save_every keep resume rewind",
     "evaluation": "data=eval_data rows=eval_rows every=eval_every accept_depth best_metric best_mode best_min_delta",
-    "run": "out force trace callbacks parts arguments seed device dtype threads strategy rank_timeout hang_after "
-    "log_every smoke project_to_steps",
+    "run": "out force trace callbacks parts arguments trust_remote_code attn_implementation compile log_to seed device "
+    "dtype threads strategy rank_timeout hang_after log_every smoke project_to_steps",
 }
 """Names in each group, and after `=` the flat one where it is another. Another name breaks the commands of users."""
 GROUPED = {
@@ -115,21 +128,36 @@ NO_COUNTS = ["0", "-1", "+5", "1.5", "1e3", "abc", " 5 ", "5\n", "٣", "0x10", "
 NO_COUNTS_IN_TOML = ["0", "-1", "5.0", "true", '"5"', '""', "[5]", "nan", "1" + "0" * 19]
 NO_NUMBERS = ["-0.5", "nan", "inf", "1e999", "-inf", "abc", " 1", "1_0", "0x1", "1,5"]
 NO_DTYPES, NO_OBJECTS = ["float16", "bf16", "torch.float32"], ["", "a", "[1]", "null"]
+NAMED = "best_metric teacher_device_map separator teacher_url served_model revision teacher_revision".split()
+NAMED += ["attn_implementation"]
 FROM_ZERO = (
     "warmup seed log_every anneal_warmup save_every keep eval_every accept_depth data_cache_gib eval_rows data_workers"
 )
 ILLEGAL: dict[str, list[str]] = {
     **{name: NO_COUNTS for name, values in LEGAL.items() if values is COUNTS or name == "epochs"},
-    **{name: [""] for name in (*PATH_SETTINGS, "best_metric", "teacher_device_map", "separator")},
+    **{
+        name: [""]
+        for name in (
+            *PATH_SETTINGS,
+            "best_metric",
+            "teacher_device_map",
+            "separator",
+            "teacher_url",
+            "served_model",
+            *NAMED,
+        )
+    },
     **same_for(FROM_ZERO, NO_COUNTS[1:]),
     **same_for("teacher_width width", [*NO_COUNTS, "17", "8", "65552"]),
     **{name: [*NO_NUMBERS, "1.1e30"] for name, values in LEGAL.items() if values is NUMBERS},
-    **same_for("temperature temperature_end", [*NO_NUMBERS, "0", "0.00009", "10001"]),
-    **same_for("beta lr_end", [*NO_NUMBERS, "1.01"]),
-    **same_for("lora_options template_options mix", NO_OBJECTS),
+    **same_for("temperature temperature_end answer_temperature", [*NO_NUMBERS, "0", "0.00009", "10001"]),
+    **same_for("beta lr_end on_policy on_policy_end", [*NO_NUMBERS, "1.01"]),
+    **same_for("lora_options template_options mix optimizer_options quantization", NO_OBJECTS),
     **same_for(SWITCHES, ["yes", "True", "2", "on"]),
     "best_mode": ["Min", "lowest", "min "],
     "parts": ["", "a", "a.b", "a:b:c", ":B", "a:", "a-b:C", "a/b.py:C"],
+    "optimizer": ["", "adam", "AdamW", "torch.optim.SGD"],
+    "log_to": ["", "Wandb", "wandb,", "wandb, mlflow", "comet"],
     "turns": ["Last", "all", "every "],
     "arguments": [*NO_OBJECTS, "3", "{'a': 1}"],
     "documents": ["Pad", "packed", "none", "pad "],
@@ -138,7 +166,7 @@ ILLEGAL: dict[str, list[str]] = {
     "feature_layers": ["", "0", "0:", "0:0,", "0:0;1:1", "a:b", "0:1:2"],
     "length": [*NO_COUNTS, "1"],
     "clip": [*NO_NUMBERS, "0", "-0", "1.1e30"],
-    "data_share": [*NO_NUMBERS, "0", "1.01"],
+    **same_for("data_share answer_top_p layer_decay", [*NO_NUMBERS, "0", "1.01"]),
     "schedule": ["Cosine", "step", "wsd ", "warmup_stable_decay"],
     "divergence": ["kl", "Forward_KL", "jsd", "forward_kl "],
     "anneal": ["constant", "Linear", "cos"],

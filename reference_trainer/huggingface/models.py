@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from reference_trainer.distillation.packed_rows import packed_rows
 from reference_trainer.errors import ModelFileError, OutputError, PackageError, SettingError, first_line, similar_path
-from reference_trainer.huggingface.attention import BY_DOCUMENT, equal_logits, takes_documents
+from reference_trainer.huggingface.attention import equal_logits, leave_uncompiled, takes_documents
 from reference_trainer.models.loading import skeleton, weight_files
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES, has_weights
 from reference_trainer.storage.files import atomic_write, file_digest
@@ -256,11 +256,7 @@ def compile_layers(name: str, model: nn.Module, backend: str | Callable[..., Any
     except Exception as error:  # without a C++ compiler or Triton, errors of the backend
         reason = f"cannot compile on {device}: {first_line(error)}"
         raise SettingError(f"compile: {reason}; install a compiler, or leave out --compile") from error
-    from transformers import AttentionInterface
-
-    implementation = getattr(getattr(model, "model", model).config, "_attn_implementation", None) or ""
-    if implementation.startswith(BY_DOCUMENT):  # it reads where documents begin, by which each batch would be compiled
-        AttentionInterface.register(implementation, torch.compiler.disable(AttentionInterface()[implementation]))
+    leave_uncompiled(getattr(model, "model", model))
     for layer in layers:
         layer.compile(backend=backend, dynamic=True)
 
