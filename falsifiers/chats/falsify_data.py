@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tracemalloc
 from dataclasses import dataclass, field
 from functools import partial
@@ -175,38 +174,3 @@ def falsify_other_tokenizers_are_refused(subject: Any, student: dict[str, int], 
     assert bool(message) == (change in ("missing", "moved")), f"{token!r} is {change}: {message or 'accepted'}"
     assert not message or (repr(token) in message and str(student[token]) in message), message
     assert_equal("readings of each vocabulary", [len(tokenizer.calls) for tokenizer in both], [1, 1])
-
-
-HEADS, WIDTH = 2, 3
-
-
-def _attended(query: list[Any], key: list[Any], value: list[Any], begin: int, at: int) -> list[float]:
-    """Return the attention of one head to the tokens from `begin` to `at`, summed in float64."""
-    places = range(begin, at + 1)
-    scores = [math.fsum(a * b for a, b in zip(query[at], key[n], strict=True)) / math.sqrt(WIDTH) for n in places]
-    shares = [math.exp(score - max(scores)) for score in scores]
-    return [math.fsum(s * value[n][w] for s, n in zip(shares, places, strict=True)) / sum(shares) for w in range(WIDTH)]
-
-
-@given(
-    rows=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=4), min_size=1, max_size=3), seed=st.integers(0, 99)
-)
-def falsify_documents_are_attended_alone(subject: Any, rows: list[list[int]], seed: int) -> None:
-    """Rows of documents of these lengths, filled with one more document."""
-    length = max(map(sum, rows))
-    rows = [[*row, length - sum(row)] if sum(row) < length else row for row in rows]
-    positions = torch.tensor([[n for size in row for n in range(size)] for row in rows])
-    generator = torch.Generator().manual_seed(seed)
-    shape = (len(rows), HEADS, length, WIDTH)
-    states = [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3)]
-    attend = torch.nn.functional.scaled_dot_product_attention
-    seen = subject.by_document(lambda *qkv: attend(*qkv, is_causal=True).transpose(1, 2), *states, positions)
-
-    def heads(b: int, at: int, position: int) -> list[list[float]]:
-        """Return the attention of a token to its document, for each head."""
-        return [_attended(*(state[b, h].tolist() for state in states), at - position, at) for h in range(HEADS)]
-
-    expected = [[heads(b, *place) for place in enumerate(row)] for b, row in enumerate(positions.tolist())]
-    assert_equal("the shape", list(seen.shape), [len(rows), length, HEADS, WIDTH])
-    worst = float((seen - torch.tensor(expected, dtype=torch.float64)).abs().max())
-    assert worst <= 1e-12, f"with documents of {rows} the attention is off by {worst:.3g}: {seen.tolist()}"

@@ -29,10 +29,6 @@ def given_forgotten(original: Any, directory: Any, documents: Any) -> None:
     original(directory, (Document(document.tokens) for document in documents))
 
 
-def documents_joined(original: Any, attend: Any, query: Any, key: Any, value: Any, positions: Any) -> Any:
-    return original(attend, query, key, value, (positions * 0 + 1).index_fill(1, positions.new_tensor([0]), 0))
-
-
 def rewritten_turns_joined(original: Any, messages: Any, writer: Any, **options: Any) -> Any:
     return original(messages, writer, **options)[-1:]
 
