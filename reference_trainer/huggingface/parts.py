@@ -66,11 +66,12 @@ from reference_trainer.storage.export import (
     weights_digest,
 )
 from reference_trainer.storage.produce_once import identity_digest, keep_within, used_entry
+from reference_trainer.storage.teacher_outputs import SavedOutputs
 from reference_trainer.storage.whole_weights import tensors_digest
 
 GIB = 2**30
 LARGE = 2**23
-"""Bytes of data from which on worker processes make tokens, unless the settings have a number of them."""
+"""Bytes of data from which on worker processes make tokens, unless the settings have their number."""
 
 
 class HuggingFace(Distillation):
@@ -151,7 +152,10 @@ class ChatData:
         weights = {} if settings.mix is None else read_weights(settings.mix)
         weight = weights.pop(str(settings.data), Fraction(1))
         integers = integer_weights([weight, *weights.values()])
-        for path in (settings.data, settings.eval_data, *map(Path, weights)):  # before tokens are made of any
+        # What would be refused later is refused before tokens are made.
+        if settings.teacher_outputs is not None:
+            SavedOutputs(settings.teacher_outputs)
+        for path in (settings.data, settings.eval_data, *map(Path, weights)):
             if path is not None:
                 check_readable(path)
         documents = self._documents(settings.data)
