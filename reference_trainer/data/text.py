@@ -203,7 +203,7 @@ def grouped_order(seed: int, epoch: int, groups: LengthGroups) -> Tensor:
     rest = order[:0]
     if windows and (smaller := count % size):
         last = windows[-1]
-        lengths = groups.lengths[last].tolist()
+        lengths: list[int] = groups.lengths[last].tolist()
 
         def padded(at: int) -> int:
             """Return the tokens of the window with padding, if the smaller batch begins at a row."""
