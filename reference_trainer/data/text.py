@@ -208,7 +208,8 @@ def grouped_order(seed: int, epoch: int, groups: LengthGroups) -> Tensor:
         def padded(at: int) -> int:
             """Return the tokens of the window with padding, if the smaller batch begins at a row."""
             begins = [*range(0, at, size), *range(at + smaller, len(lengths), size)]
-            return size * sum(lengths[begin] for begin in begins) + smaller * lengths[at]
+            total: int = size * sum(lengths[begin] for begin in begins) + smaller * lengths[at]
+            return total
 
         at = min(range(0, len(lengths), size), key=padded)
         rest = last[at : at + smaller]
