@@ -204,12 +204,13 @@ def grouped_order(seed: int, epoch: int, groups: LengthGroups) -> Tensor:
     rest = order[:0]
     if windows and (smaller := count % size):
         last = windows[-1]
-        lengths = groups.lengths[last].tolist()
+        lengths: list[int] = groups.lengths[last].tolist()
 
         def padded(at: int) -> int:
             """Return the tokens of the window with padding, if the smaller batch begins at a row."""
             begins = [*range(0, at, size), *range(at + smaller, len(lengths), size)]
-            return int(size * sum(lengths[begin] for begin in begins) + smaller * lengths[at])
+            total: int = size * sum(lengths[begin] for begin in begins) + smaller * lengths[at]
+            return total
 
         at = min(range(0, len(lengths), size), key=padded)
         rest = last[at : at + smaller]

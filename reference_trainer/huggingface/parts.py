@@ -72,11 +72,12 @@ from reference_trainer.storage.export import (
     weights_digest,
 )
 from reference_trainer.storage.produce_once import identity_digest, keep_within, used_entry
+from reference_trainer.storage.teacher_outputs import SavedOutputs
 from reference_trainer.storage.whole_weights import tensors_digest
 
 GIB = 2**30
 LARGE = 2**23
-"""Bytes of data from which on worker processes make tokens, unless the settings have a number of them."""
+"""Bytes of data from which on worker processes make tokens, unless the settings have their number."""
 
 
 class HuggingFace(Distillation):
@@ -174,9 +175,12 @@ class ChatData:
         weights = {} if settings.data.mix is None else read_weights(settings.data.mix)
         weight = weights.pop(str(settings.data.path), Fraction(1))
         integers = integer_weights([weight, *weights.values()])
+        # What would be refused later is refused before tokens are made.
+        if settings.teacher.outputs is not None:
+            SavedOutputs(settings.teacher.outputs)
         for path in (settings.data.path, settings.evaluation.data, *map(Path, weights)):
             if path is not None:
-                check_readable(path)  # before tokens are made of any
+                check_readable(path)
         documents = self._documents(settings.data.path)
         cut = self._cut(documents) if settings.evaluation.data is None else len(documents)
         training = self._rows(documents[:cut])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reference_trainer import DataError, DriftError, Lines, SettingError, distill
+from reference_trainer import DataError, DriftError, Lines, ModelFileError, SettingError, distill
 from reference_trainer.data.workers import ordered_map
 from tests.reference_trainer.huggingface.small_models import settings
 
@@ -71,10 +71,12 @@ def test_settings_without_effect_and_other_weights_are_named(place: Path, tmp_pa
         run(place, tmp_path / "c", mix=json.dumps({str(shorter): 1}))
 
 
-def test_missing_held_back_data_is_refused_before_tokens_are_made(place: Path, tmp_path: Path) -> None:
-    for option, value in (("eval_data", "none.jsonl"), ("mix", '{"none-*.jsonl": 1}')):
-        with pytest.raises(DataError, match="none"):
-            run(place, tmp_path / "out", **{option: Path(value) if option == "eval_data" else value})
+def test_missing_files_are_refused_before_tokens_are_made(place: Path, tmp_path: Path) -> None:
+    missing: dict[str, Any] = {"eval_data": Path("none.jsonl"), "teacher_outputs": Path("none")}
+    missing |= {"mix": '{"none-*.jsonl": 1}'}
+    for option, value in missing.items():
+        with pytest.raises((DataError, ModelFileError), match="none"):
+            run(place, tmp_path / "out", **{option: value})
         assert not (tmp_path / "cache").exists()
 
 
