@@ -139,9 +139,12 @@ def falsify_options_reach_the_model_that_they_name(
 ) -> None:
     from transformers import AutoModelForCausalLM
 
-    options = {"quantization": QUANTIZED} if quantized else {}
     settings = reference_trainer.Settings(
-        student=directory(), teacher=directory(), revision=revision, teacher_revision=teacher_revision, **options
+        student=directory(),
+        teacher=directory(),
+        revision=revision,
+        teacher_revision=teacher_revision,
+        quantization=QUANTIZED if quantized else None,
     )
     files, original = load_file(directory() / "model.safetensors"), AutoModelForCausalLM.from_pretrained
     offline = mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"})

@@ -161,21 +161,24 @@ class Layered(nn.Module):
     def __init__(self, layers: int, tied: bool) -> None:
         super().__init__()
         self.embedding, self.norm, self.head = nn.Embedding(3, 2), nn.LayerNorm(2), nn.Linear(2, 3, bias=False)
-        self.inner = nn.Sequential(nn.ModuleList(nn.ModuleList([nn.Linear(2, 2)]) for _ in range(layers)))
+        self.layers = nn.ModuleList(nn.ModuleList([nn.Linear(2, 2)]) for _ in range(layers))
+        self.inner = nn.Sequential(self.layers)  # as the decoder within a model has them
         if tied:
             self.head.weight = self.embedding.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
         states = self.embedding(tokens)
-        for (layer,) in self.inner[0]:
-            states = states + layer(states)
+        for layer in self.layers:
+            states = states + layer.get_submodule("0")(states)
         logits: Tensor = self.head(self.norm(states))
         return logits
 
-    def place(self, name: str) -> int:
-        """Return the number of layers below a parameter, by its name."""
-        first, *rest = name.split(".")
-        return {"embedding": 0, "inner": 1 + int(rest[1]) if first == "inner" else 0}.get(first, len(self.inner[0]) + 1)
+    def place(self, parameter: Tensor) -> int:
+        """Return the number of layers below a parameter, with the embedding."""
+        for number, layer in enumerate([self.embedding, *self.layers]):
+            if any(parameter is held for held in layer.parameters()):
+                return number
+        return len(self.layers) + 1
 
 
 class RateRecorder(torch.optim.SGD):
@@ -209,13 +212,13 @@ def falsify_layers_have_their_rates(
         lambda *at: Batch(tokens=tokens, labels=tokens),
         optimizer,
         schedule=Schedule(epochs=1, steps_per_epoch=len(rates)),
-        objective=Objective(**SETTINGS),
+        objective=Objective(temperature=2.0, ce_weight=0.3, kd_weight=0.7),
         learning_rate=lambda step: rates[step - 1],
     )
     assert len(optimizer.rates) == len(rates), f"{len(optimizer.rates)} steps of {len(rates)} reached the optimizer"
     for step, seen in enumerate(optimizer.rates, start=1):
         for name, parameter in module.named_parameters():
-            expected = rates[step - 1] * math.prod([decay] * (layers + 1 - module.place(name)))
+            expected = rates[step - 1] * math.prod([decay] * (layers + 1 - module.place(parameter)))
             assert math.isclose(seen[parameter], expected, rel_tol=1e-12, abs_tol=0), (
                 f"step {step} of the rate {rates[step - 1]}: {name} of {layers} layers has {seen[parameter]}; "
                 f"expected {expected}"

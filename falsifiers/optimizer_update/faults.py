@@ -36,7 +36,8 @@ def output_layer_lowest(original: Any, module: Any, decay: float) -> dict[Any, f
 
 
 def tied_embedding_as_output_layer(original: Any, module: Any, decay: float) -> dict[Any, float]:
-    return original(module, decay) | {module.head.weight: 1.0}
+    scales: dict[Any, float] = original(module, decay)
+    return scales | {module.head.weight: 1.0}
 
 
 def rounded_after_each_step(original: Any, self: Any, *closure: Any) -> None:
