@@ -37,7 +37,8 @@ from reference_trainer import Callback, Lines, MetricSum, Schedule, SettingError
 NOTHING = """data documents data_share separator share_vocabulary teacher teacher_cache init_from parts arguments
 student data_cache lora lora_options chat_template template_options eval_data teacher_device_map teacher_outputs
 teacher_steps temperature_end ce_weight_end kd_weight_end feature_weight_end max_steps smoke resume clip
-lr_decay threads trace callbacks""".split()
+lr_decay threads trace callbacks revision teacher_revision attn_implementation quantization optimizer_options
+log_to""".split()
 DEFAULTS: dict[str, Any] = dict.fromkeys(NOTHING)
 DEFAULTS |= {"layers": 1, "width": 32, "teacher_layers": 4, "teacher_width": 128}
 DEFAULTS |= {"length": 64, "batch_size": 8, "accumulate": 1, "epochs": 3, "seed": 0, "eval_rows": 256}
@@ -45,6 +46,7 @@ DEFAULTS |= {"checkpoint_activations": False, "data_cache_gib": 20, "lora_merge"
 DEFAULTS |= {"temperature": 1.0, "ce_weight": 0.0, "kd_weight": 1.0, "divergence": "forward_kl", "beta": 0.5}
 DEFAULTS |= {"feature_weight": 0.0, "feature_distance": "cosine", "feature_layers": "-1:-1"}
 DEFAULTS |= {"anneal": "linear", "anneal_warmup": 0, "shard_teacher": False}
+DEFAULTS |= {"trust_remote_code": False, "compile": False, "optimizer": "adamw", "layer_decay": 1.0}
 DEFAULTS |= {"lr": 3e-3, "warmup": 50, "dtype": "float32", "weights": "float32", "schedule": "cosine", "lr_end": 0.1}
 DEFAULTS |= {"device": "auto", "strategy": "ddp", "rank_timeout": 600, "hang_after": 3600.0, "project_to_steps": 50000}
 DEFAULTS |= {"accept_depth": 0, "best_metric": "eval/hard_loss", "best_mode": "min", "best_min_delta": 0.0}

@@ -26,7 +26,7 @@ COUNTS = [3, 5, 7, 11]
 PATHS = ["first", "/second/path", "a third", "."]
 NUMBERS = [0.5, 1.25, 3, 1e-2]
 FEW, SIZES, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [0.0001, 1.5, 3, 10000]
-SWITCHES = "force rewind checkpoint_activations lora_merge shard_teacher"
+SWITCHES = "force rewind checkpoint_activations lora_merge shard_teacher compile trust_remote_code"
 
 
 def same_for(names: str, values: list[Any]) -> dict[str, list[Any]]:
@@ -56,6 +56,11 @@ LEGAL: dict[str, list[Any]] = {
     "weights": ["bfloat16", "float32"],
     "strategy": ["fsdp2", "ddp"],
     "teacher_device_map": ["auto", "balanced", "cpu", "é"],
+    **same_for("revision teacher_revision attn_implementation", ["main", "v1.0", "kernels-community/flash-attn", "é"]),
+    **same_for("quantization optimizer_options", ["{}", '{"a": [1]}', '{"é": null}']),
+    "optimizer": ["adafactor", "adamw", "torch.optim:SGD", "a.b:C.D"],
+    "layer_decay": [0.5, 1, 1e-6, 0.9],
+    "log_to": ["tensorboard", "wandb,mlflow", "mlflow,tensorboard,mlflow"],
     "clip": [0.5, 1e-6, 1e30, 3],
     "divergence": sorted(DIVERGENCES, reverse=True),
     "data_share": [0.5, 1, 1e-6, 0.125],
@@ -99,7 +104,11 @@ ILLEGAL: dict[str, list[str]] = {
     **{name: [*NO_NUMBERS, "1.1e30"] for name, values in LEGAL.items() if values is NUMBERS},
     **same_for("temperature temperature_end", [*NO_NUMBERS, "0", "0.00009", "10001"]),
     **same_for("beta lr_end", [*NO_NUMBERS, "1.01"]),
-    **same_for("lora_options template_options", NO_OBJECTS),
+    **same_for("lora_options template_options quantization optimizer_options", NO_OBJECTS),
+    **same_for("revision teacher_revision attn_implementation", [""]),
+    "optimizer": ["", "adam", "AdamW", "torch.optim", "a:", "adamw "],
+    "layer_decay": [*NO_NUMBERS, "0", "1.01"],
+    "log_to": ["", "tensorboard,", "Wandb", "wandb mlflow", "none"],
     **same_for(SWITCHES, ["yes", "True", "2", "on"]),
     "best_mode": ["Min", "lowest", "min "],
     "parts": ["", "a", "a.b", "a:b:c", ":B", "a:", "a-b:C", "a/b.py:C"],
