@@ -47,6 +47,7 @@ DEFAULTS |= {"group_by_length": False, "skip_invalid_rows": False}
 DEFAULTS |= {"temperature": 1.0, "ce_weight": 0.0, "kd_weight": 1.0, "divergence": "forward_kl", "beta": 0.5}
 DEFAULTS |= {"feature_weight": 0.0, "feature_distance": "cosine", "feature_layers": "-1:-1"}
 DEFAULTS |= {"anneal": "linear", "anneal_warmup": 0, "shard_teacher": False}
+DEFAULTS |= {"trust_remote_code": False, "compile": False, "optimizer": "adamw", "layer_decay": 1.0}
 DEFAULTS |= {"lr": 3e-3, "warmup": 50, "dtype": "float32", "weights": "float32", "schedule": "cosine", "lr_end": 0.1}
 DEFAULTS |= {"device": "auto", "strategy": "ddp", "rank_timeout": 600, "hang_after": 3600.0, "project_to_steps": 50000}
 DEFAULTS |= {"accept_depth": 0, "best_metric": "eval/hard_loss", "best_mode": "min", "best_min_delta": 0.0}

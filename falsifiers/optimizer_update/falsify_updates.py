@@ -22,6 +22,7 @@ from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.ranks.parallel import OneProcess
+from reference_trainer.training.loop import Objective, train
 from reference_trainer.training.state import UpdateOptions
 
 
@@ -152,6 +153,76 @@ def falsify_norms_biases_and_embeddings_keep_their_size(
         old, new = before[name], weights.detach()
         same = torch.equal(new, old) if factor == 1.0 else torch.allclose(new, old * factor, rtol=1e-6, atol=0)
         assert same, f"{name}, {list(old.shape)}, went from {old.flatten()[:3]} to {new.flatten()[:3]}; x {factor}"
+
+
+class Layered(nn.Module):
+    """Logits of three tokens by layers in an `nn.ModuleList`, the output layer tied to the embedding or not."""
+
+    def __init__(self, layers: int, tied: bool) -> None:
+        super().__init__()
+        self.embedding, self.norm, self.head = nn.Embedding(3, 2), nn.LayerNorm(2), nn.Linear(2, 3, bias=False)
+        self.layers = nn.ModuleList(nn.ModuleList([nn.Linear(2, 2)]) for _ in range(layers))
+        self.inner = nn.Sequential(self.layers)  # as the decoder within a model has them
+        if tied:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        states = self.embedding(tokens)
+        for layer in self.layers:
+            states = states + layer.get_submodule("0")(states)
+        logits: Tensor = self.head(self.norm(states))
+        return logits
+
+    def place(self, parameter: Tensor) -> int:
+        """Return the number of layers below a parameter, with the embedding."""
+        for number, layer in enumerate([self.embedding, *self.layers]):
+            if any(parameter is held for held in layer.parameters()):
+                return number
+        return len(self.layers) + 1
+
+
+class RateRecorder(torch.optim.SGD):
+    """Gradient descent; `rates` has the rate of each parameter in each step."""
+
+    def __init__(self, groups: Any, lr: float) -> None:
+        super().__init__(groups, lr=lr)
+        self.rates: list[dict[Tensor, float]] = []
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.rates.append({held: group["lr"] for group in self.param_groups for held in group["params"]})
+        super().step()
+
+
+@given(
+    layers=st.integers(1, 4),
+    tied=st.booleans(),
+    decay=st.floats(0.1, 0.9),
+    rates=st.lists(st.floats(0, 0.1), min_size=2, max_size=3),
+)
+def falsify_layers_have_their_rates(
+    subject: Any, device: str, layers: int, tied: bool, decay: float, rates: list[float]
+) -> None:
+    module, tokens = Layered(layers, tied).to(device), torch.tensor([[0, 1, 2]], device=device)
+    optimizer = subject.new_optimizer(
+        module.parameters(), 0.5, kind=RateRecorder, scales=subject.layer_scales(module, decay)
+    )
+    train(
+        tables(torch.eye(3, device=device), torch.eye(3))[0],
+        module_student(module),
+        lambda *at: Batch(tokens=tokens, labels=tokens),
+        optimizer,
+        schedule=Schedule(epochs=1, steps_per_epoch=len(rates)),
+        objective=Objective(temperature=2.0, ce_weight=0.3, kd_weight=0.7),
+        learning_rate=lambda step: rates[step - 1],
+    )
+    assert len(optimizer.rates) == len(rates), f"{len(optimizer.rates)} steps of {len(rates)} reached the optimizer"
+    for step, seen in enumerate(optimizer.rates, start=1):
+        for name, parameter in module.named_parameters():
+            expected = rates[step - 1] * math.prod([decay] * (layers + 1 - module.place(parameter)))
+            assert math.isclose(seen[parameter], expected, rel_tol=1e-12, abs_tol=0), (
+                f"step {step} of the rate {rates[step - 1]}: {name} of {layers} layers has {seen[parameter]}; "
+                f"expected {expected}"
+            )
 
 
 SEEDS = st.integers(0, 2**64)

@@ -21,6 +21,25 @@ def decay_through_the_moments(original: Any, parameters: Iterable[Any], rate: fl
     return torch.optim.Adam(groups, rate, chosen.defaults["betas"], chosen.defaults["eps"])
 
 
+def rate_without_its_scale(original: Any, *args: Any, **options: Any) -> Any:
+    """Have the scaled rates until the first step sets the rate of all groups."""
+    optimizer = original(*args, **options)
+    for group in optimizer.param_groups:
+        group.pop("lr_scale", None)
+    return optimizer
+
+
+def output_layer_lowest(original: Any, module: Any, decay: float) -> dict[Any, float]:
+    scales: dict[Any, float] = original(module, decay)
+    least = min(scales.values())
+    return {parameter: decay * least / scale for parameter, scale in scales.items()}
+
+
+def tied_embedding_as_output_layer(original: Any, module: Any, decay: float) -> dict[Any, float]:
+    scales: dict[Any, float] = original(module, decay)
+    return scales | {module.head.weight: 1.0}
+
+
 def rounded_after_each_step(original: Any, self: Any, *closure: Any) -> None:
     """Go on from the rounded weights, as if there were no masters."""
     original(self, *closure)

@@ -22,12 +22,36 @@ from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import CheckpointError
 from reference_trainer.training.update import MasterAdamW
 
+
+class Counting(torch.optim.Optimizer):
+    """An optimizer with state of its own kinds: a Python number, bytes of another shape, and a vector on the CPU."""
+
+    def __init__(self, parameters: Iterable[Any], lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in (held for held in group["params"] if held.grad is not None):
+                state = self.state[parameter]
+                if not state:
+                    state.update(step=0, signs=torch.zeros(3, dtype=torch.uint8), norms=torch.zeros(1))
+                state["step"] += 1
+                state["signs"] += (parameter.grad.sum() > 0).to(torch.uint8)
+                state["norms"] = torch.cat([state["norms"], parameter.grad.float().norm().reshape(1)])
+                rate = group["lr"] / (state["step"] + state["norms"].sum().item() + int(state["signs"][0]))
+                parameter.sub_(parameter.grad, alpha=rate)
+
+
 Optimizers = Callable[[Iterable[Any]], torch.optim.Optimizer]
 OPTIMIZERS: dict[str, Optimizers] = {
     "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.1),
     "AdamW, amsgrad": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, amsgrad=True),
     "MasterAdamW": lambda parameters: MasterAdamW(parameters, lr=0.1),
     "SGD with momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "Adafactor": lambda parameters: torch.optim.Adafactor(parameters, lr=0.1),
+    "NAdam": lambda parameters: torch.optim.NAdam(parameters, lr=0.1),
+    "Counting": lambda parameters: Counting(parameters, lr=0.1),
     "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
 }
 
@@ -70,11 +94,15 @@ class Pair:
             self.optimizer.step()
 
     def bits(self) -> dict[str, Tensor]:
-        """Return weights, buffers and state by position, with their names."""
+        """Return weights, buffers and state by position, with their names; a Python number as a vector of float64."""
         weights = {f"{m}.{n}": t for m, module in self.modules.items() for n, t in module.state_dict().items()}
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         states = [self.optimizer.state.get(parameter, {}) for parameter in parameters]
-        return weights | {f"{k}.{name}": value for k, state in enumerate(states) for name, value in state.items()}
+        return weights | {
+            f"{k}.{name}": value if isinstance(value, Tensor) else torch.tensor([value], dtype=torch.float64)
+            for k, state in enumerate(states)
+            for name, value in state.items()
+        }
 
 
 NAMES = ("loss", "hard_loss", "soft_loss", "kl_at_T", "gradient_norm")
@@ -131,6 +159,7 @@ def falsify_restored_run_goes_on_bit_for_bit(
     uninterrupted.steps(1, before)
     unseen = copy.deepcopy(uninterrupted.bits())
     saved = subject.snapshot(uninterrupted.modules, uninterrupted.optimizer)
+    saved = dataclasses.replace(saved, optimizer=json.loads(json.dumps(saved.optimizer)))  # as a checkpoint has it
     assert_same("after the snapshot", uninterrupted.bits(), unseen)
     uninterrupted.steps(before + 1, before + after)
     for name, pair in (("a fresh run", fresh), ("a used run", used)):
@@ -245,13 +274,23 @@ WORDS = {
 """What some refusals say."""
 
 
-@given(kind=st.sampled_from(list(CHANGES)))
+ROW, SIGNS = "optimizer.student.input.weight.row_var", "optimizer.student.input.weight.signs"
+OTHER_CHANGES: dict[str, tuple[str, Change]] = {
+    "a row missing": ("Adafactor", _without(ROW)),
+    "a row that broadcasts": ("Adafactor", _replaced(ROW, lambda row: row[:1])),
+    "bytes as numbers": ("Counting", _replaced(SIGNS, Tensor.float)),
+}
+"""Changes of state that is unlike its parameter, of an optimizer."""
+
+
+@given(kind=st.sampled_from([*CHANGES, *OTHER_CHANGES]))
 def falsify_other_state_is_refused(subject: Any, kind: str) -> None:
-    uninterrupted, other = Pair(1), Pair(2)
+    optimizer, change = OTHER_CHANGES[kind] if kind in OTHER_CHANGES else ("AdamW", CHANGES[kind])
+    uninterrupted, other = Pair(1, optimizer), Pair(2, optimizer)
     uninterrupted.steps(1, 2)
     other.steps(1, 1)
     saved = subject.snapshot(uninterrupted.modules, uninterrupted.optimizer)
-    CHANGES[kind](saved.tensors, saved.optimizer)
+    change(saved.tensors, saved.optimizer)
     before = copy.deepcopy(other.bits())
     call = partial(subject.restore, saved, other.modules, other.optimizer)
     assert_refused(kind, call, WORDS.get(kind, ""), kind=CheckpointError)

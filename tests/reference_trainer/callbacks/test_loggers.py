@@ -119,7 +119,14 @@ class Calls(ModuleType):
 def test_run_logs_to_each_logger_once_on_rank_0(directory: Path, tmp_path: Path) -> None:
     """Names may repeat. Values are those of metrics.jsonl, and settings are those of the run."""
     out = tmp_path / "out"
-    shape = {"length": 16, "batch_size": 2, "width": 16, "data_share": 0.01, "max_steps": 4, "log_every": 2}
+    shape: dict[str, Any] = {
+        "length": 16,
+        "batch_size": 2,
+        "width": 16,
+        "data_share": 0.01,
+        "max_steps": 4,
+        "log_every": 2,
+    }
     settings = Settings(**shape, eval_every=4, save_every=0, out=out, log_to="wandb,tensorboard,mlflow,wandb")
     wandb, mlflow = Calls(), Calls()
     with mock.patch.dict(sys.modules, {"wandb": wandb, "mlflow": mlflow}):

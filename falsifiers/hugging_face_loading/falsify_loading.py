@@ -1,0 +1,166 @@
+"""Attacks on how models of transformers are loaded and compiled: attention, quantization, revisions, layers."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor
+
+import reference_trainer
+
+LAYERS, VOCABULARY = 3, 11
+QUANTIZED = '{"quant_method": "eighths"}'
+
+
+@cache
+def directory() -> Path:
+    """Return a directory with a random model in float64."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    place = tempfile.TemporaryDirectory()
+    KEPT.append(place)
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": LAYERS, "initializer_range": 0.3}
+    config = LlamaConfig(vocab_size=VOCABULARY, num_attention_heads=2, num_key_value_heads=1, **shape)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        LlamaForCausalLM(config).double().save_pretrained(place.name)
+    return Path(place.name)
+
+
+KEPT: list[Any] = []  # directories are removed when the process ends
+
+
+class Backend:
+    """A backend of `torch.compile` that runs the graph as it is; `runs` counts them."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        def run(*arguments: Any) -> Any:
+            self.runs += 1
+            return graph(*arguments)
+
+        return run
+
+
+def passed(model: Any, tokens: Tensor) -> dict[str, Tensor]:
+    """Return logits of a forward and the gradients of its backward, by the names of weights."""
+    model.zero_grad()
+    logits = model(tokens).logits
+    logits.square().sum().backward()
+    gradients = {name: held.grad.clone() for name, held in model.named_parameters() if held.grad is not None}
+    return {"logits": logits.detach()} | gradients
+
+
+@given(shapes=st.lists(st.tuples(st.integers(1, 3), st.integers(2, 9)), min_size=1, max_size=3))
+def falsify_compiled_layers_compute_the_same(subject: Any, shapes: list[tuple[int, int]]) -> None:
+    torch.compiler.reset()
+    plain, compiled = (subject.load_model(directory(), dtype="auto") for _ in range(2))
+    backend = Backend()
+    subject.compile_layers("the model", compiled, backend)
+    begun = backend.runs
+    for number, shape in enumerate(shapes, start=1):
+        tokens = torch.arange(shape[0] * shape[1]).reshape(shape) % VOCABULARY
+        expected, seen = passed(plain, tokens), passed(compiled, tokens)
+        assert expected.keys() == seen.keys(), (
+            f"compiled weights are called {sorted(seen)}; expected {sorted(expected)}"
+        )
+        for name, wanted in expected.items():
+            distance = float((seen[name] - wanted).abs().max() / wanted.abs().max().clamp(min=1e-3))
+            assert distance < 1e-9, f"{name} of tokens {shape}, compiled, is {distance:.1e} from the plain one"
+        runs = backend.runs - begun
+        assert runs >= number * LAYERS, f"after {number} forwards of {LAYERS} layers, compiled code ran {runs} times"
+
+
+@given(name=st.sampled_from(["eager", "sdpa", "counted"]))
+def falsify_each_layer_has_the_chosen_attention(subject: Any, name: str) -> None:
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    calls: list[Any] = []
+
+    def counted(module: Any, *arguments: Any, **options: Any) -> Any:
+        calls.append(module)
+        return sdpa_attention_forward(module, *arguments, **options)
+
+    AttentionInterface.register("counted", counted)
+    model = subject.load_model(subject.Source(place=directory(), attention=name), dtype="auto")
+    model(torch.arange(4)[None])
+    seen = model.model.config._attn_implementation
+    assert seen == name, f"the attention is {seen}; expected {name}"
+    expected = LAYERS if name == "counted" else 0
+    assert len(set(calls)) == expected, f"{name}: {len(set(calls))} layers called the attention 'counted'"
+
+
+@contextmanager
+def eighths() -> Iterator[None]:
+    """Let transformers have a quantization that rounds linear layers to eighths."""
+    from transformers.quantizers import auto
+    from transformers.quantizers.base import HfQuantizer
+    from transformers.utils.quantization_config import QuantizationConfigMixin
+
+    class Config(QuantizationConfigMixin):  # type: ignore[misc]  # of transformers, without types
+        def __init__(self, **options: Any) -> None:
+            self.quant_method = "eighths"
+
+    class Quantizer(HfQuantizer):  # type: ignore[misc]  # of transformers, without types
+        requires_calibration = is_trainable = False
+
+        def _process_model_after_weight_loading(self, model: Any, **options: Any) -> Any:
+            for layer in model.modules():
+                if isinstance(layer, torch.nn.Linear):
+                    layer.weight.data.mul_(8).round_().div_(8)
+            return model
+
+        def is_serializable(self, *arguments: Any, **options: Any) -> bool:
+            return False
+
+    configurations = mock.patch.dict(auto.AUTO_QUANTIZATION_CONFIG_MAPPING, eighths=Config)
+    with configurations, mock.patch.dict(auto.AUTO_QUANTIZER_MAPPING, eighths=Quantizer):
+        yield
+
+
+REVISIONS = st.sampled_from([None, "main", "v1", "v2"])
+
+
+@given(revision=REVISIONS, teacher_revision=REVISIONS, quantized=st.booleans())
+def falsify_options_reach_the_model_that_they_name(
+    subject: Any, revision: str | None, teacher_revision: str | None, quantized: bool
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    settings = reference_trainer.Settings(
+        student=directory(),
+        teacher=directory(),
+        revision=revision,
+        teacher_revision=teacher_revision,
+        quantization=QUANTIZED if quantized else None,
+    )
+    files, original = load_file(directory() / "model.safetensors"), AutoModelForCausalLM.from_pretrained
+    offline = mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"})
+    for whose, source, asked in (
+        ("student", subject.student_source(settings), revision),
+        ("teacher", subject.teacher_source(settings), teacher_revision),
+    ):
+        watched = mock.patch.object(AutoModelForCausalLM, "from_pretrained", side_effect=original)
+        with offline, eighths(), watched as load:
+            model = subject.load_model(source, dtype="auto")
+        (call,) = load.call_args_list
+        seen = call.kwargs.get("revision")
+        assert seen == asked, f"the {whose} is read at the revision {seen}; expected {asked}"
+        for name, parameter in model.model.named_parameters():
+            is_rounded = quantized and whose == "teacher" and name.endswith("proj.weight")
+            expected = (8 * files[name]).round() / 8 if is_rounded else files[name]
+            if not name.startswith("lm_head"):
+                what = "rounded to eighths" if is_rounded else "as in its file"
+                assert torch.equal(parameter, expected), f"{name} of the {whose} is not {what}"
