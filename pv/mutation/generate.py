@@ -302,7 +302,7 @@ def _is_set_elsewhere(target: ast.expr, function: Function) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedMutant:
-    """One automatic mutant."""
+    """One generated mutant."""
 
     mutant: Mutant
     operator: str

@@ -167,7 +167,7 @@ def _figures(result: DryRun, id_: str) -> str:
         counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "nothing"
         parts.append(f"{device}: {counts}")
     declared = len({task.mutant for task in tasks if task.mutant})
-    parts.append(f"{count(declared, 'declared mutant')}, {count(result.automatic[id_], 'claim')} on automatic mutants")
+    parts.append(f"{count(declared, 'declared mutant')}, {count(result.automatic[id_], 'claim')} on generated mutants")
     return "; ".join(parts if "cpu" in result.devices else parts[:-1])
 
 

@@ -58,7 +58,7 @@ def _searches(verdict: ContractVerdict) -> Iterator[str]:
     judged = [result for result in verdict.results if result.mutants and not result.falsifier.kills]
     if judged:
         sharp = sum(any(map(killed, result.mutants)) for result in judged)
-        yield f"{sharp} of {count(len(judged), 'falsifier')} without a declared mutant killed an automatic one"
+        yield f"{sharp} of {count(len(judged), 'falsifier')} without a declared mutant killed a generated one"
 
 
 def _device(verdict: ContractVerdict, device: str) -> str:

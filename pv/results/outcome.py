@@ -294,14 +294,14 @@ def _automatic_sensitivity(falsifier: Falsifier, mutants: tuple[Trial, ...], evi
     if cancelled is not None:
         return Outcome.UNDECIDED, cancelled.detail
     if drawn is None or len(mutants) < drawn:
-        return Outcome.UNDECIDED, _missing_reason(evidence, "no automatic mutant was judged")
+        return Outcome.UNDECIDED, _missing_reason(evidence, "no generated mutant was judged")
     if not drawn:
         return Outcome.VACUOUS, "it kills no mutant: the code it reaches has nothing to mutate; declare one"
     # Without a survivor no mutant was judged at all: every trial ended in an error.
     held = sum(trial.status is TrialStatus.HELD for trial in mutants)
     if not held:
-        return Outcome.ERROR, f"none of {drawn} automatic mutants could be judged: {mutants[0].detail}"
-    return Outcome.VACUOUS, f"it kills no mutant: {drawn} automatic ones in the code it reaches survived"
+        return Outcome.ERROR, f"none of {drawn} generated mutants could be judged: {mutants[0].detail}"
+    return Outcome.VACUOUS, f"it kills no mutant: {drawn} generated ones in the code it reaches survived"
 
 
 def _missing_reason(evidence: Evidence, reason: str) -> str:

@@ -58,10 +58,10 @@ def test_what_ran_at_import_alone_is_no_sign_that_a_falsifier_reaches_its_subjec
     assert (found.outcome, found.reason) == (Outcome.VACUOUS, "the subject was never reached: no function of it ran")
 
 
-def test_a_falsifier_without_a_declared_mutant_is_judged_against_automatic_ones(shop: Any) -> None:
+def test_a_falsifier_without_a_declared_mutant_is_judged_against_generated_ones(shop: Any) -> None:
     said = pv.validate()
     assert result(said, "S-PRICE").outcome is Outcome.HELD
-    assert "1 of 1 falsifier without a declared mutant killed an automatic one" in pv.render(said, verbose=True)
+    assert "1 of 1 falsifier without a declared mutant killed a generated one" in pv.render(said, verbose=True)
     assert 0 < len(result(said, "S-PRICE").mutants) <= 20
 
 
@@ -69,7 +69,7 @@ def test_one_that_kills_none_is_vacuous_and_says_how_many_were_tried(shop: Any) 
     edit(shop.folder / "falsifiers/falsify_shop.py", "subject.leave(3) == 3", "[subject.leave(3)]")
     shop.add("S-LEAVE", "falsify_leave")
     said = pv.validate(only=["S-LEAVE"])
-    reason = "it kills no mutant: 3 automatic ones in the code it reaches survived"
+    reason = "it kills no mutant: 3 generated ones in the code it reaches survived"
     assert (result(said, "S-LEAVE").outcome, result(said, "S-LEAVE").reason) == (Outcome.VACUOUS, reason)
     assert "shop:leave: status > 100 -> status >= 100: held" in pv.render(said)
 

@@ -1,4 +1,4 @@
-"""Mutation results, made by hand, and the automatic mutants of a piece of source."""
+"""Mutation results, made by hand, and the generated mutants of a piece of source."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -31,7 +31,7 @@ def result(*statuses: MutantStatus, **fields: Any) -> MutationResult:
 
 
 def mutants(folder: Path, source: str) -> list[GeneratedMutant]:
-    """The automatic mutants of a module with this source, all of whose functions were reached."""
+    """The generated mutants of a module with this source, all of whose functions were reached."""
     path = folder / "subject.py"
     path.write_text(dedent(source), encoding="utf-8")
     module = Module("subject", path)

@@ -1,4 +1,4 @@
-"""Automatic mutants: each makes the change of its operator, in a place of its own, and compiles to something else."""
+"""Generated mutants: each makes the change of its operator, in a place of its own, and compiles to something else."""
 
 from copy import deepcopy
 from pathlib import Path

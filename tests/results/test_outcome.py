@@ -104,7 +104,7 @@ def test_finding_fails_a_passing_contract_unless_it_is_a_notice(severity: Severi
 def test_an_attack_whose_equation_has_no_mutant_needs_an_automatic_one(killed: int | None) -> None:
     """One that kills one of several needs no other."""
     (verdict,) = of_equation(None if killed is None else EquationMutants(killed=killed, total=3 * killed)).contracts
-    assert said(verdict) == (SURVIVED if killed else (*UNDECIDED, "no automatic mutant was judged"))
+    assert said(verdict) == (SURVIVED if killed else (*UNDECIDED, "no generated mutant was judged"))
 
 
 CUDA = falsifier(devices=("cpu", "cuda"))

@@ -170,7 +170,7 @@ def _judges(result: Result) -> bool:
 
 def _small(rows: list[Result], mutants: Mapping[str, str], automatic: bool, equations: bool) -> Html:
     heads = named("falsifier") | {id_: tag("span", id_, title=fault) for id_, fault in mutants.items()}
-    heads |= named("automatic mutants") if automatic else {}
+    heads |= named("generated mutants") if automatic else {}
     heads |= named("equation mutants") if equations else {}
     return table(
         "Falsifiers and the faults they kill", heads, [_kill_row(r, mutants, automatic, equations) for r in rows]
