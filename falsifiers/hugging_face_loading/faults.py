@@ -39,7 +39,7 @@ def attention_ignored(original: Any, source: Any, **options: Any) -> Any:
 
 
 def revision_of_the_student(original: Any, settings: Any) -> Any:
-    return replace(original(settings), revision=settings.revision)
+    return replace(original(settings), revision=settings.student.revision)
 
 
 def quantization_ignored(original: Any, settings: Any) -> Any:
@@ -47,4 +47,4 @@ def quantization_ignored(original: Any, settings: Any) -> Any:
 
 
 def student_quantized(original: Any, settings: Any) -> Any:
-    return replace(original(settings), quantization=settings.quantization)
+    return replace(original(settings), quantization=settings.teacher.quantization)
