@@ -208,14 +208,10 @@ class MixedBatches:
 
 
 def with_generated(run: HuggingFace, batches: ShuffledBatches) -> Batches:
-    """Return the batches with the share that the settings ask for; `batches` itself if no step has one.
-
-    Raise `SettingError` for settings with which a student cannot generate.
-    """
+    """Return the batches with the share that the settings ask for; `batches` itself if no step has one."""
     settings = run.settings
     if not (settings.objective.on_policy or settings.objective.on_policy_end):
         return batches
-    _check(settings, run.place.world_size)
     if settings.objective.ce_weight or settings.objective.ce_weight_end:
         run.lines.write("on_policy: with a ce_weight, the student's own tokens are the labels of generated answers")
     share = _annealed(settings)
@@ -252,7 +248,10 @@ def _annealed(settings: Settings) -> float | Annealed:
     return start if end is None else Annealed(start, end, settings.objective.anneal, name="on_policy", bounds=SHARES)
 
 
-def _check(settings: Settings, world_size: int) -> None:
+def check_generation(settings: Settings, world_size: int) -> None:
+    """Raise `SettingError` for settings with which a student cannot generate."""
+    if not (settings.objective.on_policy or settings.objective.on_policy_end):
+        return
     if settings.teacher.outputs is not None:
         raise SettingError(
             f"conflicting settings: 'on_policy' and 'teacher_outputs' ({settings.teacher.outputs}): stored outputs are "
