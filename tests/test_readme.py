@@ -101,8 +101,9 @@ def test_every_page_is_in_the_index_of_the_site() -> None:
 
 
 def test_paths_in_the_documentation_exist() -> None:
-    for name in ("docs/architecture.md", "docs/extending.md", "docs/trainer.md", "CONTRIBUTING.md"):
-        spans = " ` ".join(re.findall(r"`([^`\n]+)`", (ROOT / name).read_text()))
+    names = ("docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md")
+    for page in (*(ROOT / name for name in names), *ROOT.glob("docs/trainer*.md")):
+        spans = " ` ".join(re.findall(r"`([^`\n]+)`", page.read_text()))
         # Names in capitals, such as `pv/report/NAME.py`, stand for any file.
         for path in re.findall(r"(?<!\S)(?:pv|reference_trainer|tests|contracts)/[a-z_./]*(?=\s)", spans):
-            assert (ROOT / path).exists(), f"{name}: {path}"
+            assert (ROOT / path).exists(), f"{page.name}: {path}"

@@ -1,6 +1,6 @@
-"""Logged metrics and settings of a run for TensorBoard, Weights & Biases and MLflow, as `--log-to` names them.
+"""Callbacks of `--log-to`: they send metrics and settings of a run to TensorBoard, Weights & Biases or MLflow.
 
-Each is written on rank 0 only. W&B and MLflow take project, experiment, server and keys from their own environment
+Only rank 0 writes. W&B and MLflow take project, experiment, server and keys from their own environment
 variables, such as `WANDB_PROJECT` and `MLFLOW_TRACKING_URI`.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from reference_trainer.config.settings import Settings
 
 TENSORBOARD = "tensorboard"
-"""Name of the directory of TensorBoard in the output of a run."""
+"""The directory of TensorBoard files in the output of a run."""
 
 
 class Logger(Callback):
-    """Callback that passes on metrics and learning rate of each logged or evaluated step, at that step, on rank 0.
+    """Base of callbacks that write metrics and learning rate of each logged or evaluated step, on rank 0.
 
-    A subclass has `begin`, `write` and `end`; they are called on rank 0, in this order. settings: of the run, as JSON
-    values by name; empty for a callback that no run has called `attach` of.
+    A subclass overrides `write`, and if needed `begin` and `end`.
+
+    Attributes:
+        settings: The settings of the run, as JSON values by name; empty before `attach` was called.
     """
 
     settings: Mapping[str, Any]
@@ -41,14 +43,14 @@ class Logger(Callback):
         self.settings = pipeline.settings.json_values()
 
     def begin(self, context: Context) -> None:
-        """Open the run of the logger, with the settings."""
+        """Open the log; `settings` are set. Called once, before the first `write`."""
 
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Pass on the values of a step."""
+        """Write the values of a step, by the names of metrics."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Close the run of the logger."""
+        """Close the log. Called once, also if the run failed."""
 
     def on_train_begin(self, context: Context) -> None:
         if context.is_world_process_zero:
@@ -69,10 +71,10 @@ class Logger(Callback):
 
 
 class TensorBoardCallback(Logger):
-    """Logger that writes scalars for TensorBoard.
+    """Writes scalars for TensorBoard.
 
-    Every run that begins adds an event file to the directory, so runs need directories of their own. A resumed run
-    hides the scalars of the steps that are taken again.
+    Every start of a run adds an event file to the directory, so two runs must not share a directory. A resumed run
+    hides the scalars of the steps that it repeats.
 
     Args:
         directory: Created if it is missing.
@@ -117,10 +119,12 @@ def _summary_writer() -> type[SummaryWriter]:
 
 
 class WandbCallback(Logger):
-    """Logger that begins a run of Weights & Biases, with the settings as its config.
+    """Writes to a run of Weights & Biases, whose config has the settings.
 
-    Attempts of a resumed run are runs of one group, the name of the output; with `WANDB_RUN_ID` they are one run. Raise
-    `PackageError` if wandb is not installed.
+    Every start of a run is a run of W&B, in a group with the name of the output; with `WANDB_RUN_ID` all are one run.
+
+    Raises:
+        PackageError: If wandb is not installed.
     """
 
     def __init__(self) -> None:
@@ -139,10 +143,12 @@ class WandbCallback(Logger):
 
 
 class MLflowCallback(Logger):
-    """Logger that begins a run of MLflow, with the settings that differ from None as its parameters.
+    """Writes to a run of MLflow, whose parameters are the settings that are not None.
 
-    Attempts of a resumed run are runs of one name, that of the output; with `MLFLOW_RUN_ID` they are one run. Raise
-    `PackageError` if mlflow is not installed.
+    Every start of a run is a run of MLflow with the name of the output; with `MLFLOW_RUN_ID` all are one run.
+
+    Raises:
+        PackageError: If mlflow is not installed.
     """
 
     def __init__(self) -> None:
@@ -151,7 +157,7 @@ class MLflowCallback(Logger):
 
     def begin(self, context: Context) -> None:
         self._mlflow.start_run(run_name=context.run)
-        if not context.step:  # a parameter of a run cannot be written twice with other values
+        if not context.step:  # MLflow refuses a second value of a parameter in one run
             self._mlflow.log_params({name: value for name, value in self.settings.items() if value is not None})
 
     def write(self, values: Mapping[str, float], step: int) -> None:
@@ -171,13 +177,14 @@ def _module(name: str) -> Any:
 
 
 def loggers_of(settings: Settings) -> list[Callback]:
-    """Return a new logger for each name in `log_to`; none for a smoke run.
+    """Return a new logger for each name in the setting `log_to`; none for a smoke run.
 
-    Raise `PackageError` if the package of one is missing.
+    Raises:
+        PackageError: If the package of a logger is not installed.
     """
     if settings.run.log_to is None or settings.run.smoke is not None:
         return []
-    create = {
+    create: dict[str, Callable[[], Logger]] = {
         "tensorboard": lambda: TensorBoardCallback(settings.run.out / TENSORBOARD),
         "wandb": WandbCallback,
         "mlflow": MLflowCallback,

@@ -99,6 +99,17 @@ def batch_of_rows(rows: Sequence[Sequence[Document]], *, length: int, padding_id
     return Batch(tokens=tokens_BT, labels=labels_BT, segments=segments_BT)
 
 
+def document_positions(batch: Batch) -> Iterator[tuple[int, Tensor]]:
+    """Yield the row and the positions, int64 [N] on the CPU, of each document of a batch, in order.
+
+    Without segments, a row is one document, with its padding.
+    """
+    segments_BT = torch.ones_like(batch.tokens, device="cpu") if batch.segments is None else batch.segments.cpu()
+    for row, segments_T in enumerate(segments_BT):
+        for number in segments_T[segments_T > 0].unique().tolist():
+            yield row, (segments_T == number).nonzero().flatten()
+
+
 def first_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
     """Return the indices in each row: each size in turn goes to the first row with room for it, or to a new row.
 

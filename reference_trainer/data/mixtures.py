@@ -1,4 +1,8 @@
-"""Rows of several sources in the proportion of weights, from which no beginning of an epoch deviates by a whole row."""
+"""The order of rows of several sources that are mixed by weights.
+
+After any number of rows of an epoch, each source has its exact share to within one row: `source_pattern` deals the
+sources, `mixed_order` puts shuffled rows into their places.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +24,13 @@ from reference_trainer.errors import SettingError
 class Mixture:
     """An order of epochs over rows of several sources, numbered one source after the other.
 
-    An epoch has as many rows as bring the first source once. The rows of a source are shuffled, and all taken before
-    one is taken again, also over epochs.
+    An epoch has the rows of the first source once, and rows of the other sources in proportion. The rows of a source
+    are shuffled, and every row is taken before one is taken again, also across epochs.
 
     Attributes:
         sizes: The number of rows of each source, above 0.
-        weights: Of each source, positive integers.
-        batch_size: Rows of a batch.
+        weights: The weight of each source, a positive integer.
+        batch_size: The number of rows of a batch.
     """
 
     sizes: Sequence[int]
@@ -39,21 +43,24 @@ class Mixture:
 
     @property
     def batches(self) -> int:
+        """The number of batches of an epoch, of which the last may be smaller."""
         return -(-len(self) // self.batch_size)
 
     def order(self, seed: int, epoch: int) -> Tensor:
-        """Return the rows of an epoch in their order, int64 [len(self)], which depends on the arguments only."""
+        """Return the numbers of the rows of an epoch, int64 [len(self)]; `epoch` counts from 1."""
         return mixed_order(seed, epoch, self)
 
 
 @lru_cache(maxsize=2)
 def mixed_order(seed: int, epoch: int, mixture: Mixture) -> Tensor:
-    """Return `mixture.order(seed, epoch)`."""
+    """Return `mixture.order(seed, epoch)`, cached."""
     count = len(mixture)
     pattern = torch.tensor(source_pattern(tuple(mixture.weights)), dtype=torch.int64)
     sources = pattern.repeat(-(-count // len(pattern)))[:count]
     order, begin = torch.empty_like(sources), 0
     for source, size in enumerate(mixture.sizes):
+        # A source goes through its rows again and again; each round has a new permutation. The rows that earlier epochs
+        # took are counted, so that an epoch continues the round in which the previous epoch ended.
         places = (sources == source).nonzero()[:, 0]
         taken = torch.arange(len(places)) + (epoch - 1) * len(places)
         rounds, rows = taken // size, taken % size
@@ -66,12 +73,14 @@ def mixed_order(seed: int, epoch: int, mixture: Mixture) -> Tensor:
 
 @lru_cache(maxsize=2)
 def source_pattern(weights: tuple[int, ...]) -> list[int]:
-    """Return the source of each row of a period, which has sum(weights) rows, each source its weight.
+    """Return the source of each row of a period of sum(weights) rows, in which each source has `weight` rows.
 
-    Of n rows from the begin of periods, a source has less than one row more or less than n * weight / sum(weights):
-    R. Tijdeman, The chairman assignment problem, Discrete Mathematics 32 (1980). Of the sources that are behind by at
-    least 1 / (2k - 2) rows after the next one, for k sources, the one that has to be taken soonest is taken.
+    Among the first n rows, for every n, the number of rows of a source differs from n * weight / sum(weights) by less
+    than 1. Source: R. Tijdeman, The chairman assignment problem, Discrete Mathematics 32 (1980).
     """
+    # For row n and k sources, Tijdeman's algorithm considers the sources whose exact share n * weight / total exceeds
+    # the rows they have by at least 1 / (2k - 2), and takes the one that reaches its upper limit first.
+    # All numbers are multiplied by total * (2k - 2), so that they are integers.
     total, parts = sum(weights), max(2 * len(weights) - 2, 1)
     taken, pattern = [0] * len(weights), []
     for n in range(1, total + 1):
@@ -84,9 +93,10 @@ def source_pattern(weights: tuple[int, ...]) -> list[int]:
 
 
 def read_weights(text: str) -> dict[str, Fraction]:
-    """Return the weights of paths from a JSON object.
+    """Return the weights of the setting `mix`, a JSON object from path to weight, as exact fractions.
 
-    Raise `SettingError` unless it has a path, and all weights are positive numbers of at most 9 digits.
+    Raises:
+        SettingError: If the object is empty, or a weight is not a positive number of at most 9 digits.
     """
     values = json.loads(text, parse_float=Fraction, parse_int=Fraction)
     weights = {}
@@ -100,7 +110,11 @@ def read_weights(text: str) -> dict[str, Fraction]:
 
 
 def integer_weights(weights: Sequence[Fraction]) -> list[int]:
-    """Return the smallest integers in the same proportion. Raise `SettingError` if their sum is 10^6 or more."""
+    """Return the smallest integers in the proportion of the weights.
+
+    Raises:
+        SettingError: If their sum is 10^6 or more.
+    """
     scale = lcm(*(weight.denominator for weight in weights))
     scaled = [int(weight * scale) for weight in weights]
     integers = [weight // gcd(*scaled) for weight in scaled]

@@ -1,4 +1,4 @@
-"""Batches of data without random access, such as an `IterableDataset` of datasets."""
+"""Batches of documents that can only be read in order, such as an `IterableDataset` of the package datasets."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from reference_trainer.errors import DataError
 class StreamedBatches:
     """Batches of the documents that a function yields for each epoch, dealt to the ranks batch by batch.
 
-    A batch at any place is the same in each run, since an epoch is read again from its begin where an earlier batch is
-    asked for: a resumed run skips what the first has read, which reads the documents and makes no batches of them. In
-    memory are the documents of a batch, or of `PACKED_TOGETHER` documents that are packed.
+    A batch depends only on epoch and position, so a resumed run has the batches of an uninterrupted one. To reach a
+    later batch, the documents before it are read and dropped; to reach an earlier batch, the epoch is read again from
+    its first document. Memory holds the documents of one batch, or `PACKED_TOGETHER` documents while they are packed.
 
     Attributes:
-        documents: Returns the documents of an epoch, from 1, in an order that depends on the epoch only. Each has at
-            most `length` tokens.
-        batches: The number of batches of an epoch and rank; what an epoch has more is not read.
-        length: T of packed rows.
-        batch_size: Rows of a batch.
-        pack: Whether a row has several documents, with segments.
-        rank: Of this process.
+        documents: Returns the documents of an epoch, counted from 1, in an order that depends only on the epoch. A
+            document has at most `length` tokens.
+        batches: The number of batches of an epoch on a rank; further documents of an epoch are not read.
+        length: T, the tokens of a packed row.
+        batch_size: The number of rows of a batch.
+        pack: Whether a row has several documents, which `Batch.segments` numbers.
+        rank: The rank of this process.
         world_size: The number of processes.
     """
 
@@ -51,8 +51,10 @@ class StreamedBatches:
     def batch(self, epoch: int, position: int) -> Batch:
         """Return batch `position` of this rank in an epoch, both from 1, on the CPU.
 
-        Raise `DataError` if the epoch has too few documents, or a document is longer than a packed row.
+        Raises:
+            DataError: If the epoch has too few documents, or a document is longer than a packed row.
         """
+        # Batch i of rank r is batch i * world_size + r of the stream; `before` is the number of batches before it.
         before = (position - 1) * self.world_size + self.rank
         if (epoch, before) < (self._epoch, self._read) or epoch != self._epoch:
             self._epoch, self._read, self._rows = epoch, 0, self._rows_of(epoch)

@@ -1,4 +1,4 @@
-"""A map over blocks in worker processes, whose results come in the order of the blocks."""
+"""Map a function over blocks of data in worker processes, in order; used to make the tokens of chats."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from reference_trainer.errors import DataError
 Block = TypeVar("Block")
 Result = TypeVar("Result")
 MOST = 8
-"""Workers by default, on machines with as many CPUs or more."""
+"""The largest default number of workers."""
 AHEAD = 3
-"""Blocks for a worker that are in memory at once: one in work, one that waits, one that is done."""
+"""Blocks in memory for each worker: one is computed, one waits for the worker, one is done."""
 
 
 def usable_cpus() -> int:
@@ -30,20 +30,22 @@ def usable_cpus() -> int:
 
 
 def ordered_map(function: Callable[[Block], Result], blocks: Iterable[Block], workers: int) -> Iterator[Result]:
-    """Yield `function(block)` for each block, in order; with `workers` above 0, in that many forked processes.
+    """Yield `function(block)` for each block, in the order of the blocks. Workers end when this process ends.
 
-    Forked processes share what `function` refers to, such as a tokenizer that cannot be pickled; blocks and results are
-    pickled. At most `AHEAD` blocks a worker are read ahead. Workers end with this process.
+    Args:
+        function: Need not be picklable: forked workers inherit it, with objects such as a tokenizer.
+        blocks: Picklable. At most `AHEAD` * `workers` blocks are read ahead.
+        workers: The number of forked processes; with 0, the function is called in this process.
 
     Raises:
-        DataError: If a worker was killed, such as for lack of memory.
-        Exception: What `function` or `blocks` raised first, in the order of the blocks.
+        DataError: If a worker was killed, for example for lack of memory.
+        Exception: The exception of the first block for which `function` or `blocks` raised one.
     """
     if not workers:
         yield from map(function, blocks)
         return
     global _function
-    _function = function  # forked, not pickled
+    _function = function  # workers are forked below and inherit it
     executor = ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=_initialize)
     waiting = deque[Future[Result]]()
     try:

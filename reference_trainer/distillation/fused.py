@@ -1,11 +1,12 @@
 """Cross-entropy, forward KL and their gradient for a chunk of logits, in one Triton kernel.
 
-A program takes a row in two passes over tiles of the vocabulary:
+A program of the kernel handles one row, in two passes over tiles of the vocabulary:
 
-1. Log-sum-exps of student and teacher, online (Milakov & Gimelshein 2018, arXiv:1805.02867).
-2. The divergence, and the gradient, which replaces the student's logits.
+1. It computes the log-sum-exp of student and teacher, online (Milakov & Gimelshein 2018, arXiv:1805.02867).
+2. It sums the divergence, and overwrites the student's logits by their gradient.
 
-The module needs triton, and is imported where `heads.is_fused` holds. Shape letters: C rows of a chunk, V vocabulary.
+The module needs triton; `heads` imports it where `heads.is_fused` holds. Shape letters: C rows of a chunk, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from reference_trainer.distillation.objective import Weights
 
 TILE = 4096
-"""Tokens that a program reads at once."""
+"""The largest number of tokens that a program reads at once."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton has no types
@@ -40,7 +41,7 @@ def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its
     HAS_CAP: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Compute one row: see `fused_loss`, whose arguments these are, with sizes and strides."""
+    """Compute one row. The arguments are those of `fused_loss`, with sizes and strides; `numbers` is [4, rows]."""
     row = tl.program_id(0).to(tl.int64)
     student += row * student_stride
     teacher += row * teacher_stride
@@ -48,7 +49,8 @@ def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its
     label = tl.load(labels + row)
     of_label = tl.load(student + label).to(tl.float32)
     nothing = float("-inf")
-    # Maxima m, and sums of exp(x - m) at temperature 1 and of exp((x - m) / tau).
+    # Pass 1. m is the maximum so far, and the sums are of exp(x - m) and exp((x - m) / tau). When a tile raises the
+    # maximum to m', the sums are multiplied by exp(m - m') and exp((m - m') / tau).
     s_max, t_max = nothing, nothing
     s_sum, s_sum_tau, t_sum_tau = 0.0, 0.0, 0.0
     for begin in range(0, vocabulary, TILE):
@@ -62,6 +64,7 @@ def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its
         s_sum_tau = s_sum_tau * tl.exp((s_max - s_shift) / tau) + tl.sum(tl.exp((s - s_shift) / tau), 0)
         t_sum_tau = t_sum_tau * tl.exp((t_max - t_shift) / tau) + tl.sum(tl.exp((t - t_shift) / tau), 0)
         s_max, t_max = s_next, t_next
+    # Pass 2. d loss / d x = kd_weight * tau * (q - p) + ce_weight * (softmax(x) - onehot(label)), of the capped logits.
     s_log, t_log = tl.log(s_sum_tau), tl.log(t_sum_tau)
     is_scored, factor = tl.load(scored + row), tl.load(scale)
     divergence = 0.0
@@ -78,7 +81,7 @@ def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its
             gradient *= 1 - (s / cap) * (s / cap)
         gradient = tl.where(is_scored, gradient, 0.0)
         tl.store(student + at, gradient.to(student.dtype.element_ty), mask=at < vocabulary)
-    # A maximum ignores NaN, which the sums keep.
+    # tl.max ignores NaN, but the sums do not: report NaN as the largest logit, so that the caller can refuse it.
     is_nan_s, is_nan_t = (s_sum != s_sum) & (s_max < float("inf")), (t_sum_tau != t_sum_tau) & (t_max < float("inf"))
     tl.store(numbers + row, tl.log(s_sum) + s_max - of_label)
     tl.store(numbers + rows + row, divergence)
@@ -95,22 +98,23 @@ def fused_loss(
     scale: float | Tensor,
     cap: float | None = None,
 ) -> Tensor:
-    """Replace the student's logits by the gradient of `scale` times the weighted sum, and return the rows' numbers.
+    """Return cross-entropy and forward KL of each row, and overwrite the student's logits by their gradient.
 
-    Arithmetic is float32; unscored rows have zeros.
+    The gradient is `scale` times the gradient of ce_weight * cross-entropy + kd_weight * tau^2 * KL, in float32.
+    Unscored rows have zeros, in the result and in the gradient.
 
     Args:
-        student_CV: Logits whose last axis is contiguous, floating, not float64.
-        teacher_CV: Logits likewise, on the same device; may be those of the student if kd_weight is 0.
-        labels_C: int64; those outside the vocabulary are read as its first or last token.
-        scored_C: bool.
+        student_CV: Logits, floating but not float64, with a contiguous last axis; overwritten.
+        teacher_CV: Logits of the teacher, likewise, on the same device; may be `student_CV` if kd_weight is 0.
+        labels_C: int64; a label outside the vocabulary is read as the first or last token.
+        scored_C: Which rows count, bool.
         weights: The arguments of the loss, with the divergence "forward_kl".
-        scale: The factor of the gradient; a tensor is on the device of the logits.
-        cap: As of `losses.BlockwiseLoss`.
+        scale: The factor of the gradient; a tensor must be on the device of the logits.
+        cap: The soft cap of the student's logits, as in `losses.BlockwiseLoss`.
 
     Returns:
-        float64 [4, C]: cross-entropy and KL(teacher || student) at the temperature in nats, either 0 without a weight,
-        and the largest logits of student and teacher.
+        float64 [4, C]: cross-entropy and KL(teacher || student) at the temperature, in nats, each 0 if its weight is 0;
+        then the largest logit of the student and of the teacher.
     """
     C, V = student_CV.shape
     numbers_4C = torch.empty(4, C, dtype=torch.float32, device=student_CV.device)

@@ -1,7 +1,7 @@
-"""The documents of packed rows, computed on the host once a batch, and the arguments that attention kernels need.
+"""Lengths of the documents in packed rows, and the arguments that attention kernels make of them.
 
-A forward that asks the device where documents begin waits for all operations queued there, in every layer. The host
-knows it when the batch is made, so only copies to the device are queued here.
+Reading from the device where documents begin would wait for all queued operations, in every layer. The host knows the
+lengths when the batch is made, so this module only queues copies to the device.
 
 Shape letters: B batch, T position, D documents, N blocks of a row.
 """
@@ -11,27 +11,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
 BLOCK = 128
-"""Positions of a block of `flex_attention`, its default."""
+"""The number of positions of a block of `flex_attention`: its default."""
 
 
 class PackedRows:
-    """The lengths of the documents of packed rows, which cover every position: the padding of a row is a document too.
+    """The lengths of the documents of packed rows. Padding at the end of a row counts as a document.
 
-    What is on a device is kept, so that all layers share it, also when activations are computed again.
+    Tensors on a device are made once, so all layers share them, also when activations are computed again.
 
     Args:
-        lengths: Of each row, the numbers of tokens of its documents, in order.
+        lengths: For each row, the lengths of its documents in order, in tokens. All rows have the same sum.
     """
 
     def __init__(self, lengths: Sequence[Sequence[int]]) -> None:
         self.rows = tuple(tuple(row) for row in lengths)
-        self._placed: dict[tuple[object, ...], Any] = {}
+        self._bounds: dict[torch.device, Tensor] = {}
+        self._masks: dict[tuple[torch.device, int | None], BlockMask] = {}
 
     @cached_property
     def lengths(self) -> list[int]:
@@ -45,37 +49,35 @@ class PackedRows:
 
     @cached_property
     def numbers(self) -> Tensor:
-        """The number of the document of each position in its row, from 0, int32 [B, T] on the CPU."""
+        """The number of the document at each position, from 0 in each row, int32 [B, T] on the CPU."""
         rows = [torch.repeat_interleave(torch.tensor(row, device="cpu")) for row in self.rows]
         return torch.stack(rows).int()
 
     def cu_seq_lens(self, device: torch.device) -> Tensor:
-        """Return the positions where documents begin in the joined rows, and their number B T: int32 [D + 1]."""
-        key = ("cu_seq_lens", device)
-        if key not in self._placed:
-            ends = list(accumulate(self.lengths, initial=0))
-            self._placed[key] = queued_copy(torch.tensor(ends, dtype=torch.int32, device="cpu"), device)
-        placed: Tensor = self._placed[key]
-        return placed
+        """Return the bounds of documents in the joined rows, from 0 to B T: int32 [D + 1], as for FlashAttention."""
+        if device not in self._bounds:
+            bounds = list(accumulate(self.lengths, initial=0))
+            self._bounds[device] = queued_copy(torch.tensor(bounds, dtype=torch.int32, device="cpu"), device)
+        return self._bounds[device]
 
-    def block_mask(self, device: torch.device, window: int | None = None) -> Any:
+    def block_mask(self, device: torch.device, window: int | None = None) -> BlockMask:
         """Return the `BlockMask` of causal attention within documents.
-
-        Blocks are classified on the host from the first and last document in each, as documents are in order. A block
-        in which every query sees every key is full, and needs no mask.
 
         Args:
             device: Where the mask is used.
-            window: Number of positions that a query sees, with itself; None sees its whole document.
+            window: The number of positions that a query sees, including itself; None for its whole document.
         """
-        key = ("block_mask", device, window)
-        if key not in self._placed:
-            self._placed[key] = self._new_block_mask(device, window)
-        return self._placed[key]
+        key = (device, window)
+        if key not in self._masks:
+            self._masks[key] = self._new_block_mask(device, window)
+        return self._masks[key]
 
-    def _new_block_mask(self, device: torch.device, window: int | None) -> Any:
+    def _new_block_mask(self, device: torch.device, window: int | None) -> BlockMask:
         from torch.nn.attention.flex_attention import BlockMask
 
+        # A pair of a query block and a key block is empty, partial (`is_seen` masks its elements), or full (every query
+        # sees every key, and the kernel skips the mask). Documents are in order, so the first and last document of the
+        # blocks decide: blocks that share no document are empty, different blocks of one document are full.
         numbers_BT, width = self.numbers, self.numbers.shape[1]
         starts_N = torch.arange(0, width, BLOCK, device="cpu")
         first_BN, last_BN = numbers_BT[:, starts_N], numbers_BT[:, (starts_N + BLOCK - 1).clamp(max=width - 1)]
@@ -100,9 +102,9 @@ class PackedRows:
             lists = blocks_BNN.sum(-1, dtype=torch.int32), indices_BNN.int()
             return [queued_copy(part[:, None], device) for part in lists]
 
-        part_BNN = seen_BNN & ~full_BNN
+        partial_BNN = seen_BNN & ~full_BNN
         # The forward runs over the key blocks of a query block, the backward over the query blocks of a key block.
-        kv, full_kv, q, full_q = map(listed, (part_BNN, full_BNN, part_BNN.mT, full_BNN.mT))
+        kv, full_kv, q, full_q = map(listed, (partial_BNN, full_BNN, partial_BNN.mT, full_BNN.mT))
         return BlockMask(
             seq_lengths=(width, width),
             kv_num_blocks=kv[0],
@@ -121,9 +123,10 @@ class PackedRows:
 def packed_rows(segments_BT: Tensor) -> PackedRows:
     """Return the documents of segments, integers [B, T]: runs of equal numbers in a row.
 
-    They are kept with the tensor. Without them, a device is waited for, once.
+    The result is stored as an attribute of the tensor. A tensor on a device without this attribute is copied to the
+    host, which waits for the device once.
     """
-    kept: Any = segments_BT  # a tensor takes attributes, which its type does not declare
+    kept: Any = segments_BT  # a tensor takes attributes that its type does not declare
     rows: PackedRows | None = getattr(kept, "packed_rows", None)
     if rows is None:
         rows = kept.packed_rows = PackedRows(
@@ -133,7 +136,7 @@ def packed_rows(segments_BT: Tensor) -> PackedRows:
 
 
 def placed_segments(segments_BT: Tensor, device: torch.device) -> Tensor:
-    """Return segments on a device, with their documents if the host knows them without a wait."""
+    """Return segments on a device, with their `PackedRows` as an attribute if the host has them without a wait."""
     placed: Any = queued_copy(segments_BT, device)
     if segments_BT.device.type == "cpu" or hasattr(segments_BT, "packed_rows"):
         placed.packed_rows = packed_rows(segments_BT)
@@ -142,10 +145,9 @@ def placed_segments(segments_BT: Tensor, device: torch.device) -> Tensor:
 
 
 def queued_copy(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device, itself if it is there. A copy from the CPU to CUDA is queued and not waited for.
-
-    PyTorch waits for a copy from pageable memory. The allocator of pinned memory keeps it until the copy has run.
-    """
+    """Return a tensor on a device, the same object if it is there. A copy from the CPU to CUDA does not wait."""
+    # PyTorch waits for a copy from pageable memory, so the tensor is pinned first. The allocator of pinned memory does
+    # not reuse the memory before the copy has run.
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

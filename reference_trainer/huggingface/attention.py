@@ -1,8 +1,9 @@
 """Attention within the documents of packed rows, for models of transformers.
 
-`isolate_documents` registers one attention function for each implementation that a model may have. `Causal` passes the
-documents of a batch to it, a `PackedRows`, through the keyword arguments of the model. The function calls a kernel of
-variable lengths on CUDA, and on the CPU attends to the documents one by one; neither forms a mask of length x length:
+`isolate_documents` gives a model the attention function `attend_documents`. `Causal` passes the documents of a batch, a
+`PackedRows`, to it through the keyword arguments of the model. On CUDA it calls a kernel of variable lengths; on the
+CPU it computes the attention document by document. Neither forms a mask of length x length. The kernel depends on the
+attention implementation of the model:
 
     sdpa               torch.nn.attention.varlen, for 16-bit states on GPUs that have it
     flash_attention_*  the package's kernel, by transformers' function of that name
@@ -17,7 +18,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -25,35 +26,44 @@ from torch import Tensor, nn
 from reference_trainer.distillation.packed_rows import PackedRows
 from reference_trainer.errors import SettingError
 
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+    from reference_trainer.huggingface.models import Causal
+
 SDPA, FLEX, FLASH = "sdpa", "flex_attention", "flash"
 PROBE, BY_DOCUMENT = "document_probe", "by_document"
-Attention = Callable[..., tuple[Tensor, Any]]
+Attention = Callable[..., tuple[Tensor, Tensor | None]]
+"""An attention function of transformers, which returns the attention [B, T, H, D] and weights or None."""
 ISOLATED = 1e-3
-"""Largest difference of a logit, relative to the largest one, between a document alone and one in a packed row."""
+"""The largest difference between logits of a document alone and in a packed row, relative to the largest logit."""
 
 
 def attend_documents(
-    module: Any,
+    module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Any,
+    attention_mask: Tensor | BlockMask | None,
     documents: PackedRows | None = None,
     *,
     implementation: str = SDPA,
     **options: Any,
-) -> tuple[Tensor, Any]:
-    """Return causal attention within documents, [B, T, H, D], as transformers calls its attention functions.
+) -> tuple[Tensor, Tensor | None]:
+    """Return causal attention within documents, with the signature of transformers' attention functions.
 
     Args:
         module: The attention layer of the model.
-        query: [B, H, T, D]; key and value may have fewer heads.
-        key: See `query`.
-        value: See `query`.
-        attention_mask: Used without documents alone, as the implementation does.
-        documents: Of the batch, which need no mask; None for other batches.
-        implementation: The model's, whose kernel is called on CUDA.
-        options: Of transformers' attention functions: `scaling`, `dropout`, `sliding_window`, `softcap`, `s_aux`, ...
+        query: [B, H, T, D].
+        key: [B, H', T, D], where H' divides H (grouped queries).
+        value: Like `key`.
+        attention_mask: The mask for a batch without documents; ignored for a batch with documents.
+        documents: The documents of a packed batch; None for other batches, which are computed as by `implementation`.
+        implementation: The attention implementation of the model, whose kernel is called on CUDA.
+        options: Options of attention functions: `scaling`, `dropout`, `sliding_window`, `softcap`, `s_aux`, ...
+
+    Returns:
+        The attention [B, T, H, D], and None or the weights of the implementation.
     """
     if query.device.type == "cpu":
         if documents is None:
@@ -73,7 +83,7 @@ def attend_documents(
 
 
 def attend_by_flash(
-    module: Any,
+    module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -81,10 +91,8 @@ def attend_by_flash(
     implementation: str,
     **options: Any,
 ) -> Tensor:
-    """Return the attention of transformers' function `implementation`, with its `FlashAttentionKwargs`, [B, T, H, D].
-
-    `position_ids` are left out: they would be read from the device, and only for one row.
-    """
+    """Return the attention [B, T, H, D] of transformers' function `implementation`, with bounds of the documents."""
+    # With `position_ids`, transformers would look for documents in them itself: a wait for the device, and for one row.
     options.pop("position_ids", None)
     bounds, longest = documents.cu_seq_lens(query.device), documents.max_length
     attended, _ = _library_attention(implementation)(
@@ -112,10 +120,11 @@ def attend_by_length(
     sliding_window: int | None = None,
     **_: Any,
 ) -> Tensor:
-    """Return the attention of PyTorch's kernel of variable lengths, [B, T, H, D]; see `has_varlen`."""
+    """Return the attention [B, T, H, D] of PyTorch's kernel of variable lengths, if `has_varlen`."""
     from torch.nn.attention import varlen
 
     bounds, longest = documents.cu_seq_lens(query.device), documents.max_length
+    # The kernel counts the keys to the left and right of a query, without the query itself; -1 is no limit.
     window = (-1, 0) if sliding_window is None or sliding_window >= longest else (sliding_window - 1, 0)
     query_NHD, key_NHD, value_NHD = (_joined(states) for states in (query, key, value))
     out_NHD = varlen.varlen_attn(
@@ -135,7 +144,7 @@ def attend_by_length(
 
 
 def has_varlen(query: Tensor, value: Tensor, options: dict[str, Any]) -> bool:
-    """Return whether PyTorch has a kernel of variable lengths for these states on CUDA."""
+    """Return whether PyTorch has a kernel of variable lengths for states and options of `attend_documents` on CUDA."""
     if query.dtype not in (torch.float16, torch.bfloat16) or options.get("dropout"):
         return False
     if any(options.get(name) is not None for name in ("softcap", "s_aux", "position_bias")):
@@ -156,12 +165,12 @@ def _varlen_on(device: torch.device) -> bool:
 
 
 def attend_in_turn(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, documents: PackedRows, **options: Any
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, documents: PackedRows, **options: Any
 ) -> Tensor:
-    """Return the attention of each document by itself, [B, T, H, D], by scaled dot products or, with caps, plainly."""
+    """Return the attention [B, T, H, D], computed document by document."""
     window = options.pop("sliding_window", None)
     attend = _dense_attention(options)
-    # `split` has one backward, a concatenation; slices would each add a gradient of the length of the row.
+    # The backward of `split` is one concatenation; every slice would add a gradient of the length of the row.
     parts = [_joined(states).split(documents.lengths) for states in (query, key, value)]
     attended = []
     for states in zip(*parts, strict=True):
@@ -172,7 +181,7 @@ def attend_in_turn(
 
 
 def attend_plainly(
-    module: Any,
+    module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -184,7 +193,19 @@ def attend_plainly(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Return causal attention, [B, T, H, D], with capped scores (Gemma 2) and sinks (`s_aux` [H], gpt-oss)."""
+    """Return causal attention [B, T, H, D], computed from all scores, with options that `sdpa` does not have.
+
+    Args:
+        module: Ignored.
+        query: [B, H, T, D].
+        key: [B, H', T, D], where H' divides H.
+        value: Like `key`.
+        mask: Which keys a query sees, bool, broadcast to [B, H, T, T]; None is causal.
+        scaling: The factor of the scores; None is D^-0.5.
+        dropout: The probability with which a weight is dropped.
+        softcap: c in c tanh(score / c), as in Gemma 2.
+        s_aux: Logits of attention sinks, [H], as in gpt-oss: they take part in the softmax and have no value.
+    """
     shared = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
     scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
@@ -206,7 +227,7 @@ def _band(length: int, window: int, device: torch.device) -> Tensor:
 
 
 def _joined(states_BHTD: Tensor) -> Tensor:
-    """Return states as kernels of variable lengths take them, [N, H, D]."""
+    """Return the states of all rows, one row after the other, as kernels of variable lengths take them: [N, H, D]."""
     return states_BHTD.transpose(1, 2).flatten(0, 1)
 
 
@@ -218,18 +239,18 @@ def _library_attention(implementation: str) -> Attention:
 
 
 def _dense_attention(options: dict[str, Any]) -> Attention:
-    """Return attention with or without a mask on any device: that of `sdpa`, unless it lacks one of the options."""
+    """Return an attention function for any device: `sdpa`, or `attend_plainly` for options that `sdpa` lacks."""
     is_plain = options.get("softcap") is not None or options.get("s_aux") is not None
     return attend_plainly if is_plain else _library_attention(SDPA)
 
 
-def _renamed(module: Any, implementation: str) -> Any:
-    """Return a layer whose configuration names an implementation, by which the library loads the kernel."""
+def _renamed(module: nn.Module, implementation: str) -> Any:
+    """Return a layer whose configuration names `implementation`: transformers loads the kernel by this name."""
     return _Overlay(module, config=_Overlay(module.config, _attn_implementation=implementation))
 
 
 def _mask(implementation: str, **options: Any) -> Any:
-    """Return the mask that `attend_documents` takes without documents."""
+    """Return the mask with which `attend_documents` computes a batch without documents."""
     from transformers import AttentionMaskInterface
 
     on_cpu = torch.device(options.get("device", "cpu")).type == "cpu"
@@ -237,40 +258,40 @@ def _mask(implementation: str, **options: Any) -> Any:
 
 
 class _Overlay:
-    """An object with other values of some attributes."""
+    """A view of an object in which some attributes have other values."""
 
-    def __init__(self, under: Any, **values: Any) -> None:
-        self._under = under
+    def __init__(self, target: object, **values: object) -> None:
+        self._target = target
         self.__dict__.update(values)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._under, name)
+        return getattr(self._target, name)
 
 
-def isolate_documents(name: str, model: Any, note: Callable[[str], object]) -> None:
-    """Let attention stay within the documents of a packed row without a mask; `note` takes a line if it needs one.
+def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -> None:
+    """Set the attention of a model to `attend_documents`, if the model computes the same with it as with masks.
 
-    1. The model runs packed rows with masks. The mask of each layer is compared with the window that the layer passes
-       to its attention function. If they differ, the layer needs its mask.
-    2. It runs them without masks, which has to give equal logits.
-    3. If a step fails, transformers' own attention with its masks stays.
+    1. Run packed rows with masks. Compare the mask of each layer with the window that the layer passes to its attention
+       function; a layer in which they differ needs its mask.
+    2. Run the rows without masks; the logits must be equal to those with masks.
+    3. If a step fails, keep the attention of transformers, which forms masks of length x length, and call `note`.
 
-    On the CPU a model with a kernel for CUDA attends as with the others, so the steps try what the model passes on.
+    On the CPU, no kernel for CUDA runs: the steps then verify which arguments the model passes to its attention.
 
     Args:
-        name: Of the model, for messages.
-        model: A `Causal`, whose configuration names the implementation: `model.config._attn_implementation`.
-        note: Takes a line.
+        name: The name of the model in messages.
+        model: A `Causal`. Its configuration, `model.model.config._attn_implementation`, names the implementation.
+        note: Called with a line if masks are kept.
 
     Raises:
-        SettingError: For a model in which a document sees the one before it.
+        SettingError: If a document sees the document before it, or FlashAttention cannot separate documents.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    transformer = model.model
+    transformer: Any = model.model
     implementation = transformer.config._attn_implementation
     if implementation in (SDPA, FLEX) or FLASH in implementation:
-        matches: list[bool] = []  # of each call of a layer with a mask: whether it passes the mask's window
+        matches: list[bool] = []  # per call of a layer with a mask: whether it passes the mask's window
         chosen = f"{BY_DOCUMENT}_{implementation.replace(FLASH, 'varlen').replace('/', '_')}"
         AttentionInterface.register(PROBE, partial(_probe, matches))
         AttentionMaskInterface.register(PROBE, _marked_mask)
@@ -280,7 +301,7 @@ def isolate_documents(name: str, model: Any, note: Callable[[str], object]) -> N
         masked = check_isolation(name, model)
         if matches and all(matches):
             transformer.set_attn_implementation(chosen)
-            with suppress(TypeError, ValueError, RuntimeError, IndexError):  # of a model that takes no such arguments
+            with suppress(TypeError, ValueError, RuntimeError, IndexError):  # the model does not take the documents
                 if equal_logits(check_isolation(name, model), masked, ISOLATED):
                     return
         if FLASH in implementation:  # transformers separates documents for it in batches of one row alone
@@ -294,29 +315,36 @@ def isolate_documents(name: str, model: Any, note: Callable[[str], object]) -> N
     note(f"{name}: attention in packed rows forms a mask of length x length")
 
 
-def takes_documents(transformer: Any) -> bool:
-    """Return whether the attention of a model takes the documents of a batch, as `isolate_documents` has set it."""
+def takes_documents(transformer: nn.Module) -> bool:
+    """Return whether `isolate_documents` has set the attention of a model to `attend_documents`."""
     config = getattr(transformer, "config", None)
     return (getattr(config, "_attn_implementation", None) or "").startswith(BY_DOCUMENT)
 
 
-def leave_uncompiled(transformer: Any) -> None:
-    """Let `torch.compile` leave out the attention of a model that takes documents.
+def leave_uncompiled(transformer: nn.Module) -> None:
+    """Exclude `attend_documents` of a model from `torch.compile`.
 
-    Lengths of documents are numbers of the host, for which it would compile each batch again.
+    The lengths of documents are Python numbers, for which every batch would be compiled again.
     """
     from transformers import AttentionInterface
 
     if takes_documents(transformer):
-        name = transformer.config._attn_implementation
+        config: Any = transformer.config
+        name = config._attn_implementation
         attend: Any = torch.compiler.disable(AttentionInterface()[name])
         AttentionInterface.register(name, attend)
 
 
 def _probe(
-    matches: list[bool], module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
-) -> tuple[Tensor, Any]:
-    """Attend with a mask, and record whether its window is the one of the layer."""
+    matches: list[bool],
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Compute attention with a mask, and record whether the mask has the window that the layer passes."""
     window, bias = options.pop("sliding_window", None), options.get("position_bias")
     if attention_mask is not None:
         matches.append(bias is None and getattr(attention_mask, "window", PROBE) == window)
@@ -324,7 +352,7 @@ def _probe(
 
 
 def _marked_mask(**options: Any) -> Any:
-    """Return the mask of `sdpa` with its window, or without one for an unusual mask."""
+    """Return the mask of `sdpa`, with its window as an attribute if it is a plain causal or sliding mask."""
     from transformers.masking_utils import sdpa_mask
 
     mask: Any = sdpa_mask(**options)
@@ -334,8 +362,16 @@ def _marked_mask(**options: Any) -> Any:
 
 
 @torch.no_grad()
-def check_isolation(name: str, model: Any) -> Tensor:
-    """Return logits of two packed rows. Raise `SettingError` if a document in them sees another one."""
+def check_isolation(name: str, model: Causal) -> Tensor:
+    """Return the logits [2, 8, V] of two packed rows, after a comparison with each last document alone.
+
+    Args:
+        name: The name of the model in messages.
+        model: A `Causal`.
+
+    Raises:
+        SettingError: If the logits differ: a document sees the document before it.
+    """
     device = next(model.parameters(), torch.empty(0)).device
     tokens = torch.arange(16, device=device).view(2, 8) % model.vocab_size
     segments = torch.tensor([[1] * 4 + [2] * 4, [1] * 3 + [2] * 5], device=device)
@@ -353,7 +389,7 @@ def check_isolation(name: str, model: Any) -> Tensor:
 
 
 def equal_logits(actual: Tensor, expected: Tensor, at_most: float) -> bool:
-    """Return whether logits differ by at most this much of the largest one, or by the rounding of their data type."""
+    """Return whether logits differ by at most `at_most` times the largest one, or by rounding in their data type."""
     rounding = 8 * torch.finfo(expected.dtype).eps if expected.is_floating_point() else 0.0
     atol = max(at_most, rounding) * float(expected.abs().max())
     return bool(torch.isclose(actual.to(expected), expected, rtol=0.0, atol=atol, equal_nan=True).all())

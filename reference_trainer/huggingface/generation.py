@@ -1,12 +1,13 @@
 """On-policy distillation: batches whose answers the student generates, in place of those of the data.
 
-A share lambda of the batches keeps the questions of the data and has new answers, drawn from the student as it is at
-the beginning of the step; teacher and student are then compared on what the student writes itself. The gradient does
-not pass through the sampling. Source: Agarwal et al. 2024, arXiv:2306.13649, algorithm 1 (generalized knowledge
+In a share of the batches, called lambda in the source, the answers of the data are replaced by answers that the student
+samples with its weights at the beginning of the step; teacher and student are compared on these. The gradient does not
+pass through the sampling. Source: Agarwal et al. 2024, arXiv:2306.13649, algorithm 1 (generalized knowledge
 distillation, GKD).
 
-Whether a batch is generated depends on seed, epoch and number of the batch, and is equal on all ranks; the tokens
-depend on the rank and the weights too. So a resumed run generates what an undisturbed one does, and no state is saved.
+Whether a batch is generated depends on seed, epoch and number of the batch, so all ranks agree on it without a
+message; the tokens depend on the rank and the weights too. So a resumed run generates the answers of an uninterrupted
+one, and checkpoints need no state of generators.
 
 Shape letters: B batch, T position.
 """
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.documents import PADDING, Document, pad_documents
+from reference_trainer.data.documents import PADDING, Document, document_positions, pad_documents
 from reference_trainer.data.text import Batches, ShuffledBatches
 from reference_trainer.distillation.objective import IGNORE_INDEX
 from reference_trainer.distillation.protocols import Batch
@@ -39,14 +40,19 @@ if TYPE_CHECKING:
     from reference_trainer.huggingface.parts import HuggingFace
 
 SHARES = (0.0, 1.0)
+"""The bounds of the share of generated batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How answers are drawn: at most `tokens` of each, from the distribution at `temperature`, cut to its nucleus.
+    """How the tokens of an answer are sampled.
 
-    top_p: the nucleus is the smallest set of most probable tokens with at least this probability. ends: tokens that end
-    an answer; they belong to it.
+    Attributes:
+        tokens: The largest number of tokens of an answer.
+        temperature: The divisor of the logits.
+        top_p: The probability of the nucleus: only the smallest set of most probable tokens with at least this
+            probability is sampled.
+        ends: Tokens that end an answer, of which they are the last token.
     """
 
     tokens: int
@@ -56,55 +62,60 @@ class Sampling:
 
 
 def is_generated(share: float, *, seed: int, epoch: int, position: int) -> bool:
-    """Return whether the answers of a batch are generated: with the probability `share`, which 0 never and 1 always is.
+    """Return whether the answers of a batch are generated: with probability `share`, from 0 (never) to 1 (always).
 
-    The result depends on the arguments alone; with a larger share, a batch that was generated still is.
+    The result depends only on the arguments. A larger share generates all batches of a smaller one, and more.
     """
+    # The first 64 bits of a hash are uniform in [0, 2^64), also for neighbouring positions.
     digest = hashlib.sha256(f"on-policy/{seed}/{epoch}/{position}".encode()).digest()
     return int.from_bytes(digest[:8]) < share * 2.0**64
 
 
 def prompts_of(batch: Batch) -> list[Tensor]:
-    """Return for each document with an answer what comes before it, int64 [N] on the CPU; one answer, drawn at random.
+    """Return the prompt of one answer of each document in a batch; documents without an answer have none.
 
-    An answer is a run of predicted tokens. Of several, each is drawn with the same probability, from the default
-    generator; the answers before it are part of its prompt.
+    An answer is a run of predicted tokens, and its prompt is all tokens of the document before it. Of several answers,
+    one is drawn uniformly, from the default generator of PyTorch.
+
+    Returns:
+        Tokens, int64 [N] on the CPU, with N of at least 1.
     """
     tokens_BT, labels_BT = batch.tokens.cpu(), batch.labels.cpu()
-    segments_BT = torch.ones_like(tokens_BT) if batch.segments is None else batch.segments.cpu()
     prompts = []
-    for tokens_T, labels_T, segments_T in zip(tokens_BT, labels_BT, segments_BT, strict=True):
-        for number in segments_T[segments_T > 0].unique().tolist():
-            inside_T = segments_T == number
-            tokens_N, predicted_N = tokens_T[inside_T].long(), labels_T[inside_T] != IGNORE_INDEX
-            begins_N = predicted_N.clone()
-            begins_N[1:] &= ~predicted_N[:-1]
-            begins = begins_N.nonzero().flatten().tolist()
-            if begins:
-                chosen = begins[int(torch.randint(len(begins), ()))]
-                prompts.append(tokens_N[: max(chosen, 1)])  # a model continues at least one token
+    for row, positions_N in document_positions(batch):
+        tokens_N, predicted_N = tokens_BT[row, positions_N].long(), labels_BT[row, positions_N] != IGNORE_INDEX
+        # An answer begins where a predicted token follows one that is not.
+        begins_N = predicted_N.clone()
+        begins_N[1:] &= ~predicted_N[:-1]
+        begins = begins_N.nonzero().flatten().tolist()
+        if begins:
+            chosen = begins[int(torch.randint(len(begins), ()))]
+            prompts.append(tokens_N[: max(chosen, 1)])  # a model cannot continue an empty prompt
     return prompts
 
 
 @torch.no_grad()
 def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Sampling) -> list[Tensor]:
-    """Return an answer to each prompt, int64 [N] on the CPU, up to and including the token that ends it.
+    """Return an answer of the model to each prompt, in eval mode, by `generate` of transformers with a cache.
 
-    All prompts are one batch, padded on the left, continued by `generate` of transformers with a cache, in eval mode.
-    Random numbers are those of the default generator of the model's device. Options in the model's own
-    `generation_config`, such as a penalty of repetitions, do not change the distribution. An answer ends without an end
-    token after `sampling.tokens` tokens, or where the batch's longest prompt leaves no position of the model.
+    Tokens are drawn by the default generator of the model's device. Except for end tokens, options in the
+    `generation_config` of the model, such as a repetition penalty, have no effect. An answer has no end token if it was
+    cut: after `sampling.tokens` tokens, or where the longest prompt of the batch leaves no positions of the model.
 
     Args:
         model: The student.
-        prompts: Tokens, integers [N] with N of at least 1 each.
-        sampling: How tokens are drawn; the end tokens of the model's `generation_config` end an answer too.
+        prompts: Tokens, integers [N], with N of at least 1.
+        sampling: How tokens are sampled; the end tokens of the model's `generation_config` end an answer too.
+
+    Returns:
+        The tokens of the answers, int64 [N] on the CPU, up to and including the end token.
     """
     from transformers import GenerationConfig
 
     inner: Any = model.model
     inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner  # an adapter's layers are inside
     device = next(model.parameters()).device
+    # One batch, padded on the left, so that all answers begin at the same position.
     width = max(len(prompt_N) for prompt_N in prompts)
     tokens_BT = torch.full((len(prompts), width), PADDING, dtype=torch.int64)
     mask_BT = torch.zeros_like(tokens_BT)
@@ -117,7 +128,7 @@ def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Samplin
         do_sample=True,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
-        top_k=0,  # by default the 50 most probable tokens
+        top_k=0,  # no limit; the default is the 50 most probable tokens
         max_new_tokens=max(min(sampling.tokens, places - width), 1),
         eos_token_id=ends or None,
         pad_token_id=PADDING,
@@ -126,7 +137,7 @@ def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Samplin
     with evaluating(model), own_sampling(inner, config):
         written_BT = inner.generate(inputs=tokens_BT.to(device), attention_mask=mask_BT.to(device))[:, width:].cpu()
     is_end_BT = torch.isin(written_BT, torch.tensor(ends, dtype=torch.int64))
-    # The first end of a row is part of the answer, and what follows it is padding.
+    # The first end token of a row is the last token of its answer; padding follows.
     sizes = torch.where(is_end_BT.any(1), is_end_BT.int().argmax(1) + 1, written_BT.shape[1]).tolist()
     return [row_T[:size] for row_T, size in zip(written_BT, sizes, strict=True)]
 
@@ -138,7 +149,7 @@ def _ends_of(config: Any) -> set[int]:
 
 @contextmanager
 def own_sampling(inner: Any, config: Any) -> Iterator[None]:
-    """Let a model of transformers generate by `config` alone."""
+    """Replace the `generation_config` of a model of transformers within the context."""
     before = inner.generation_config
     inner.generation_config = config
     try:
@@ -148,9 +159,11 @@ def own_sampling(inner: Any, config: Any) -> Iterator[None]:
 
 
 def end_tokens(tokenizer: Any, options: Mapping[str, Any]) -> set[int]:
-    """Return the tokens that end an answer: end of sequence, and the first special one after an answer in a chat.
+    """Return the tokens that end an answer: end of sequence, and the first added token after an answer in a chat.
 
-    options: variables of the chat template.
+    Args:
+        tokenizer: A tokenizer of transformers.
+        options: Variables of the chat template.
     """
     ends = {tokenizer.eos_token_id} - {None}
     if tokenizer.chat_template:
@@ -163,14 +176,19 @@ def end_tokens(tokenizer: Any, options: Mapping[str, Any]) -> set[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedBatches:
-    """Batches of which a share has answers of the student.
+    """Batches of the data, in a share of which the student generates the answers.
 
-    A generated batch has a row for each document with an answer: its prompt, then the new answer, all of which is
-    predicted. It has no `examples`, since no stored outputs of a teacher belong to it. A batch that scores nothing, as
-    a rank without work has, stays as it is.
+    A generated batch has one padded row for each document with an answer: the prompt, then the new answer, whose tokens
+    are predicted. It has no `examples`, because stored teacher outputs do not cover it. A batch without predicted
+    tokens is not changed.
 
-    given: the batches of the data. student: returns the model that generates. share: returns the share for an epoch and
-    a position, both from 1. bfloat16: whether the model computes in it, by autocast.
+    Attributes:
+        given: The batches of the data.
+        student: Returns the model that generates.
+        share: Returns the share for an epoch and a position in it, both from 1.
+        sampling: How tokens are sampled.
+        seed: The seed of the run.
+        bfloat16: Whether the model computes in bfloat16, by autocast.
     """
 
     given: ShuffledBatches
@@ -194,7 +212,7 @@ class MixedBatches:
         if not is_generated(self.share(epoch, position), seed=self.seed, epoch=epoch, position=position):
             return batch
         model, device = self.student(), batch.tokens.device
-        # Steps of the loop count from 1, so that no dropout has the same seed.
+        # Seeds of dropout have steps from 1, so step 0 gives seeds that no forward of the training has.
         seed = micro_batch_seed(self.seed, epoch=epoch, step=0, micro_batch=position, rank=self.given.rank)
         with own_generators(device), torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
             seed_generators(seed, device)
@@ -208,7 +226,12 @@ class MixedBatches:
 
 
 def with_generated(run: HuggingFace, batches: ShuffledBatches) -> Batches:
-    """Return the batches with the share that the settings ask for; `batches` itself if no step has one."""
+    """Return the batches of a run with the setting `on_policy`; `batches` itself if nothing is generated.
+
+    Args:
+        run: The run, for settings, tokenizer, student and schedule.
+        batches: The batches of the data.
+    """
     settings = run.settings
     if not (settings.objective.on_policy or settings.objective.on_policy_end):
         return batches

@@ -1,9 +1,9 @@
-"""Tokens of texts that share pieces, such as the growing prefixes of a conversation: each piece is tokenised once.
+"""Tokenise texts that share pieces, such as the growing prefixes of a conversation, without repeated work.
 
-A fast tokenizer first cuts a text at its added tokens, leftmost and longest first; normalizer, pre-tokenizer and model
-then see each part alone, with whether it is the first of the text. So the tokens of a text are those of its pieces,
-where a piece begins with an added token and ends before the next one. This is not so for added tokens that take spaces
-to their left or that match whole words only: tokenizers that have one tokenise whole texts.
+A fast tokenizer first cuts a text at its added tokens (such as <|im_end|>), leftmost and longest first. Normalizer,
+pre-tokenizer and model then see each part alone. So a text can be cut into pieces, which begin with an added token and
+end before the next one, and its tokens are the joined tokens of the pieces. This does not hold for a tokenizer with an
+added token that strips spaces on its left or matches only whole words; such a tokenizer tokenises whole texts.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 COMPARED = 16
-"""Texts whose tokens are also made from the whole, against tokenizers that override what is above."""
+"""The number of first texts that are also tokenised whole, to detect tokenizers for which the above does not hold."""
 
 SHORT, MOST_SHORT = 64, 100
-"""Characters of a piece that is stored from one conversation to the next, and the number of those pieces."""
+"""Pieces of at most `SHORT` characters stay stored between conversations, at most `MOST_SHORT` of them."""
 
 
 class Pieces:
-    """Tokenises texts piece by piece. An instance stores the pieces since the last `clear`.
+    """Tokenises texts piece by piece, and stores the tokens of pieces until `clear`.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -38,13 +38,18 @@ class Pieces:
         return self._pattern is not None
 
     def clear(self) -> None:
-        """Forget the pieces but short ones, such as the begin of an answer; those too, if they are many."""
+        """Remove stored pieces except short ones, such as the start of an answer; also these if there are too many."""
         self._stored = {piece: tokens for piece, tokens in self._stored.items() if len(piece) <= SHORT}
         if len(self._stored) > MOST_SHORT:
             self._stored.clear()
 
     def tokens(self, text: str, whole: Callable[[], list[int]]) -> list[int]:
-        """Return the tokens of a text; `whole` returns those of the text that is not cut, for comparison."""
+        """Return the tokens of a text.
+
+        Args:
+            text: The text.
+            whole: Returns the tokens of the whole text by the tokenizer alone.
+        """
         if self._pattern is None:
             return whole()
         cuts = [match.start() for match in self._pattern.finditer(text)]
@@ -53,6 +58,7 @@ class Pieces:
             encoded = self._tokenizer(missing, add_special_tokens=False)["input_ids"]
             self._stored.update(zip(missing, encoded, strict=True))
         tokens = [token for piece in pieces for token in self._stored[piece]]
+        # One difference in the first texts is enough to give up cutting for this tokenizer.
         if self._uncompared:
             self._uncompared -= 1
             if tokens != (expected := whole()):
@@ -62,11 +68,12 @@ class Pieces:
 
 
 def cut_pattern(tokenizer: Any) -> re.Pattern[str] | None:
-    """Return a pattern of the added tokens at which a text is cut first; None if pieces may have other tokens."""
+    """Return a pattern of the added tokens at which texts are cut, or None if the tokenizer does not allow cutting."""
     if not getattr(tokenizer, "is_fast", False) or getattr(tokenizer, "split_special_tokens", False):
         return None
     added = [token for token in tokenizer.added_tokens_decoder.values() if not token.normalized and token.content]
     if not added or any(token.lstrip or token.single_word for token in tokenizer.added_tokens_decoder.values()):
         return None
+    # An alternation of a pattern takes the first alternative that matches, so longer tokens come first.
     longest_first = sorted((token.content for token in added), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first)))

@@ -1,7 +1,7 @@
-"""Load a model shard by shard: every rank reads its part of each tensor, so that none ever holds the whole model.
+"""Load a model shard by shard: every rank reads its part of each tensor, so that no rank ever holds the whole model.
 
-1. `skeleton` creates a module whose parameters have shapes and no memory, and says which files have their weights.
-2. `parallel.shard` divides it, and calls `load_shards`.
+1. `skeleton` creates a module whose parameters have shapes but no memory, and stores which files have their weights.
+2. `ranks.parallel.shard` divides the parameters by FSDP2 and calls `load_shards`, which reads the part of this rank.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ Module = TypeVar("Module", bound=nn.Module)
 
 @dataclass(frozen=True, slots=True)
 class WeightFiles:
-    """The safetensors file of each weight of a module, by its name there; names in the module begin with `prefix`."""
+    """The safetensors files of the weights of a module.
+
+    Attributes:
+        files: The file of each tensor, by the name of the tensor in the file.
+        prefix: What the name of a parameter in the module has before its name in the file.
+    """
 
     files: Mapping[str, Path]
     prefix: str = ""
@@ -34,14 +39,23 @@ class WeightFiles:
         return name.removeprefix(self.prefix)
 
     def opened(self, name: str) -> Any:
-        """Return a slice of the tensor that the module calls `name`, which reads what is indexed."""
+        """Return a `PySafeSlice` of the tensor that the module calls `name`, of which indexing reads a part."""
         stored = self._stored(name)
         with safe_open(self.files[stored], framework="pt") as file:
             return file.get_slice(stored)
 
 
 def weight_files(paths: Iterable[Path], prefix: str = "") -> WeightFiles:
-    """Return the tensors of these files. Errors: `OSError`, `SafetensorError`."""
+    """Return which of the files has which tensor.
+
+    Args:
+        paths: Safetensors files.
+        prefix: As in `WeightFiles`.
+
+    Raises:
+        OSError: If a file cannot be read.
+        SafetensorError: If a file is damaged.
+    """
     files: dict[str, Path] = {}
     for path in paths:
         with safe_open(path, framework="pt") as file:
@@ -50,10 +64,17 @@ def weight_files(paths: Iterable[Path], prefix: str = "") -> WeightFiles:
 
 
 def skeleton(make: Callable[[], Module], files: WeightFiles) -> Module | None:
-    """Return the module that `make` creates, whose parameters have no memory; None if `files` do not fit it.
+    """Return the module that `make` creates, with parameters on the meta device, which takes no memory.
 
-    They do not where a tensor is missing or has another shape, such as one that a library converts when it loads.
-    Buffers have values, because not all are in files.
+    Buffers have their values, because files do not contain all of them.
+
+    Args:
+        make: Creates the module.
+        files: The weights, which `load_shards` reads later.
+
+    Returns:
+        The module, or None if the files lack one of its parameters or have it in another shape. That is so for models
+        whose tensors transformers converts when it loads them.
     """
     with _parameters_on_meta():
         module = make()
@@ -66,12 +87,17 @@ def skeleton(make: Callable[[], Module], files: WeightFiles) -> Module | None:
 
 
 def is_skeleton(module: nn.Module) -> bool:
-    """Return whether parameters of the module have no memory yet."""
+    """Return whether the module has parameters whose weights are not loaded yet."""
     return any(parameter.is_meta for parameter in module.parameters())
 
 
 def load_shards(module: nn.Module, device: torch.device) -> None:
-    """Load this rank's part of each parameter of a skeleton that FSDP2 has divided. Weights take their dtype there."""
+    """Load this rank's part of each parameter of a skeleton that FSDP2 has divided.
+
+    Args:
+        module: A module of `skeleton`, divided over the mesh of FSDP2; weights are converted to its data types.
+        device: The device of the loaded parts and of the buffers.
+    """
     from torch.distributed.tensor import DTensor
 
     files: Any = module.weight_files

@@ -1,11 +1,12 @@
-"""A teacher behind a server: the most probable tokens of each position, by the completions protocol of vLLM.
+"""A teacher behind a server, which returns the most probable tokens of each position by vLLM's completions protocol.
 
-The protocol is OpenAI's `POST /v1/completions` with `prompt_logprobs` of vLLM: a request has prompts as token numbers;
-the answer has for each token of a prompt a map from token numbers to `logprob`, of the K most probable tokens in that
-place and of the token itself, and null for the first token. `GET /v1/models` names the models. Sources:
+The protocol is OpenAI's `POST /v1/completions` with vLLM's option `prompt_logprobs`. A request has prompts as lists of
+token numbers. The answer has one entry for each token of a prompt: a map from token number to `logprob`, for the K most
+probable tokens at its position and for the token itself; null for the first token. `GET /v1/models` lists the models.
+Sources:
 https://docs.vllm.ai/en/latest/serving/openai_compatible_server/ and `vllm.SamplingParams.prompt_logprobs`.
 
-The probability of the other tokens is one outcome, the tail; see `distillation.protocols`. Shape letters: B batch, T
+All other tokens together are one outcome, the tail; see `distillation.protocols.TopK`. Shape letters: B batch, T
 position, N positions of a document, K kept tokens.
 """
 
@@ -26,23 +27,30 @@ import torch
 from torch import Tensor
 
 from reference_trainer.config.settings import Settings
+from reference_trainer.data.documents import document_positions
 from reference_trainer.distillation.objective import IGNORE_INDEX
 from reference_trainer.distillation.protocols import Batch, TopK
 from reference_trainer.distillation.step import labels_of_logits
 from reference_trainer.errors import ProviderError, SettingError, first_line
 
 KEY = "VLLM_API_KEY"
-"""Environment variable of the server's key, as `vllm serve` reads it."""
+"""The environment variable with the key of the server, which `vllm serve` reads too."""
 ATTEMPTS, FIRST_PAUSE_S = 7, 1.0
-"""Requests that are sent before an error, and the pause after the first, which doubles: 63 s in all."""
+"""The number of attempts of a request, and the pause after the first one, in seconds; pauses double, 63 s in all."""
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 """HTTP statuses after which a request is sent again."""
 
 
 def served_teacher(settings: Settings, vocab_size: int) -> ServedTeacher:
-    """Return the teacher that `teacher_url` names. Errors: of `ServedTeacher`, and `SettingError`.
+    """Return the teacher of the setting `teacher_url`.
 
-    vocab_size: of the student.
+    Args:
+        settings: The settings of the run.
+        vocab_size: The vocabulary size of the student.
+
+    Raises:
+        SettingError: If another setting excludes a served teacher.
+        ProviderError: As in `ServedTeacher`.
     """
     assert settings.teacher.url is not None
     needs: dict[str, bool] = {
@@ -62,19 +70,19 @@ def served_teacher(settings: Settings, vocab_size: int) -> ServedTeacher:
 
 
 class ServedTeacher:
-    """A `TopKTeacher` whose model runs in a server. Scored positions are asked for, document by document.
+    """A `TopKTeacher` whose model runs in a server. Every document of a batch is one prompt of a request.
 
     Args:
-        url: Of the server, such as http://localhost:8000, with or without a final /v1.
-        model: The name of the model; None if the server has one.
+        url: The URL of the server, such as http://localhost:8000, with or without a final /v1.
+        model: The name of the model; None if the server has only one.
         top_k: K. vLLM allows at most its `--max-logprobs`, by default 20.
-        vocab_size: V, of the student.
-        timeout_s: Seconds that a request may take.
-        pause: Waits a number of seconds between two requests after an error.
+        vocab_size: V, the vocabulary size of the student.
+        timeout_s: The limit of a request, in seconds.
+        pause: Called with the seconds to wait before a request is sent again.
 
     Raises:
-        ProviderError: For a server that cannot be reached, refuses a request, or answers in another form, and for a
-            token outside the vocabulary of the student.
+        ProviderError: If the server cannot be reached, refuses a request or answers in another form, or if a returned
+            token is outside the vocabulary of the student. Methods raise it too.
     """
 
     def __init__(
@@ -93,19 +101,19 @@ class ServedTeacher:
         self.identity: Mapping[str, object] = self._described(model)
 
     def digest(self) -> str:
-        """Return the SHA-256 of what the server says about the model: its name, its path or id, and its length."""
+        """Return the SHA-256 of the model's name, root and `max_model_len` as the server lists them."""
         return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
 
     def top_k(self, batch: Batch) -> TopK:
         """Return the K most probable tokens at the scored positions of a batch, on the CPU, at temperature 1."""
         tokens_BT, scored_BT = batch.tokens.cpu(), labels_of_logits(batch.labels.cpu()) != IGNORE_INDEX
-        segments_BT = torch.ones_like(tokens_BT) if batch.segments is None else batch.segments.cpu()
-        places: list[tuple[int, Tensor]] = []  # of each document: its row, and its positions up to the last scored one
-        for b, (segments_T, scored_T) in enumerate(zip(segments_BT, scored_BT, strict=True)):
-            for number in segments_T[scored_T].unique().tolist():
-                inside_N = (segments_T == number).nonzero().flatten()
-                last = int(scored_T[inside_N].nonzero().max())
-                places.append((b, inside_N[: last + 2]))  # the token after the last scored position is predicted there
+        # A prompt is a document up to the token that its last scored position predicts: the answer's entry for token i
+        # is the distribution at position i - 1.
+        places: list[tuple[int, Tensor]] = []
+        for b, positions_N in document_positions(batch):
+            scored = scored_BT[b, positions_N].nonzero().flatten().tolist()
+            if scored:
+                places.append((b, positions_N[: scored[-1] + 2]))
         shape = (*tokens_BT.shape, self._top_k)
         logits_BTK = torch.zeros(shape)
         chosen_BTK = torch.zeros(shape, dtype=torch.int32)
@@ -114,6 +122,7 @@ class ServedTeacher:
         for (b, at_N), answer in zip(places, answers, strict=True):
             for position, entries in zip(at_N[:-1].tolist(), answer[1:], strict=True):
                 if scored_BT[b, position]:
+                    # Logits are relative to the largest log-probability; a constant does not change the softmax.
                     tokens, logprobs = self._most_probable(entries)
                     chosen_BTK[b, position] = torch.tensor(tokens, dtype=torch.int32)
                     logits_BTK[b, position] = torch.tensor([logprob - logprobs[0] for logprob in logprobs])
@@ -138,7 +147,7 @@ class ServedTeacher:
         return [token for _, token in pairs], [-negative for negative, _ in pairs]
 
     def _prompt_logprobs(self, prompts: list[list[int]]) -> list[list[object]]:
-        """Return for each prompt the entries of each of its tokens."""
+        """Return the entries of the tokens of each prompt, in the order of the prompts."""
         options = {"max_tokens": 1, "temperature": 0, "prompt_logprobs": self._top_k}
         answer = self._answer("/v1/completions", {"model": self.identity["id"], "prompt": prompts, **options})
         try:
@@ -171,10 +180,19 @@ class ServedTeacher:
 
 
 def request_json(url: str, content: object, *, timeout_s: float, pause: Callable[[float], object]) -> Any:
-    """Return the JSON that a server answers; `content` is posted as JSON, None is a GET.
+    """Send a request and return the JSON of the answer.
 
-    A request that fails for a reason that may pass, such as a server that is still starting, is sent again, `ATTEMPTS`
-    times in all, after pauses of 1, 2, 4, ... seconds. Raise `ProviderError` for one that fails, and for no JSON.
+    A request that fails for a transient reason, such as a server that is still starting, is sent at most `ATTEMPTS`
+    times, with pauses of 1, 2, 4, ... seconds.
+
+    Args:
+        url: The URL.
+        content: Posted as JSON; None sends a GET request.
+        timeout_s: The limit of one attempt, in seconds.
+        pause: Called with the seconds to wait before the next attempt.
+
+    Raises:
+        ProviderError: If the last attempt fails, an attempt fails for another reason, or the answer is not JSON.
     """
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get(KEY):

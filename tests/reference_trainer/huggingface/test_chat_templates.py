@@ -1,4 +1,4 @@
-"""Templates with the constructs of those in the table of docs/trainer.md, and what is predicted with each."""
+"""Templates with the constructs of those in the table of docs/trainer-data.md, and what is predicted with each."""
 
 import io
 import json

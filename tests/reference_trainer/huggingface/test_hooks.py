@@ -20,7 +20,7 @@ from tests.reference_trainer.commands import command
 from tests.reference_trainer.huggingface.small_models import digest, settings
 
 transformers = pytest.importorskip("transformers")
-PAGE = Path(__file__).parents[3] / "docs/trainer.md"
+PAGE = Path(__file__).parents[3] / "docs/trainer-extension.md"
 
 
 @pytest.fixture

@@ -276,7 +276,7 @@ def test_manifest_has_the_digests_of_weights_in_several_files(place: Path, tmp_p
         verify_manifest(tmp_path)
 
 
-PAGE = Path(__file__).parents[3] / "docs/trainer.md"
+PAGE = Path(__file__).parents[3] / "docs/trainer-extension.md"
 PROMPTS = ["repeat red", "repeat two cat"]
 
 
