@@ -105,7 +105,7 @@ def falsify_stored_outputs_stand_for_their_teacher(subject: Any, top_k: int | No
         for kind, change in {"length was": {"length": 9}, "data_sha256 was": {}}.items():
             if not change:
                 settings.data.path.write_bytes(text[1:] + text[:1])
-            assert_refused(kind, lambda change=change: evaluated(**options, **change), kind, kind=SettingError)
+            assert_refused(kind, partial(evaluated, **options, **change), kind, kind=SettingError)
     case = f"{rows or 'sequences'} and {top_k or 'all'} tokens"
     assert_equal(f"the teacher of {case}", report["sha256"], live.teacher.digest)
     (seen,), (expected,) = stored.models, live.models
@@ -114,8 +114,8 @@ def falsify_stored_outputs_stand_for_their_teacher(subject: Any, top_k: int | No
     totals = {name: total.sum for name, total in expected.sums.items()}
     if top_k is not None and not rows:
         tokens = cases.rows_of(torch.tensor(list(text[len(text) * 9 // 10 :])), settings.data.length)
-        logits = [model(tokens)[:, :-1].detach().double() for model in (ended.student.cpu(), ended.teacher.cpu())]
-        totals["soft_loss"] = float(divergence("forward_kl", *logits, top_k, 2.0))
+        ours, theirs = (model(tokens)[:, :-1].detach().double() for model in (ended.student, ended.teacher))
+        totals["soft_loss"] = float(divergence("forward_kl", ours, theirs, top_k, 2.0))
     for name in seen.sums.keys() & totals.keys():
         count = expected.sums["hard_loss"].count
         assert_equal(f"tokens of {name} of {case}", seen.sums[name].count, count)

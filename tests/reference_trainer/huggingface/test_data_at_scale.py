@@ -26,6 +26,7 @@ from reference_trainer import (
     distill,
 )
 from reference_trainer.data.workers import ordered_map
+from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from tests.reference_trainer.huggingface.small_models import settings
 
 pytest.importorskip("transformers")
@@ -82,7 +83,7 @@ class Streaming(Distillation):
     """Trains on an `IterableDataset`, which has no random access."""
 
     def make_batches(self) -> StreamedBatches:
-        rows = [{"text": f"{number} and {number + 1}. " * (1 + number % 3)} for number in range(24)]
+        rows = [{"text": f"{number} and {number + 1}. " * (1 + number % 3)} for number in range(48)]
         dataset = datasets.Dataset.from_list(rows).to_iterable_dataset(num_shards=3)
 
         def documents(epoch: int) -> Iterator[Document]:
@@ -93,8 +94,7 @@ class Streaming(Distillation):
         return StreamedBatches(documents=documents, batches=5, length=64, batch_size=2, pack=True)
 
     def make_teacher(self) -> nn.Module:
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Embedding(self.vocab_size, 8), nn.Linear(8, self.vocab_size))
+        return new_decoder(DecoderConfig(vocab_size=self.vocab_size, layers=1, width=16, heads=1), seed=5)
 
     def evaluate(self) -> dict[str, MetricSum]:
         return {}
