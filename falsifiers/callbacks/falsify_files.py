@@ -69,6 +69,10 @@ FILES: dict[str, tuple[str, list[str]]] = {
     "no use": ("[[callbacks]]\narguments = {}\n", ["callback 2", "None", "MODULE:CLASS"]),
     "no class": (f'[[callbacks]]\nuse = "{HERE}"\n', [HERE, "MODULE:CLASS"]),
     "an unknown module": ('[[callbacks]]\nuse = "no_such_module:Mine"\n', ["no_such_module", "PYTHONPATH"]),
+    "a class of a notebook": (
+        '[[callbacks]]\nuse = "__main__:Mine"',
+        ["__main__:Mine", "write it to a file", "mine:Mine"],
+    ),
     "an unknown class": (entry("Mime"), ["unknown name 'Mime'", "Mine"]),
     "another class": (entry("Other"), ["Other", "subclass"]),
     "a misspelt hook": (entry("Misspelt"), ["on_logs", "on_log"]),

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -18,11 +19,12 @@ from hypothesis import strategies as st
 from falsifiers.evaluation import cases
 from falsifiers.evaluation.cases import BYTES, TOKENS, checkpoint, chosen, decoder, model
 from falsifiers.support.assertions import assert_equal, refusal
-from falsifiers.support.oracles import assert_close
+from falsifiers.support.oracles import assert_close, assert_refused
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.runs import flip, reconfigure, run, scratch, small
+from falsifiers.teacher_outputs.falsify_outputs import expected as divergence
 from falsifiers.teacher_outputs.falsify_outputs import written
-from reference_trainer import MetricSum, TrainerError
+from reference_trainer import MetricSum, SettingError, TrainerError
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.storage.checkpoints import Manifest, save_checkpoint
@@ -75,6 +77,49 @@ def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any
     for entry in seen.models:
         for metric, total in entry.sums.items():
             assert_equal(f"{of_run}: {metric} of {entry.path.name}", total, ended.held_back[metric])
+
+
+@given(
+    top_k=st.sampled_from([None, 3]),
+    rows=st.sampled_from([{}, {"documents": "pack", "separator": "^"}]),
+)
+def falsify_stored_outputs_stand_for_their_teacher(subject: Any, top_k: int | None, rows: dict[str, Any]) -> None:
+    """The teacher is removed before its outputs are read; outputs of the next text are refused."""
+    with scratch() as directory:
+        settings = small(directory, out=directory / "out", **rows)
+        ended = run(distill, settings)
+        teacher = directory / "teacher"
+        teacher.mkdir()
+        save_decoder(ended.teacher, teacher, {})
+        options: dict[str, Any] = {"data": settings.data.path, "device": "cpu"}
+
+        def evaluated(**others: Any) -> Any:
+            return subject.evaluate_saved([directory / "out"], subject.settings_of_run([directory / "out"], others))
+
+        live = evaluated(**options, teacher=teacher)
+        outputs = written(directory, "outputs", top_k=top_k, teacher=teacher, **rows)
+        shutil.rmtree(teacher)
+        options["teacher_outputs"] = outputs
+        stored, report = evaluated(**options), subject.report(evaluated(**options))["teacher"]
+        text = settings.data.path.read_bytes()
+        for kind, change in {"length was": {"length": 9}, "data_sha256 was": {}}.items():
+            if not change:
+                settings.data.path.write_bytes(text[1:] + text[:1])
+            assert_refused(kind, partial(evaluated, **options, **change), kind, kind=SettingError)
+    case = f"{rows or 'sequences'} and {top_k or 'all'} tokens"
+    assert_equal(f"the teacher of {case}", report["sha256"], live.teacher.digest)
+    (seen,), (expected,) = stored.models, live.models
+    names = expected.sums.keys() if top_k is None else {"hard_loss", "token_accuracy", "soft_loss"}
+    assert_equal(f"metrics of {case}", seen.sums.keys(), names)
+    totals = {name: total.sum for name, total in expected.sums.items()}
+    if top_k is not None and not rows:
+        tokens = cases.rows_of(torch.tensor(list(text[len(text) * 9 // 10 :])), settings.data.length)
+        ours, theirs = (model(tokens)[:, :-1].detach().double() for model in (ended.student, ended.teacher))
+        totals["soft_loss"] = float(divergence("forward_kl", ours, theirs, top_k, 2.0))
+    for name in seen.sums.keys() & totals.keys():
+        count = expected.sums["hard_loss"].count
+        assert_equal(f"tokens of {name} of {case}", seen.sums[name].count, count)
+        assert_close(f"{name} of {case}", seen.sums[name].sum, totals[name], 1e-5 * count, "the sum over scored bytes")
 
 
 def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:

@@ -183,20 +183,24 @@ def falsify_invalid_values_are_refused(subject: Any) -> None:
 TOKENS = torch.tensor([[0, 1, 2], [2, 1, 0]])
 PLACE = (1, 0)
 """Where the broken logits of the teacher are."""
+VALUES = st.sampled_from([math.nan, -math.inf])
 
 
 class BreakingTeacher:
-    """A teacher whose logits are NaN at `PLACE` in its forward number `broken`, from 1."""
+    """A teacher with a logit of `value` at `PLACE` in its forward number `broken`, from 1.
+
+    NaN is invalid. -inf is valid, and gives the reverse KL the value +inf.
+    """
 
     vocab_size = 3
 
-    def __init__(self, broken: int) -> None:
-        self.broken, self.forwards = broken, 0
+    def __init__(self, broken: int, value: float) -> None:
+        self.broken, self.value, self.forwards = broken, value, 0
 
     def logits(self, batch: Batch) -> Tensor:
         self.forwards += 1
         logits = torch.arange(18, dtype=torch.float64).reshape(2, 3, 3).cos()
-        logits[PLACE] = math.nan if self.forwards == self.broken else logits[PLACE]
+        logits[PLACE][0] = self.value if self.forwards == self.broken else logits[PLACE][0]
         return logits
 
 
@@ -209,8 +213,9 @@ def _run(
     fused: bool = True,
     deferred: bool | None = True,
     accumulation: int = 1,
+    value: float = math.nan,
 ) -> tuple[list[Tensor], LogitsError | None]:
-    """Return the weights after each step, and the error. broken: the forward with NaN, of `accumulation` a step."""
+    """Return the weights after each step, and the error. broken: the forward with `value`, of `accumulation` a step."""
     table, weights = nn.Embedding(3, 3, _weight=torch.zeros(3, 3, dtype=torch.float64)), list[Tensor]()
 
     optimizer = torch.optim.AdamW(table.parameters(), lr=0.1, fused=fused)
@@ -223,12 +228,12 @@ def _run(
 
     try:
         subject.train(
-            BreakingTeacher(broken),
+            BreakingTeacher(broken, value),
             ModuleStudent(table, 3),
             lambda epoch, k: Batch(tokens=TOKENS, labels=TOKENS),
             optimizer,
             schedule=Schedule(**shape, accumulation=accumulation, micro_batches=steps * accumulation),
-            objective=subject.Objective(temperature=2.0, ce_weight=0.5, kd_weight=0.5),
+            objective=subject.Objective(temperature=2.0, ce_weight=0.5, kd_weight=0.5, divergence="reverse_kl"),
             learning_rate=lambda step: 0.1,
             callbacks=recording_callbacks(1, act),
             options=UpdateOptions(deferred=deferred),
@@ -243,22 +248,26 @@ def _run(
     every=st.integers(1, 9),
     broken=st.integers(1, 8),
     accumulated=st.integers(1, 3).flatmap(lambda count: st.tuples(st.just(count), st.integers(1, count))),
+    value=VALUES,
 )
 def falsify_a_broken_step_is_left_out_and_raised_when_read(
-    subject: Any, steps: int, every: int, broken: int, accumulated: tuple[int, int]
+    subject: Any, steps: int, every: int, broken: int, accumulated: tuple[int, int], value: float
 ) -> None:
     # accumulated: micro-batches of a step, and which of them is broken.
     accumulation, within = accumulated
     forward = (broken - 1) * accumulation + within
-    weights, error = _run(subject, steps, every, forward, accumulation=accumulation)
+    weights, error = _run(subject, steps, every, forward, accumulation=accumulation, value=value)
     if broken > steps:
         assert error is None, f"a sound run of {steps} steps raised {error}"
         return
     read = min(-(-broken // every) * every, steps)
-    assert error is not None, f"NaN in step {broken} of {steps} was not reported"
+    assert error is not None, f"{value} in step {broken} of {steps} was not reported"
     said = " ".join([str(error), *error.__notes__])
-    for words in (f"position {PLACE}", f"in step {broken},", f"after {read} of {steps} steps"):
-        assert words in said, f"NaN in step {broken}, read at step {read}, says {said!r}; expected {words!r}"
+    model = "teacher" if math.isnan(value) else "loss of the student"
+    expected = [model, f"position {PLACE}", f"in step {broken},", f"after {read} of {steps} steps"]
+    expected += [f"in micro-batch {within} of {accumulation}"] if accumulation > 1 else []
+    for words in expected:
+        assert words in said, f"{value} in step {broken}, read at step {read}, says {said!r}; expected {words!r}"
     before = weights[broken - 2] if broken > 1 else torch.zeros(3, 3, dtype=torch.float64)
     after = weights[broken - 1] if len(weights) >= broken else before
     assert torch.equal(before, after), f"step {broken} changed the weights by {(after - before).abs().max()}"
@@ -270,13 +279,14 @@ def falsify_a_broken_step_is_left_out_and_raised_when_read(
     every=st.integers(1, 6),
     broken=st.integers(1, 5),
     settings=st.sampled_from([(True, None), (True, False), (False, True), (False, None)]),
+    value=VALUES,
 )
 def falsify_an_error_is_raised_at_once(
-    subject: Any, steps: int, every: int, broken: int, settings: tuple[bool, bool | None]
+    subject: Any, steps: int, every: int, broken: int, settings: tuple[bool, bool | None], value: float
 ) -> None:
     assume(broken <= steps)
     fused, deferred = settings
-    weights, error = _run(subject, steps, every, broken, fused=fused, deferred=deferred)
+    weights, error = _run(subject, steps, every, broken, fused=fused, deferred=deferred, value=value)
     assert error is not None and len(weights) == broken - 1, (
-        f"NaN in step {broken} of {steps}, fused={fused}, deferred={deferred}: it came after {len(weights)} steps"
+        f"{value} in step {broken} of {steps}, fused={fused}, deferred={deferred}: it came after {len(weights)} steps"
     )

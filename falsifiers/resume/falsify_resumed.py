@@ -21,6 +21,7 @@ from falsifiers.support.interruptions import ended_before
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import acting, assert_same_history, file_digests, lines, scratch, unchanged_files
 from reference_trainer import Action, Callback
+from reference_trainer.config.settings import FIELDS
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import StopRequestedError, TrainerError
 from reference_trainer.storage.checkpoints import read_checkpoint, saved_steps
@@ -315,6 +316,37 @@ def _teacher() -> Model:
 
 def _no_teacher() -> Any:
     raise AssertionError("the change is not refused before a teacher is made, which may take hours")
+
+
+ADDED = (
+    *("chat_template data_cache data_cache_gib eval_data eval_rows lora lora_merge lora_options lr_decay".split()),
+    "lr_end",
+    *("schedule shard_teacher teacher_device_map teacher_outputs template_options turns weights layer_decay".split()),
+    *("optimizer optimizer_options group_by_length skip_invalid_rows attn_implementation compile quantization".split()),
+    *("revision teacher_revision trust_remote_code on_policy on_policy_end answer_tokens answer_temperature".split()),
+    *("answer_top_p served_model teacher_top_k".split()),
+)
+"""Settings that version 0.2, or the first revisions of version 0.3, did not have."""
+
+
+@given(changed=st.sampled_from([{"compile": True}, {"layer_decay": 0.5}]))
+def falsify_checkpoint_of_an_older_version_is_resumed(subject: Any, changed: dict[str, Any]) -> None:
+    """A checkpoint without later settings and without `asked` resumes; a later setting must have its default."""
+
+    def age(tree: dict[str, Any]) -> None:
+        for name in ADDED:
+            tree["conditions"].pop(name, None)
+        del tree["state"]["train"]["position"]["asked"]
+
+    with scratch() as directory:
+        uninterrupted = ended(subject, settings(directory, "uninterrupted"))
+        ended(subject, settings(directory, "out", max_steps=2))
+        _edit(directory, age)
+        (name, value), when = *changed.items(), "resumed from an older checkpoint"
+        words = [f"{name} was {json.dumps(FIELDS[name].default)} and is {json.dumps(value)}"]
+        _assert_refused(subject, f"{when} with {changed}", directory, words, **changed)
+        cut = ended(subject, settings(directory, "out", resume=LATEST, force=True))
+        assert_same_end(when, directory, ("out", cut), ("uninterrupted", uninterrupted))
 
 
 FREE = {"max_steps": 3, "log_every": 2, "save_every": 2, "keep": 1, "project_to_steps": 9, "eval_every": 2}

@@ -29,6 +29,14 @@ def drift_accepted(original: Any, manifest: Any, schedule: Any, present: Any) ->
     return original(manifest, schedule, manifest.conditions)
 
 
+def older_refused(original: Any, manifest: Any, schedule: Any, present: Any) -> Any:
+    from reference_trainer.errors import DriftError
+
+    if present.keys() - manifest.conditions.keys() - {"init_from"}:
+        raise DriftError("a setting was absent")
+    return original(manifest, schedule, present)
+
+
 def starts_over(original: Any, directory: Any, resume: Any, **rest: Any) -> Any:
     from reference_trainer.errors import CheckpointError
 

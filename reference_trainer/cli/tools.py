@@ -120,6 +120,12 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
     "--teacher", type=click.Path(path_type=Path), metavar="DIR", help="Measure against this model or checkpoint."
 )
 @click.option(
+    "--teacher-outputs",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Measure against the outputs in this directory, which `precompute` has written; no teacher is run.",
+)
+@click.option(
     "--data",
     type=click.Path(path_type=Path),
     metavar="FILE",

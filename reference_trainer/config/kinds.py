@@ -394,6 +394,11 @@ def choices(known: Iterable[str]) -> str:
 def import_object(where: str, use: str) -> Any:
     """Return what `use`, MODULE:NAME, names. Raise `SettingError`, with `where` it is written, if there is none."""
     module, _, name = use.partition(":")
+    if module == "__main__":  # another process has another program there, whose names would be looked up
+        raise SettingError(
+            f"{where}: {use} is in a program or a notebook, which other processes cannot import; write it to a file, "
+            f"such as mine.py in the working directory, and name it mine:{name}"
+        )
     try:
         target: Any = importlib.import_module(module)
     except Exception as error:

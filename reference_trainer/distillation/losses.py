@@ -72,6 +72,7 @@ __all__ = [
     "kd_logit_gradient",
     "kd_loss",
     "loss_by_blocks",
+    "loss_fault",
     "raise_fault",
     "rows_per_block",
     "weighted_sum",
@@ -128,12 +129,19 @@ def first_fault(labels_BT: Tensor, scored_P: Tensor, maxima_2P: Tensor, vocabula
 
 
 def raise_fault(fault: int, labels_BT: Tensor, vocabulary: int) -> None:
-    """Raise `LabelError` or `LogitsError`, with its position, for a fault that `first_fault` found; 0 is none."""
+    """Raise `LabelError` or `LogitsError`, with its position, for a fault of `first_fault` or `loss_fault`; 0: none."""
     if not fault:
         return
     place, kind = divmod(fault, KINDS)
     model, row = divmod(place - 1, labels_BT.numel())
     b, t = divmod(row, labels_BT.shape[1])
+    if model == 4:
+        raise LogitsError("the distance of hidden states is not finite; probably the student diverged")
+    if model == 3:
+        raise LogitsError(
+            f"the loss of the student at scored position ({b}, {t}) is infinite: a logit of -inf gives a token no "
+            f"probability that the label or the other model has; try divergence jensen_shannon, or finite logits"
+        )
     if model == 0:
         raise LabelError(
             f"label {int(labels_BT[b, t])} at position ({b}, {t}) is outside the vocabulary of {vocabulary} tokens; "
@@ -236,8 +244,26 @@ def collected(
 
 def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
     """Return the loss in nats, summed over the scored rows; a term of weight 0 is absent, even if it is infinite."""
+    return _weighted(rows, weights).sum()
+
+
+def _weighted(rows: Rows, weights: Weights) -> Tensor:
+    """Return both terms of the loss of each row, [2, P] in nats."""
     terms = (weights.ce_weight, rows.cross_entropy_P), (weights.kd_weight * weights.temperature**2, rows.divergence_P)
-    return torch.stack([weight * nats_P if weight else torch.zeros_like(nats_P) for weight, nats_P in terms]).sum()
+    return torch.stack([weight * nats_P if weight else torch.zeros_like(nats_P) for weight, nats_P in terms])
+
+
+def loss_fault(rows: Rows, weights: Weights, feature: Tensor | None = None) -> Tensor:
+    """Return the argument of `raise_fault`: the fault of the rows, or the first row whose loss is not finite.
+
+    feature: the distance of hidden states, which has to be finite too. 0 if there is nothing to raise; int64, on the
+    device of the rows.
+    """
+    broken_P = ~_weighted(rows, weights).isfinite().all(0)
+    parts = [broken_P.new_zeros(1), broken_P] + ([] if feature is None else [~feature.isfinite()[None]])
+    first = torch.cat(parts).byte().argmax()
+    # Places of the labels, and of the logits of both models, come before that of the loss of a row.
+    return torch.where((rows.fault == 0) & (first > 0), KINDS * (3 * len(broken_P) + first) + 1, rows.fault)
 
 
 def rows_per_block(vocabulary: int, dtype: torch.dtype, device: torch.device) -> int:

@@ -16,13 +16,13 @@ from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.callbacks.loggers import TENSORBOARD
 from reference_trainer.callbacks.metrics_file import FILE as METRICS
 from reference_trainer.config.kinds import path_in_json
-from reference_trainer.config.settings import Settings
+from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import Decoder
 from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline.evaluations import BestTracker
 from reference_trainer.pipeline.ranks import Ranks
-from reference_trainer.plan.schedule import Event, Schedule
+from reference_trainer.plan.schedule import Action, Event, Schedule
 from reference_trainer.storage.background import Background
 from reference_trainer.storage.checkpoints import (
     LEFT,
@@ -182,7 +182,9 @@ def check_conditions(manifest: Manifest, known: Mapping[str, object]) -> None:
 
 
 def _refuse_changes(manifest: Manifest, saved: Mapping[str, object], present: Mapping[str, object]) -> None:
-    if changed := differences(saved, json.loads(json.dumps(present))):
+    # A checkpoint of an older version lacks the settings that were added since. Their defaults do what it did.
+    defaults = {name: FIELDS[name].default for name in present if name in FIELDS and name not in FREE}
+    if changed := differences({**defaults, **saved}, json.loads(json.dumps(present))):
         raise DriftError(
             f"{checkpoint_name(manifest.run_id, manifest.step)} cannot be resumed: {'; '.join(changed)}; resume with "
             "the saved values, or begin a new run from its weights with --init-from"
@@ -197,7 +199,10 @@ def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str
     _refuse_changes(manifest, manifest.conditions, present)
     name = checkpoint_name(manifest.run_id, manifest.step)
     try:
-        state = state_from_json(json.dumps(manifest.state["train"]))
+        saved = manifest.state["train"]
+        # Version 0.2 and the first ones of 0.3 saved no `asked`: callbacks could ask for nothing.
+        position = {"asked": Action.CONTINUE, **saved["position"]}
+        state = state_from_json(json.dumps({**saved, "position": position}))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{name}/{MANIFEST}: invalid state: {error}") from error
     at = state.position

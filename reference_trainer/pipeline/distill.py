@@ -191,7 +191,7 @@ class Distillation(Run):
         """Make data and student. Outputs of a teacher that do not fit are refused."""
         self.ranks.run_on_all(self._make_inputs)
         if self.settings.teacher.outputs is not None:
-            self._read_outputs(SavedOutputs(self.settings.teacher.outputs))
+            self.read_outputs(SavedOutputs(self.settings.teacher.outputs))
         self.ranks.start(self.device)
 
     def _make_inputs(self) -> None:
@@ -219,7 +219,7 @@ class Distillation(Run):
         if "evaluate" not in self.replaced:
             check_metric(metric, self.settings.evaluation.accept_depth, whole=self._top_k is None, user=user)
 
-    def _read_outputs(self, saved: SavedOutputs) -> None:
+    def read_outputs(self, saved: SavedOutputs) -> None:
         """Let the run have these outputs. Errors: those of `check_outputs` and `check_metric`."""
         if self.settings.teacher.model is None:
             digest = None

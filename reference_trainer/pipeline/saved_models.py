@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,16 @@ from reference_trainer.models.placement import computing_in, device_name, usable
 from reference_trainer.pipeline.checkpoint_list import checkpoint_student
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
 from reference_trainer.pipeline.custom_class import checkpoint_module, create_run
+from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.evaluations import EvalConfig, check_sums, eval_config, evaluation_mode
 from reference_trainer.pipeline.parts import Run
+from reference_trainer.pipeline.teachers import stored_teacher
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.ranks.parallel import ONE_PROCESS
 from reference_trainer.storage.checkpoints import rank_file
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_TYPE, WEIGHTS, versions
 from reference_trainer.storage.produce_once import produce_once
+from reference_trainer.storage.teacher_outputs import SavedOutputs
 from reference_trainer.storage.whole_weights import read_weights
 from reference_trainer.training.evaluation import evaluate
 
@@ -43,10 +46,13 @@ OF_A_MODEL = ("hard_loss", "token_accuracy")
 AGAINST_A_TEACHER = ("hard_loss", "token_accuracy", "kl_at_1", "agreement", "teacher_loss")
 
 
-def metric_names(settings: Settings, *, taught: bool) -> tuple[str, ...]:
-    """Return the names of the sums of a built-in evaluation, in order; a depth that no draft reaches has none."""
-    if not taught:
-        return OF_A_MODEL
+def metric_names(settings: Settings, *, taught: bool, top_k: int | None = None) -> tuple[str, ...]:
+    """Return the names of the sums of a built-in evaluation, in order; a depth that no draft reaches has none.
+
+    top_k: the tokens of which the logits of a teacher are stored, None for all.
+    """
+    if not taught or top_k is not None:
+        return (*OF_A_MODEL, "soft_loss") if taught else OF_A_MODEL
     return (*AGAINST_A_TEACHER, *(accepted_name(depth) for depth in range(1, settings.evaluation.accept_depth + 1)))
 
 
@@ -76,18 +82,27 @@ class ScoredModel:
 class Evaluator:
     """The rows of one run's data and one teacher, on which models are measured one after the other.
 
-    run: parts as the settings name them, entered; it computes on `device`. Errors: those of the parts.
+    run: parts as the settings name them, entered; it computes on `device`. outputs: what is stored of a teacher that is
+    not run. Errors: those of the parts, and `SettingError` for outputs that are not of these rows.
     """
 
-    def __init__(self, run: Run, settings: Settings, *, whole: bool) -> None:
-        self.run, self.device = run, usable_device(settings.run.device)
+    def __init__(self, run: Run, settings: Settings, *, whole: bool, outputs: SavedOutputs | None = None) -> None:
+        self.run, self.device, self.outputs = run, usable_device(settings.run.device), outputs
         run.device, run.parallel = self.device, ONE_PROCESS
         run.schedule = Schedule(epochs=1, steps_per_epoch=1)  # whose last step has the last temperature and weights
         run.make_held_back(whole=whole)
         if not hasattr(run, "held_back") and not self.is_own:
             name = f"{type(run).__name__} has batches of its own"
             raise SettingError(f"{name}: override evaluate too, or set held_back")
-        self.teacher = self._made_teacher()
+        if outputs is None:
+            self.teacher = self._made_teacher()
+            return
+        if whole or self.is_own or not isinstance(run, Distillation):
+            reason = "of rows to train on and of the evaluated part, not of --whole" if whole else "for built-in parts"
+            raise SettingError(f"the outputs in {outputs.path} are {reason}; give --teacher instead")
+        run.batches = run.make_batches()  # numbers the held-back rows after those to train on, as the outputs are
+        run.read_outputs(outputs)
+        self.teacher = None
 
     @property
     def is_own(self) -> bool:
@@ -108,13 +123,16 @@ class Evaluator:
             raise
 
     def _sums(self, student: ScoredModel) -> dict[str, MetricSum]:
-        settings, rows, teacher = self.run.settings, self.run.held_back, self.teacher
-        frozen: Any = teacher or student
+        settings, rows, outputs = self.run.settings, self.run.held_back, self.outputs
+        taught = self.teacher is not None or outputs is not None
+        frozen: Any = stored_teacher(outputs) if outputs is not None else self.teacher or student
         learner: Any = student
-        if teacher is not None and settings.teacher.share_vocabulary is not None:
+        if taught and settings.teacher.share_vocabulary is not None:
             frozen, learner = share_vocabulary(frozen, learner, settings.teacher.share_vocabulary)
-        sums = evaluate(frozen, learner, rows, AT_ONE, accept_depth=settings.evaluation.accept_depth)
-        return {name: sums[name] for name in metric_names(settings, taught=teacher is not None) if name in sums}
+        top_k = None if outputs is None else outputs.manifest.top_k
+        weights = AT_ONE if top_k is None else replace(AT_ONE, temperature=settings.objective.temperature)
+        sums = evaluate(frozen, learner, rows, weights, accept_depth=settings.evaluation.accept_depth)
+        return {name: sums[name] for name in metric_names(settings, taught=taught, top_k=top_k) if name in sums}
 
     def _own_sums(self, student: ScoredModel) -> dict[str, MetricSum]:
         run, teacher = self.run, self.teacher or student
@@ -186,7 +204,9 @@ OF_HUGGING_FACE = (
     *OF_A_RUN,
     *"student data eval_data eval_rows lora lora_options turns chat_template template_options".split(),
 )
-NOT_OF_OWN = frozenset("out force trace callbacks smoke max_steps resume init_from rewind device batch_size".split())
+NOT_OF_OWN = frozenset(
+    "out force trace callbacks smoke max_steps resume init_from rewind device batch_size teacher_outputs".split()
+)
 """Settings that an evaluation of own parts does not take from their run."""
 SUMS = "sums.json"
 NUMBER = 12  # characters of a number of six digits, at most
@@ -225,7 +245,8 @@ class Evaluated(SavedModel):
 class Evaluation:
     """Models that were evaluated on one text, and what their numbers depend on. whole: not only the held-back part.
 
-    paths: of all models that were asked for. config: by which these can be compared with others.
+    paths: of all models that were asked for. config: by which these can be compared with others. outputs: of the
+    teacher, if they were read and it was not run.
     """
 
     paths: Sequence[Path]
@@ -236,6 +257,7 @@ class Evaluation:
     teacher: SavedModel | None
     models: Sequence[Evaluated]
     config: EvalConfig
+    outputs: SavedOutputs | None = None
 
 
 def settings_of_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings:
@@ -248,6 +270,7 @@ def settings_of_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings
     recorded = next(filter(None, map(_of_run, paths)), {})
     replaced = {"parts", "student"} if {"parts", "student"} & given.keys() else set()
     replaced |= {"eval_data"} if "data" in given else set()
+    replaced |= {"teacher"} if "teacher_outputs" in given else set()
     return Settings(**{**{name: value for name, value in recorded.items() if name not in replaced}, **given})
 
 
@@ -295,7 +318,9 @@ def evaluate_saved(
     """Return sums of each model in float64, at temperature 1.
 
     settings: of `OF_A_RUN`, data, batch_size, device and teacher, and the parts that name models and data; without a
-    teacher there is only the loss on the text. An own evaluation of these parts is used, and has their temperature.
+    teacher there is only the loss on the text. With `teacher_outputs` no teacher is run; those of the most probable
+    tokens have one temperature, at which soft_loss is the only divergence. An own evaluation of these parts is used,
+    and has their temperature.
     whole: over the whole text; by default over what a run on it holds back and evaluates. cache: a directory with sums
     of earlier evaluations, which are taken from there and added; those of own parts are not, as their code may change.
     One model is in memory at a time, beside the teacher. done: called after each model, with those so far. unfit:
@@ -303,18 +328,28 @@ def evaluate_saved(
     the data and of the parts, `DataError` for a token that a model lacks, `VocabularyError` for a teacher with other
     tokens, `LogitsError` for logits that are not finite; each names the model.
     """
-    with create_run(settings, Run, lines=SilentLines()) as run:
-        bench, models = Evaluator(run, settings, whole=whole), list[Evaluated]()
-        teacher = bench.teacher
+    outputs = None if settings.teacher.outputs is None else SavedOutputs(settings.teacher.outputs)
+    if outputs is not None:
+        if settings.teacher.model is not None:
+            raise SettingError("conflicting settings: give one of 'teacher' and 'teacher_outputs'")
+        settings = _with_outputs(settings, outputs)
+    kind = Run if outputs is None else Distillation
+    with create_run(settings, kind, lines=SilentLines()) as run:
+        bench, models = Evaluator(run, settings, whole=whole, outputs=outputs), list[Evaluated]()
+        teacher = None if bench.teacher is None else SavedModel(path=bench.teacher.path, digest=bench.teacher.digest)
+        if outputs is not None:
+            teacher = SavedModel(path=outputs.path, digest=outputs.manifest.teacher_sha256)
+        top_k = None if outputs is None else outputs.manifest.top_k
         evaluation = Evaluation(
             paths=paths,
             text=_source(run),
             whole=whole,
             settings=settings,
             device=bench.device,
-            teacher=None if teacher is None else SavedModel(path=teacher.path, digest=teacher.digest),
+            teacher=teacher,
             models=models,
-            config=eval_config(run, whole=whole, teacher=None if teacher is None else teacher.digest),
+            config=eval_config(run, whole=whole, teacher=None if teacher is None else teacher.digest, top_k=top_k),
+            outputs=outputs,
         )
         for path in paths:
             try:
@@ -326,6 +361,15 @@ def evaluate_saved(
             else:
                 done(evaluation)
     return evaluation
+
+
+def _with_outputs(settings: Settings, outputs: SavedOutputs) -> Settings:
+    """Return the settings of an evaluation with the share of the data, and the temperature, of these outputs."""
+    manifest = outputs.manifest
+    changes: dict[str, Any] = {"data_share": manifest.of.get("data_share"), "temperature_end": None}
+    if manifest.temperature is not None:
+        changes["temperature"] = manifest.temperature
+    return settings.replace(**changes, feature_weight=0.0, feature_weight_end=None)
 
 
 def _source(run: Run) -> Source:
@@ -340,7 +384,8 @@ def _evaluated(path: Path, bench: Evaluator, config: EvalConfig, cache: Path | N
     if cache is None or config.own is not None:
         return Evaluated(path=path, digest=student.digest, sums=bench.sums(student))
     computed = {"device": device_name(bench.device), "versions": versions()}
-    identity = {**asdict(config), "model": student.digest, **computed}
+    stored = {} if bench.outputs is None else {"outputs": bench.outputs.sha256}
+    identity = {**asdict(config), "model": student.digest, **computed, **stored}
     entry = produce_once(cache, "evaluation", identity, lambda place: _write(place / SUMS, bench.sums(student)))
     return Evaluated(path=path, digest=student.digest, sums=_read(entry / SUMS))
 
@@ -371,13 +416,16 @@ def _columns(evaluation: Evaluation) -> Iterable[str]:
     """Return the metrics of every line: those that the evaluation can have, or of the first model for an own one."""
     if evaluation.config.own is not None:
         return evaluation.models[0].metrics
-    names = metric_names(evaluation.settings, taught=evaluation.teacher is not None)
+    taught, top_k = evaluation.teacher is not None, evaluation.config.top_k
+    names = metric_names(evaluation.settings, taught=taught, top_k=top_k)
     return derived({name: MetricSum(0.0, 1) for name in names})
 
 
 def _conditions(evaluation: Evaluation) -> str:
     settings, text, teacher = evaluation.settings, evaluation.text, evaluation.teacher
     against = "" if teacher is None else f", against {teacher.path or 'their teacher'}"
+    if evaluation.config.top_k is not None:
+        against += f" ({evaluation.config.top_k} tokens at temperature {settings.objective.temperature:g})"
     if evaluation.config.own is not None:
         return f"{text.name} ({_part(evaluation)}), by {settings.run.parts}{against}"
     count = evaluation.models[0].sums["hard_loss"].count
@@ -400,7 +448,9 @@ def _texts(evaluated: Evaluated) -> dict[str, str]:
 def report(evaluation: Evaluation) -> dict[str, Any]:
     """Return the evaluation as JSON values."""
     text, teacher = evaluation.text, evaluation.teacher
-    of_teacher = None if teacher is None else {"path": _json_path(teacher.path), "sha256": teacher.digest}
+    outputs = evaluation.outputs
+    stored = {} if outputs is None else {"outputs_sha256": outputs.sha256, "temperature": outputs.manifest.temperature}
+    of_teacher = None if teacher is None else {"path": _json_path(teacher.path), "sha256": teacher.digest, **stored}
     return {
         "schema": "reference-trainer/evaluation/1",
         "text": {"name": text.name, "sha256": text.digest, "part": _part(evaluation)},

@@ -23,7 +23,7 @@ from reference_trainer.plan.schedule import Event
 from reference_trainer.ranks.parallel import Parallel
 from reference_trainer.training.state import ResumePoint, RunIdentity, RunServices, TrainResult, initial_state
 from reference_trainer.training.update import Update
-from reference_trainer.training.window import WindowSums
+from reference_trainer.training.window import WindowSums, naming_micro_batch
 
 
 class Pending:
@@ -58,8 +58,9 @@ class Pending:
         counts = [(int(next(numbers)), int(next(numbers))) for _ in steps]
         measured = [None if norm is None else next(numbers) for _, norm in steps]
         for (window, _), step, (total, sequences), norm in zip(steps, sums, counts, measured, strict=True):
-            for _, labels_BT in window.faults:
-                raise_fault(int(next(numbers)), labels_BT, window.vocabulary)
+            for number, (_, labels_BT) in enumerate(window.faults):
+                with naming_micro_batch(number, len(window.faults)):
+                    raise_fault(int(next(numbers)), labels_BT, window.vocabulary)
             noted = {name: MetricSum(nats, total) for name, nats in step.items()}
             if norm is not None:
                 noted["gradient_norm"] = MetricSum(norm, 1)

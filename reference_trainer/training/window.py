@@ -7,16 +7,19 @@ gradient, which a mean of means does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from reference_trainer.distillation.features import FeatureMatching
+from reference_trainer.distillation.losses import loss_fault, raise_fault
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.distillation.step import check_vocabularies, forward_backward, labels_of_logits
+from reference_trainer.errors import LabelError, LogitsError
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
 
@@ -27,7 +30,7 @@ class WindowSums:
     sums: float64 scalars over the scored tokens of this rank, by the names of `sums_of`. count: these tokens.
     total: scored tokens of all ranks, by which the gradient was divided. sequences: those of all ranks that have a
     scored token. Counts are int64. vocabulary: of the student. faults: of
-    each micro-batch, if errors are deferred: `Rows.fault` and the labels.
+    each micro-batch, if errors are deferred: what `loss_fault` returns and the labels.
     """
 
     sums: Mapping[str, Tensor]
@@ -78,6 +81,7 @@ def kd_window(
 
     Raises:
         TrainerError: As of `kd_step`. After an error in a later micro-batch the student has a part of the gradient.
+        LogitsError: If the loss of a scored token is infinite. The student has its gradient, which is finite.
     """
     check_vocabularies(teacher, student)
     labels = [labels_of_logits(batch.labels) for batch in batches]
@@ -92,7 +96,7 @@ def kd_window(
     faults: list[tuple[Tensor, Tensor]] = []
     for number, batch in enumerate(batches):
         before(number)
-        with parallel.micro_batch(last=number == len(batches) - 1):
+        with parallel.micro_batch(last=number == len(batches) - 1), naming_micro_batch(number, len(batches)):
             passed = forward_backward(
                 running,
                 student,
@@ -104,12 +108,26 @@ def kd_window(
                 deferred=deferred,
                 features=features,
             )
-        faults.append((passed.rows.fault, labels[number]))
+            fault = loss_fault(passed.rows, weights, passed.sums.get("feature"))
+            if not deferred:
+                raise_fault(int(fault), labels[number], student.vocab_size)
+        faults.append((fault, labels[number]))
         if after is not None:
             after(number, passed.sums, passed.rows.count)
         for name, summed in passed.sums.items():
             sums[name] = sums[name] + summed if name in sums else summed
     return WindowSums(sums, count, total, sequences, student.vocab_size, faults if deferred else ())
+
+
+@contextmanager
+def naming_micro_batch(number: int, count: int) -> Iterator[None]:
+    """Add the number of the micro-batch, from 0, of `count` in the step to errors about its labels or logits."""
+    try:
+        yield
+    except (LabelError, LogitsError) as error:
+        if count > 1:
+            error.add_note(f"in micro-batch {number + 1} of {count}")
+        raise
 
 
 def is_scored(batch: Batch) -> bool:

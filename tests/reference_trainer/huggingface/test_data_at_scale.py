@@ -4,16 +4,33 @@ import io
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-from reference_trainer import DataError, DriftError, Lines, ModelFileError, SettingError, distill
+from reference_trainer import (
+    DataError,
+    Distillation,
+    Document,
+    DriftError,
+    Lines,
+    MetricSum,
+    ModelFileError,
+    SettingError,
+    Settings,
+    StreamedBatches,
+    distill,
+)
 from reference_trainer.data.workers import ordered_map
+from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from tests.reference_trainer.huggingface.small_models import settings
 
 pytest.importorskip("transformers")
+datasets = pytest.importorskip("datasets")
 
 
 def weights(out: Path) -> bytes:
@@ -60,6 +77,44 @@ def test_resumed_batches_of_similar_lengths_end_with_the_same_weights(place: Pat
     assert weights(tmp_path / "plain") != weights(tmp_path / "whole")
     with pytest.raises(DriftError, match="group_by_length"):
         run(place, tmp_path / "parts", resume=Path("latest"), force=True, epochs=2, save_every=2)
+
+
+class Streaming(Distillation):
+    """Trains on an `IterableDataset`, which has no random access."""
+
+    def make_batches(self) -> StreamedBatches:
+        rows = [{"text": f"{number} and {number + 1}. " * (1 + number % 3)} for number in range(48)]
+        dataset = datasets.Dataset.from_list(rows).to_iterable_dataset(num_shards=3)
+
+        def documents(epoch: int) -> Iterator[Document]:
+            shuffled = dataset.shuffle(seed=self.settings.run.seed, buffer_size=5)
+            shuffled.set_epoch(epoch)
+            return (Document(torch.tensor(list(row["text"].encode()))) for row in shuffled)
+
+        return StreamedBatches(documents=documents, batches=5, length=64, batch_size=2, pack=True)
+
+    def make_teacher(self) -> nn.Module:
+        return new_decoder(DecoderConfig(vocab_size=self.vocab_size, layers=1, width=16, heads=1), seed=5)
+
+    def evaluate(self) -> dict[str, MetricSum]:
+        return {}
+
+
+def test_resumed_stream_of_datasets_ends_with_the_same_weights(tmp_path: Path) -> None:
+    def streamed(out: str, **others: Any) -> None:
+        options: dict[str, Any] = {"epochs": 2, "save_every": 2, "layers": 1, "width": 16, "accumulate": 2, "lr": 0.01}
+        chosen = Settings(out=tmp_path / out, device="cpu", log_every=0, **options, **others)
+        with Streaming(chosen, lines=Lines(io.StringIO())) as run, run:
+            run.prepare()
+            run.conclude(run.run())
+
+    streamed("whole")
+    for at in (2, 3, 5):  # in the middle of the first epoch, at its end, and in the second
+        streamed(f"parts{at}", max_steps=at)
+        streamed(f"parts{at}", resume=Path("latest"), force=True)
+        assert weights(tmp_path / f"parts{at}") == weights(tmp_path / "whole")
+    streamed("other", seed=1)
+    assert weights(tmp_path / "other") != weights(tmp_path / "whole")
 
 
 def test_settings_without_effect_and_other_weights_are_named(place: Path, tmp_path: Path, shorter: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from reference_trainer import Lines, SettingError, distill
 from reference_trainer.huggingface.generation import MixedBatches, end_tokens
@@ -40,6 +41,15 @@ def test_share_goes_to_its_end_over_the_planned_steps(place: Path, tmp_path: Pat
 def test_stored_outputs_are_refused(place: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="'on_policy' and 'teacher_outputs'"):
         distill(settings(place, tmp_path / "out", on_policy=0.5, teacher=None, teacher_outputs=tmp_path))
+
+
+def test_sharded_student_is_refused(place: Path, tmp_path: Path) -> None:
+    chosen = settings(place, tmp_path / "out", on_policy=0.5, strategy="fsdp2")
+    environment = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    run = HuggingFace(chosen, lines=Lines(io.StringIO()), environment=environment)
+    run.device = torch.device("cpu")
+    with pytest.raises(SettingError, match="--on-policy cannot generate with a sharded student"):
+        run.make_batches()
 
 
 def test_labels_of_the_student_itself_are_named(place: Path, tmp_path: Path) -> None:
