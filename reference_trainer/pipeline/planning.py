@@ -112,9 +112,7 @@ def plan_lines(needed: Plan, *, tokens_per_s: float | None = None) -> list[str]:
     whole, trained = needed.parameters
     lines = [f"student: {whole:,} parameters, of which {trained:,} are trained", f"ranks: {needed.ranks}"]
     lines += [f"memory: {_size(size)} {part}" for part, size in needed.memory.items() if size]
-    lines.append(
-        f"memory: {_size(sum(needed.memory.values()))} of a rank in all, and 1 to 3 GiB on CUDA for its context"
-    )
+    lines.append(f"memory: {_size(sum(needed.memory.values()))} of a rank in all, besides 1 to 3 GiB of CUDA itself")
     lines.append(f"tokens of a step: at most {needed.largest_step:,}, with padding")
     if needed.steps is not None:
         lines.append(f"steps: {needed.steps:,}")
@@ -213,7 +211,8 @@ def _teacher_bytes(run: Distillation) -> int:
         from reference_trainer.huggingface.parts import teacher_source
 
         teacher = load_shapes(teacher_source(settings), dtype="auto")
-        return _quantized_bytes(teacher, json.loads(settings.teacher.quantization or "{}"), ranks)
+        gathered = _gathered(teacher) if ranks > 1 else 0
+        return gathered + _quantized_bytes(teacher, json.loads(settings.teacher.quantization or "{}"), ranks)
     if settings.trains_teacher:
         return sum(_bytes(tensor, ranks) for tensor in untrained_teacher(settings, torch.device("meta")).parameters())
     numbers, item = 0, 8 if settings.run.dtype == "float64" else 4  # text teachers are converted when they are loaded
@@ -288,13 +287,15 @@ def _pass_bytes(settings: Settings, student: nn.Module, vocabulary: int, *, taug
     if ranks > 1 and not sharded:
         parts["buffers of DDP"] = sum(_bytes(parameter, 1) for parameter in trained)
     if sharded:
-        size = 2 if settings.run.dtype == "bfloat16" else item
-        layers = [_count(layer.parameters()) for layer in layers_of(student)]
-        outside = _count(student.parameters()) - sum(layers)
-        parts["weights that FSDP2 gathers: two layers, and those outside (estimate)"] = size * (
-            outside + 2 * max(layers, default=0)
-        )
+        share = 2 / 4 if settings.run.dtype == "bfloat16" and settings.student.weights == "float32" else 1
+        parts["weights that FSDP2 gathers (estimate)"] = int(share * _gathered(student))
     return parts
+
+
+def _gathered(module: nn.Module) -> int:
+    """Return the bytes that FSDP2 gathers at once: what is outside of the layers, one layer, and the next one."""
+    layers = [sum(_bytes(parameter, 1) for parameter in layer.parameters()) for layer in layers_of(module)]
+    return sum(_bytes(parameter, 1) for parameter in module.parameters()) - sum(layers) + 2 * max(layers, default=0)
 
 
 def _schedule(settings: Settings, batches: Batches) -> Schedule:
