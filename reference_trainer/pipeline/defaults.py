@@ -110,7 +110,7 @@ def resumed_settings(settings: Settings) -> Settings:
     # Checkpoints of older versions have the settings that are compared, and those that name the student.
     older = {name: value for name, value in manifest.conditions.items() if name in FIELDS and name != "strategy"}
     saved = {**older, **manifest.state.get("own", {}), **manifest.state.get("settings", {})}
-    known = {name: value for name, value in saved.items() if name in FIELDS and name not in NEW_ON_RESUME}
+    known = {name: value for name, value in saved.items() if name in FIELDS}
     return Settings(**known | settings.flat(chosen=True))
 
 
