@@ -11,7 +11,7 @@ from falsifiers.planning.falsify_planning import Measured
 from reference_trainer import Lines, Settings, distill
 from reference_trainer.config.sources import gather, recipes
 from reference_trainer.pipeline.planning import plan, plan_lines
-from tests.reference_trainer.commands import run_command
+from tests.reference_trainer.commands import command
 from tests.reference_trainer.huggingface.small_models import settings, transformers
 
 
@@ -50,13 +50,13 @@ def test_packaged_recipe_is_planned_from_configurations_alone(name: str, tmp_pat
     assert "time:" not in text
 
 
-def test_recipe_is_listed_printed_and_suggested(tmp_path: Path) -> None:
-    listed, printed = run_command("recipes", cwd=tmp_path), run_command("recipes", "one-gpu", cwd=tmp_path)
-    assert [line.split()[0] for line in listed.stdout.splitlines()] == sorted(recipes())
-    assert printed.stdout == recipes()["one-gpu"].read_text()
-    refused = run_command("distill", "--config", "one_gpu", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "one of eight-gpus, one-gpu, two-machines" in refused.stderr
+def test_recipe_is_listed_printed_and_suggested() -> None:
+    listed, printed = command("recipes"), command("recipes", "one-gpu")
+    assert [line.split()[0] for line in listed.said.splitlines()] == sorted(recipes())
+    assert printed.said == recipes()["one-gpu"].read_text()
+    refused = command("distill", "--config", "one_gpu")
+    assert refused.code == 2
+    assert "one of eight-gpus, one-gpu, two-machines" in refused.complaints
 
 
 def test_run_on_chats_resumes_with_its_output_alone(place: Path, tmp_path: Path) -> None:
@@ -67,4 +67,4 @@ def test_run_on_chats_resumes_with_its_output_alone(place: Path, tmp_path: Path)
     distill(Settings(out=tmp_path / "out", resume=Path("latest"), force=True, max_steps=2), lines=Lines(output))
     assert "defaults of a student" not in output.getvalue()
     used = json.loads((tmp_path / "out/manifest.json").read_text())["settings"]
-    assert (used["lora"], used["length"], used["lr"], used["max_steps"]) == (2, 48, first.optimizer.lr, 2)
+    assert (used["lora"], used["length"], used["lr"], used["max_steps"]) == (2, 48, 2e-4, 2)
