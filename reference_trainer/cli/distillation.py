@@ -67,10 +67,33 @@ def setting_options(command: Callable[..., int], names: Collection[str] = ALL) -
 
 @main.command(cls=SettingsCommand)
 @setting_options
-@click.option("--config", metavar="PATH", help="Read settings, such as batch_size = 32, from this TOML or YAML file.")
+@click.option(
+    "--config", metavar="PATH", help="Read settings from this TOML or YAML file, or from a packaged one: see `recipes`."
+)
+@click.option("--dry-run", is_flag=True, help="Print memory by part, steps, tokens and time, and train nothing.")
+@click.option(
+    "--ranks", type=click.IntRange(1, 10**5), metavar="N", help="With --dry-run: number of processes. [default: 1]"
+)
+@click.option(
+    "--tokens-per-s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="X",
+    help="With --dry-run: predicted tokens of all processes in a second, for the time.",
+)
 @click.pass_obj  # what runs the distillation, for programs that embed this command; None for `pipeline.distill.distill`
-def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **flags: str | None) -> int:
+def distill(
+    run: Callable[..., DistillResult] | None,
+    /,
+    config: str | None,
+    dry_run: bool,
+    ranks: int | None,
+    tokens_per_s: float | None,
+    **flags: str | None,
+) -> int:
     """Distil a teacher into a smaller student.
+
+    A --student with weights has other defaults than those below, which the run prints first. A resumed run has the
+    settings of its checkpoint, so that --resume latest and --out are enough.
 
     A setting such as --temperature is in a group, and can be written --objective.temperature too. Every setting is also
     a key of the file --config (or REFERENCE_TRAINER_CONFIG), at its top or in the table of its group, and an
@@ -82,7 +105,22 @@ def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **f
     Exit codes: 0 success; 1 the run failed, or a check of a smoke run did not pass; 2 a setting was refused; 70 an
     internal error; 75 interrupted after a checkpoint was saved: go on with --resume latest; 130 interrupted otherwise.
     """
+    if dry_run:
+        return guarded(lambda: _plan(flags, config, ranks or 1, tokens_per_s))
+    if ranks is not None or tokens_per_s is not None:
+        raise click.UsageError("--ranks and --tokens-per-s have no effect without --dry-run; leave them out")
     return guarded(lambda: _distil(flags, config, run))
+
+
+def _plan(flags: dict[str, str | None], config: str | None, ranks: int, tokens_per_s: float | None) -> int:
+    settings = gathered(flags, config)
+    from reference_trainer.callbacks.progress import Lines
+    from reference_trainer.pipeline.planning import plan, plan_lines  # imports torch, so after all checks
+
+    lines = Lines()
+    for line in plan_lines(plan(settings, ranks=ranks), tokens_per_s=tokens_per_s):
+        lines.write(line)
+    return 0
 
 
 def _distil(flags: dict[str, str | None], config: str | None, run: Callable[..., DistillResult] | None) -> int:
@@ -112,6 +150,8 @@ def settings_of(command: list[str], *others: click.Command) -> Settings | None:
         return None
     options = dict(known[command[0]].make_context(command[0], command[1:]).params)
     config = options.pop("config")
+    if options.get("dry_run"):
+        raise SettingError("--dry-run runs in one process: use `distill --dry-run --ranks N` without a launcher")
     return gathered({name: text for name, text in options.items() if name in ALL}, config)
 
 

@@ -58,9 +58,12 @@ def until(command: tuple[str, ...], **options: Any) -> int:
 
 
 def _until(command: list[str], options: dict[str, Any]) -> int:
+    from reference_trainer.pipeline.defaults import latest_settings
     from reference_trainer.supervision.until import Limits, problems
 
     settings = settings_of(command)
+    if settings is not None and settings.checkpoints.resume is None and settings.run.smoke is None:
+        settings = latest_settings(settings)
     if (messages := problems(settings, options["step"])) or settings is None:
         raise SettingError("; ".join(messages))
     from reference_trainer.callbacks.progress import Lines

@@ -1,4 +1,4 @@
-"""The commands beside a run: `schema`, `gradcheck`, `plot`, `evaluate`, `checkpoints` and `precompute`."""
+"""The commands beside a run: `recipes`, `schema`, `gradcheck`, `plot`, `evaluate`, `checkpoints` and `precompute`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import click
 from reference_trainer import interrupts
 from reference_trainer.cli.distillation import SettingsCommand, gathered, setting_options
 from reference_trainer.cli.group import FAILED, guarded, line_of, main, print_error
+from reference_trainer.config.kinds import choices
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import TrainerError
+from reference_trainer.config.sources import recipes
+from reference_trainer.errors import SettingError, TrainerError
 
 SETTINGS = frozenset(
     "data out parts arguments teacher student teacher_steps teacher_layers teacher_width teacher_cache length device "
@@ -46,6 +48,24 @@ def _precompute(top_k: int | None, config: str | None, flags: dict[str, str | No
         write(settings, top_k=top_k)
     finally:
         interrupts.ignore()
+    return 0
+
+
+@main.command(name="recipes")
+@click.argument("name", required=False)
+def show_recipes(name: str | None) -> int:
+    """List the packaged files of settings for `distill --config NAME`, or print the one of this NAME."""
+    return guarded(lambda: _recipes(name))
+
+
+def _recipes(name: str | None) -> int:
+    known = recipes()
+    if name is not None and name not in known:
+        raise SettingError(f"unknown recipe {name!r} ({choices(known)})")
+    for each, path in known.items() if name is None else ():
+        click.echo(f"{each:12} {path.read_text().splitlines()[0].removeprefix('# ')}")
+    if name is not None:
+        click.echo(known[name].read_text(), nl=False)
     return 0
 
 

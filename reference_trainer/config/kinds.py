@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
 
 from reference_trainer.distillation.objective import DIVERGENCES, TEMPERATURES
@@ -38,6 +38,18 @@ def read_number(text: str) -> float:
     if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
         raise ValueError(text)
     return float(text)
+
+
+def read_steps(text: str) -> float:
+    """Return the integer or decimal number that `text` is. Errors: `ValueError`."""
+    return read_number(text) if "." in text or "e" in text.lower() else read_integer(text)
+
+
+def steps_or_share(value: object) -> float:
+    """Return a number of steps, an integer, or a share of them, a float. Raise `ValueError` for anything else."""
+    if (type(value) is int and 0 <= value < LIMIT) or (type(value) is float and 0 < value < 1):
+        return value
+    raise ValueError(value)
 
 
 def read_switch(text: str) -> bool:
@@ -124,6 +136,12 @@ CountOrZero = Annotated[
     int,
     Field(strict=True, ge=0, lt=LIMIT),
     Kind("a decimal integer from 0 to 10^18", "N", read_integer),
+]
+Warmup = Annotated[
+    float,
+    PlainValidator(steps_or_share),
+    WithJsonSchema({"type": "number", "minimum": 0}),
+    Kind("a decimal integer from 0 to 10^18, or a share between 0 and 1", "N", read_steps),
 ]
 Depth = Annotated[
     int,

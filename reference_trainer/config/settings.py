@@ -57,6 +57,7 @@ from reference_trainer.config.kinds import (
     Text,
     Turns,
     Vocabulary,
+    Warmup,
     Weight,
     Weights,
     Width,
@@ -290,7 +291,7 @@ class Optimizer(_Group):
         "Arguments of --optimizer, as a JSON object, such as betas, weight_decay or fused.",
         flat="optimizer_options",
     )
-    lr: LearningRate = _setting(3e-3, "Peak learning rate; by default 2e-5 for a --student with weights.")
+    lr: LearningRate = _setting(3e-3, "Peak learning rate.")
     layer_decay: Part = _setting(
         1.0, "Multiply the learning rate by X for each layer between a weight and the output layer."
     )
@@ -306,7 +307,9 @@ class Schedule(_Group):
         None,
         "End the run after N steps and save model and checkpoint; the learning-rate schedule still spans the full run.",
     )
-    warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
+    warmup: Warmup = _setting(
+        50, "Number of steps over which the learning rate rises to --lr, or as 0.03 their share of the planned ones."
+    )
     shape: Rates = _setting(
         "cosine",
         "Course of the learning rate after its rise; wsd is constant, and falls linearly at the end.",

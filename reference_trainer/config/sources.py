@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ LARGEST_FILE = 2**20
 """In bytes; a device such as /dev/zero has no end."""
 
 
+def recipes() -> dict[str, Path]:
+    """Return the packaged files of settings, by their names."""
+    directory = Path(str(files("reference_trainer") / "recipes"))
+    return {path.stem: path for path in sorted(directory.glob("*.yaml"))}
+
+
 def variables(name: str) -> tuple[str, ...]:
     """Return the environment variables of a setting, by its flat name, in order of precedence."""
     alias = FIELDS[name].validation_alias
@@ -31,13 +38,15 @@ def variables(name: str) -> tuple[str, ...]:
 def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Path | None) -> Settings:
     """Return the settings that flags, environment and the file `config` give, a flag before all others.
 
-    flags: by the flat or dotted names of settings. Without `config`, the file that `REFERENCE_TRAINER_CONFIG` names is
-    read, if any. Raise `SettingError`, which names the origin, for an invalid value, an unknown key or variable, an
-    unreadable file, and conflicting settings.
+    flags: by the flat or dotted names of settings. config: a path, or the name of one of the `recipes`; without it, the
+    file that `REFERENCE_TRAINER_CONFIG` names is read, if any. Raise `SettingError`, which names the origin, for an
+    invalid value, an unknown key or variable, an unreadable file, and conflicting settings.
     """
     _refuse_unknown_variables(environment)
     if config is None and environment.get(CONFIG_VARIABLE):
         config = Path(environment[CONFIG_VARIABLE])
+    if config is not None and not config.exists():
+        config = recipes().get(str(config), config)
     present = {name: next(filter(environment.get, variables(name)), None) for name in FIELDS}
     sources = (
         by_flat_name(_from_file(config)) if config is not None else {},
@@ -66,7 +75,8 @@ def _from_file(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             content, more = file.read(LARGEST_FILE), file.read(LARGEST_FILE)
     except OSError as error:
-        raise SettingError(f"cannot read {path}: {error.strerror}") from error
+        names = "" if path.suffix else f"; expected a file of settings, or one of {', '.join(recipes())}"
+        raise SettingError(f"cannot read {path}: {error.strerror}{names}") from error
     if more:
         raise SettingError(f"{path} has more than {LARGEST_FILE:,} bytes; expected a file of settings in TOML or YAML")
     if path.suffix in (".yaml", ".yml"):

@@ -177,6 +177,21 @@ def load_skeleton(source: Source, *, dtype: Any) -> Causal | None:
     return None if causal is None else causal.eval()
 
 
+def load_shapes(source: Source, *, dtype: Any) -> Causal:
+    """Return a model on the meta device, of which only the configuration is read.
+
+    Its attention is the default one, whose packages are there. dtype: of torch, or "auto" for that of the
+    configuration. Raise `ModelFileError` for a configuration that cannot be read.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = _loaded(source, AutoConfig.from_pretrained)
+    if dtype == "auto":
+        dtype = getattr(config, "dtype", None) or torch.float32
+    with loading(source.place), torch.device("meta"):
+        return Causal(AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=source.trust_remote_code))
+
+
 def _source(source: Source | Path) -> Source:
     return source if isinstance(source, Source) else Source(place=source)
 

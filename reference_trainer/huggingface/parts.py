@@ -58,7 +58,7 @@ from reference_trainer.huggingface.models import (
     tokenizer_digests,
     vocab_size_of,
 )
-from reference_trainer.pipeline.custom_class import with_default_rate
+from reference_trainer.pipeline.defaults import defaults_line, with_defaults
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledOptimizer, shuffled_batches
 from reference_trainer.pipeline.served_teacher import ServedTeacher, served_teacher
@@ -86,7 +86,7 @@ class HuggingFace(Distillation):
     A subclass replaces methods, as of `Distillation`, and is named by `settings.run.parts`. The last tenth of the
     conversations is held back, unless `settings.evaluation.data` has others; `settings.evaluation.rows` of them are
     evaluated. The teacher keeps the data type of its files. Rows are conversations, padded, or several of them with
-    `documents` `pack`. The `settings` of an instance have the default learning rate of a pretrained student.
+    `documents` `pack`. The `settings` of an instance have the defaults of a student with weights.
 
     Args:
         settings: With student, data, and teacher or outputs of one.
@@ -99,8 +99,8 @@ class HuggingFace(Distillation):
     """
 
     def __init__(self, settings: Settings, **options: Any) -> None:
-        chosen = with_default_rate(settings)
-        self.has_default_rate = chosen is not settings
+        chosen = with_defaults(settings)
+        self.defaults = defaults_line(settings, chosen)
         super().__init__(chosen, **options)
 
     def make_recipe(self, data: ChatData | None = None) -> Recipe:
@@ -168,10 +168,8 @@ class ChatData:
             check_tokens(self.tokenizer, load_tokenizer(teacher_source(settings)))
         elif settings.teacher.outputs is None and settings.teacher.url is None:
             raise SettingError("--student needs --teacher with a Hugging Face model")
-        if run.has_default_rate:
-            run.lines.write(
-                f"student: the learning rate is {settings.optimizer.lr:g}, as it has weights; use --lr for another"
-            )
+        if run.defaults is not None:
+            run.lines.write(run.defaults)
         weights = {} if settings.data.mix is None else read_weights(settings.data.mix)
         weight = weights.pop(str(settings.data.path), Fraction(1))
         integers = integer_weights([weight, *weights.values()])

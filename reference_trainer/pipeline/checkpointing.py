@@ -109,7 +109,7 @@ def has_later(directory: Path, resume: Path | None) -> bool:
 
     Raise `CheckpointError` if there is none of that name.
     """
-    path = None if resume is None else _named(directory, resume)
+    path = None if resume is None else named_checkpoint(directory, resume)
     try:
         steps = saved_steps(directory, RUN_ID)
         if path is None or not steps:
@@ -119,7 +119,8 @@ def has_later(directory: Path, resume: Path | None) -> bool:
         return False
 
 
-def _named(directory: Path, resume: Path) -> Path:
+def named_checkpoint(directory: Path, resume: Path) -> Path:
+    """Return the path of a checkpoint; "latest" and "best" are those in `directory`. Errors: `CheckpointError`."""
     named = str(resume) in ("latest", "best")
     return find_checkpoint(directory, RUN_ID, str(resume)) if named else resume
 
@@ -141,7 +142,7 @@ def open_checkpoint(directory: Path, resume: Path | None, *, rewinding: bool) ->
                 "--rewind, which sets them aside"
             )
         return None
-    path = _named(directory, resume)
+    path = named_checkpoint(directory, resume)
     try:
         checkpoint = read_with_hint(read_checkpoint, path)
     except CheckpointError as error:
@@ -243,6 +244,8 @@ class Checkpoints:
     """The checkpoint that the run began with, as `InitialWeights.recorded` describes it; kept when it resumes."""
     own: Mapping[str, str] = field(default_factory=dict)
     """The settings that name the student's class or model, if it is not the built-in one; an export needs them."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The settings that a resumed run has unless it is given others."""
     begun: int = 0
     """The step of the last save that was begun."""
 
@@ -270,6 +273,7 @@ class Checkpoints:
             "metrics_length": metrics_length,
             "student": student.config if isinstance(student, Decoder) else None,
             "own": dict(self.own),
+            "settings": dict(self.settings),
             "initial": self.initial,
         }
         manifest = Manifest(

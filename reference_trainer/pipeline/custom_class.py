@@ -15,7 +15,7 @@ from reference_trainer.config.kinds import import_object
 from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.pipeline.parts import Run, RunOptions
-from reference_trainer.storage.export import exported_bytes, has_weights
+from reference_trainer.storage.export import exported_bytes
 from reference_trainer.storage.files import exclusive_directory
 from reference_trainer.storage.whole_weights import SavedWeights
 
@@ -24,8 +24,6 @@ AnyRun = TypeVar("AnyRun", bound=Run)
 OWN = ("parts", "arguments", "student", "chat_template")
 """The settings that name the student's class or model, and the template that its tokenizer is saved with."""
 HUGGING_FACE = "reference_trainer.huggingface.parts:HuggingFace"
-PRETRAINED_RATE = 2e-5
-"""Default learning rate of a pretrained student, which that of a new one ruins within a few steps."""
 
 
 def parts_named(settings: Settings) -> tuple[Callable[..., Any], dict[str, Any]] | None:
@@ -73,15 +71,6 @@ def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunO
         if settings.run.parts is None:
             raise
         raise SettingError(f"parts: cannot create {settings.run.parts}: {error}; see --arguments") from error
-
-
-def with_default_rate(settings: Settings) -> Settings:
-    """Return the settings with the default learning rate of a pretrained student, if they have one and give none."""
-    student = settings.student.model
-    chosen = "lr" in settings.optimizer.model_fields_set
-    if student is None or chosen or (student.is_dir() and not has_weights(student)):
-        return settings
-    return settings.replace(lr=PRETRAINED_RATE)
 
 
 def custom_settings(settings: Settings) -> dict[str, str]:

@@ -25,6 +25,7 @@ from reference_trainer.models.placement import computing_in, cpu_threads, placed
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
 from reference_trainer.pipeline.custom_class import create_run, custom_settings
+from reference_trainer.pipeline.defaults import kept_settings, resumed_settings
 from reference_trainer.pipeline.evaluations import (
     BestTracker,
     check_metric,
@@ -81,7 +82,8 @@ def distill(
     and lines.
 
     Args:
-        settings: What is trained, on what, for how long.
+        settings: What is trained, on what, for how long. A resumed run takes those that are not chosen from its
+            checkpoint.
         callbacks: Called after the built-in `ProgressCallback`.
         lines: Where lines are written; by default standard output.
         clock: Times the training of the student, in seconds.
@@ -98,6 +100,7 @@ def distill(
         KeyboardInterrupt: With the note `interrupts.WRITTEN` if the model was written.
     """
     # Entered twice: an interrupt at the end of the inner block reaches the outer one.
+    settings = resumed_settings(settings)
     distillation = create_run(
         settings, Distillation, callbacks=callbacks, lines=lines, clock=clock, environment=environment
     )
@@ -430,6 +433,7 @@ class Distillation(Run):
             ),
             writer=Background(),
             own=custom_settings(settings),
+            settings=kept_settings(settings),
         )
 
     def _conditions(self, digests: Mapping[str, str]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ from reference_trainer.pipeline.teachers import (
     load_teacher,
     untrained_teacher,
 )
-from reference_trainer.plan.rates import learning_rate
+from reference_trainer.plan.rates import learning_rate, warmup_steps
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.ranks.parallel import Parallel
 from reference_trainer.storage.export import (
@@ -590,12 +590,12 @@ class ScheduledOptimizer:
         )
 
     def learning_rate(self, step: int) -> float:
-        settings = self._run.settings
+        settings, planned = self._run.settings, self._run.schedule.planned_steps
         return learning_rate(
             step,
             peak=settings.optimizer.lr,
-            warmup=settings.schedule.warmup,
-            total=self._run.schedule.planned_steps,  # a limit does not shorten the schedule
+            warmup=warmup_steps(settings.schedule.warmup, planned),
+            total=planned,  # a limit does not shorten the schedule
             shape=settings.schedule.shape,
             end=settings.schedule.lr_end,
             decay=settings.schedule.lr_decay,

@@ -17,7 +17,7 @@ from reference_trainer.distillation.metrics import derived
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline import smoke
-from reference_trainer.plan.rates import learning_rate
+from reference_trainer.plan.rates import learning_rate, warmup_steps
 from reference_trainer.plan.schedule import Event, Schedule
 from reference_trainer.storage.export import versions
 from reference_trainer.training.evaluation import EVALUATED_SUMS, SHARES
@@ -136,7 +136,8 @@ def find_unreachable(settings: Settings, schedule: Schedule) -> list[str]:
     """Return a line for each setting that differs from its default and needs more than the run has."""
     planned, batches = schedule.planned_steps, schedule.micro_batches or schedule.steps_per_epoch
     total = planned if settings.run.smoke is not None else schedule.total_steps  # a smoke run is a part on purpose
-    rate = learning_rate(planned, peak=settings.optimizer.lr, warmup=settings.schedule.warmup, total=planned)
+    warmup = warmup_steps(settings.schedule.warmup, planned)
+    rate = learning_rate(planned, peak=settings.optimizer.lr, warmup=warmup, total=planned)
     needed = (
         ("warmup", planned, "steps", f"the learning rate reaches {rate:.3g} instead of {settings.optimizer.lr:g}"),
         ("lr_decay", planned, "steps", "the learning rate falls as soon as it has reached its peak"),
@@ -157,7 +158,8 @@ def teacher_note(settings: Settings, steps: int) -> str | None:
     chosen = settings.schedule.warmup != FIELDS["warmup"].default and settings.run.smoke is None
     if not chosen or settings.schedule.warmup <= steps:
         return None
-    rate = learning_rate(steps, peak=settings.optimizer.lr, warmup=settings.schedule.warmup, total=steps)
+    warmup = warmup_steps(settings.schedule.warmup, steps)
+    rate = learning_rate(steps, peak=settings.optimizer.lr, warmup=warmup, total=steps)
     reached = f"its learning rate reaches {rate:.3g} instead of {settings.optimizer.lr:g}"
     return f"warmup is {settings.schedule.warmup} and it has {steps} steps: {reached}"
 

@@ -28,7 +28,7 @@ from reference_trainer.errors import DataError, ModelFileError, OutputError, Set
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import stored_in
 from reference_trainer.pipeline.report import teacher_note
-from reference_trainer.plan.rates import learning_rate
+from reference_trainer.plan.rates import learning_rate, warmup_steps
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.storage.export import MANIFEST, load_decoder, save_decoder, verify_manifest
 from reference_trainer.storage.retention import differences
@@ -159,7 +159,7 @@ def train_teacher(
             ),
             objective=_LABELS_ONLY,
             learning_rate=lambda step: learning_rate(
-                step, peak=settings.optimizer.lr, warmup=settings.schedule.warmup, total=steps
+                step, peak=settings.optimizer.lr, warmup=warmup_steps(settings.schedule.warmup, steps), total=steps
             ),
             callbacks=callbacks,
         )

@@ -30,6 +30,11 @@ RATES: Mapping[str, Callable[[float], float]] = {
 }
 
 
+def warmup_steps(warmup: float, planned: int) -> int:
+    """Return the steps of a warm-up: an integer as it is, and of a float the share of the planned steps, rounded up."""
+    return warmup if isinstance(warmup, int) else math.ceil(warmup * planned)
+
+
 def learning_rate(
     step: int,
     *,

@@ -9,7 +9,6 @@ from pathlib import Path
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError, ModelFileError, OutputError
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID, fixed_settings
-from reference_trainer.pipeline.custom_class import with_default_rate
 from reference_trainer.storage.checkpoints import check_files, read_manifest
 from reference_trainer.storage.export import MANIFEST, verify_manifest
 from reference_trainer.storage.retention import checkpoint_name, differences, steps_of
@@ -79,8 +78,9 @@ def is_done(out: Path, step: int | None) -> bool:
 
 
 def check_model(out: Path, settings: Settings) -> None:
-    """Raise `DriftError`, with both values, if the run whose model is in `out` had other settings."""
+    """Raise `DriftError`, with both values, if the run whose model is in `out` had others than the chosen settings."""
     saved = json.loads((out / MANIFEST).read_bytes()).get("settings", {})
-    present = {name: value for name, value in fixed_settings(with_default_rate(settings)).items() if name in saved}
+    chosen = saved.keys() & settings.flat(chosen=True).keys()
+    present = {name: value for name, value in fixed_settings(settings).items() if name in chosen}
     if changed := differences({name: saved[name] for name in present}, present):
         raise DriftError(f"{out} has the model of another run: {'; '.join(changed)}; choose another --out")

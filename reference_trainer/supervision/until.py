@@ -32,6 +32,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from reference_trainer import interrupts
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import OutputError, first_line
+from reference_trainer.pipeline.defaults import defaults_of
 from reference_trainer.supervision.decision import Attempt, Ending, Verdict, verdict
 from reference_trainer.supervision.heartbeat import Beat, kill_stale, watched
 from reference_trainer.supervision.progress import check_model, is_done, model_step, whole_step
@@ -51,7 +52,9 @@ def problems(settings: Settings | None, step: int | None) -> list[str]:
     """Return everything that keeps a run with `settings` from being supervised up to `step`, or to its planned end."""
     if settings is None:
         return ["missing the run after --, such as `-- distill --save-every 100`"]
-    messages, save_every = list[str](), settings.checkpoints.save_every
+    chosen = settings.flat(chosen=True)
+    save_every = chosen.get("save_every", defaults_of(settings).get("save_every", settings.checkpoints.save_every))
+    messages = list[str]()
     for name, hint in (("smoke", "saves nothing"), ("max_steps", "is --step here"), ("resume", "is chosen here")):
         if settings.flat()[name] is not None:
             messages.append(f"--{name.replace('_', '-')} {hint}; leave it out")

@@ -1,0 +1,230 @@
+"""Attacks on what a run will need, as planned, and on the settings that it has besides those that it is given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import reference_trainer
+from falsifiers.support.assertions import assert_equal, refusal
+from falsifiers.support.runs import run, scratch, small
+from reference_trainer import Callback, Settings
+from reference_trainer.errors import DriftError
+from reference_trainer.models.decoder import Decoder, DecoderConfig
+
+OPTIMIZERS = {
+    "adamw": None,
+    "adafactor": None,
+    "torch.optim:SGD": '{"momentum": 0.9}',
+    "torch.optim:Adagrad": None,
+}
+
+
+def write_text(directory: Path) -> None:
+    """Replace the text of `small` by documents of different lengths."""
+    (directory / "text").write_bytes(b"".join(b"%d%s\n\n" % (n, b"x" * n) for n in range(1, 13)))
+
+
+class Measured(Callback):
+    """Bytes of the tensors that a run holds after its last step."""
+
+    sizes: dict[str, int]
+
+    def attach(self, distillation: Any) -> None:
+        self._run = distillation
+
+    def on_train_end(self, context: Any) -> None:
+        student, optimizer = self._run.student, self._run.optimizer
+        parameters = list(student.parameters())
+        states = [value for state in optimizer.state.values() for value in state.values()]
+        tensors = {
+            "weights": [*parameters, *student.buffers()],
+            "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
+            "optimizer state": [value for value in states if isinstance(value, torch.Tensor)],
+            "teacher": list(self._run.teacher.parameters()),
+        }
+        self.sizes = {name: sum(tensor.nbytes for tensor in held) for name, held in tensors.items()}
+
+
+@given(
+    layers=st.integers(1, 3),
+    width=st.sampled_from([16, 48]),
+    optimizer=st.sampled_from(list(OPTIMIZERS)),
+    dtype=st.sampled_from(["float32", "float64", "bfloat16"]),
+    documents=st.sampled_from([None, "pad", "pack"]),
+    accumulate=st.integers(1, 3),
+    epochs=st.integers(1, 2),
+    limit=st.sampled_from([None, 2, 100]),
+)
+@example(
+    layers=2,
+    width=16,
+    optimizer="adamw",
+    dtype="float32",
+    documents=None,
+    accumulate=2,
+    epochs=2,
+    limit=None,
+)
+@example(
+    layers=1,
+    width=48,
+    optimizer="adafactor",
+    dtype="float64",
+    documents="pack",
+    accumulate=1,
+    epochs=1,
+    limit=2,
+)
+def falsify_plan_is_what_the_run_needs(
+    subject: Any,
+    layers: int,
+    width: int,
+    optimizer: str,
+    dtype: str,
+    documents: str | None,
+    accumulate: int,
+    epochs: int,
+    limit: int | None,
+) -> None:
+    """A step is planned without the tensors that the run makes, and of the rows that the run takes."""
+    with scratch() as directory:
+        options = {"optimizer": optimizer, "optimizer_options": OPTIMIZERS[optimizer], "dtype": dtype}
+        options |= {"layers": layers, "width": width, "documents": documents, "accumulate": accumulate}
+        options |= {"epochs": epochs, "max_steps": limit, "lr": 1e-3, "separator": "\n\n" if documents else None}
+        settings = small(directory, out=directory / "out", **options)
+        write_text(directory)
+        planned = subject.plan(settings)
+        assert not (directory / "out").exists(), "a plan creates the output"
+        measured = Measured()
+        result = run(reference_trainer, settings, callbacks=[measured])
+        case = f"{layers} layers of width {width}, {optimizer}, {dtype}"
+        for part, size in measured.sizes.items():
+            assert_equal(f"bytes of {part}, {case}", planned.memory[part], size)
+        if optimizer == "adamw":
+            parameters = list(result.student.parameters())
+            closed = 2 * sum(map(torch.Tensor.numel, parameters)) * (8 if dtype == "float64" else 4)
+            state = closed + 4 * len(parameters)  # two moments, and a number of steps in float32
+            assert_equal(f"bytes of the optimizer, {case}", planned.memory["optimizer state"], state)
+        rows = f"{documents} rows, {accumulate} batches a step, {epochs} epochs, at most {limit} steps"
+        assert_equal(f"steps, {rows}", planned.steps, result.train.steps_completed)
+        if limit != 2:  # a limit takes a part of the rows, whose tokens are planned by proportion
+            assert_equal(f"predicted tokens, {rows}", planned.predicted, result.train.tokens)
+
+
+@given(ranks=st.integers(1, 9), layers=st.integers(1, 2), width=st.sampled_from([16, 48]))
+@example(ranks=3, layers=1, width=16)
+def falsify_first_rank_has_the_largest_shard(subject: Any, ranks: int, layers: int, width: int) -> None:
+    """`torch.chunk` divides each tensor, as FSDP2 does; numbers of steps are not divided."""
+    with torch.device("meta"):
+        student = Decoder(DecoderConfig(vocab_size=250, layers=layers, width=width, heads=1))
+    planned, notes = subject.trained_bytes(student, lambda: torch.optim.AdamW(student.parameters()), ranks=ranks)
+    shards = sum(parameter.chunk(ranks)[0].numel() * 4 for parameter in student.parameters())
+    counts = 4 * len(list(student.parameters()))
+    expected = {"weights": shards, "gradients": shards, "optimizer state": 2 * shards + counts}
+    assert_equal(f"bytes of the first of {ranks} ranks", (planned, notes), (expected, []))
+
+
+USUAL: dict[str, Any] = {"lr": 2e-5, "clip": 1.0, "warmup": 0.03, "length": 1024, "batch_size": 8, "epochs": 3}
+USUAL |= {"save_every": 500, "dtype": "float32"}
+CHOSEN: dict[str, Any] = {"lr": 3e-3, "clip": 0.5, "warmup": 50, "length": 64, "batch_size": 2, "epochs": 1}
+CHOSEN |= {"save_every": 5000, "dtype": "float64"}
+
+
+@given(
+    chosen=st.sets(st.sampled_from(sorted(CHOSEN))),
+    positions=st.sampled_from([None, 128, 1024, 40960]),
+    nested=st.booleans(),
+    kind=st.sampled_from(["weights", "adapter", "configuration", "decoder"]),
+)
+@example(chosen=set(), positions=128, nested=True, kind="weights")
+@example(chosen={"lr", "length"}, positions=40960, nested=False, kind="adapter")
+@example(chosen={"clip"}, positions=128, nested=False, kind="configuration")
+def falsify_defaults_are_those_of_what_is_trained(
+    subject: Any, chosen: set[str], positions: int | None, nested: bool, kind: str
+) -> None:
+    with scratch() as directory:
+        sizes = {} if positions is None else {"max_position_embeddings": positions}
+        content = {"model_type": "llama", **({"text_config": sizes} if nested else sizes)}
+        (directory / "config.json").write_text(json.dumps(content))
+        if kind in ("weights", "adapter"):
+            (directory / "model.safetensors").touch()
+        values: dict[str, Any] = {name: CHOSEN[name] for name in chosen} | {"device": "cpu"}
+        values |= {} if kind == "decoder" else {"student": directory}
+        values |= {"lora": 4} if kind == "adapter" else {}
+        settings = Settings(**values)
+        expected = settings.flat()
+        if kind in ("weights", "adapter"):
+            usual = USUAL | ({"lr": 2e-4} if kind == "adapter" else {})
+            usual["length"] = min(1024, positions or 1024)
+            expected |= {name: value for name, value in usual.items() if name not in chosen}
+        case = f"settings of {kind} with {sorted(chosen)} chosen"
+        assert_equal(case, subject.with_defaults(settings).flat(), expected)
+
+
+@given(share=st.floats(1e-6, 1, exclude_max=True), planned=st.integers(1, 10**6), steps=st.integers(0, 10**6))
+@example(share=0.03, planned=1000, steps=1)
+@example(share=0.5, planned=1, steps=0)
+def falsify_share_of_the_steps_is_rounded_up(subject: Any, share: float, planned: int, steps: int) -> None:
+    warmup = subject.warmup_steps(share, planned)
+    assert type(warmup) is int, f"{share} of {planned} steps are {warmup!r}"
+    assert share * planned - 1e-6 <= warmup < share * planned + 1, f"{share} of {planned} steps are {warmup}"
+    assert_equal("a warm-up of an integer number of steps", subject.warmup_steps(steps, planned), steps)
+
+
+VARIED: dict[str, Any] = {
+    "temperature": 3.0,
+    "ce_weight": 0.5,
+    "lr": 0.01,
+    "warmup": 0.25,
+    "epochs": 2,
+    "clip": 0.1,
+    "schedule": "linear",
+    "accumulate": 2,
+    "documents": "pad",
+    "seed": 3,
+    "optimizer_options": '{"weight_decay": 0.5}',
+}
+
+
+DIFFERENT: dict[str, Any] = {
+    "temperature": 7.0,
+    "ce_weight": 0.9,
+    "lr": 0.5,
+    "warmup": 7,
+    "epochs": 5,
+    "clip": 9.0,
+    "schedule": "wsd",
+    "accumulate": 3,
+    "documents": "pack",
+    "seed": 11,
+    "optimizer_options": '{"weight_decay": 0.25}',
+}
+
+
+@given(names=st.sets(st.sampled_from(sorted(VARIED)), min_size=1), changed=st.sampled_from(sorted(DIFFERENT)))
+@example(names={"temperature", "lr", "warmup", "epochs"}, changed="temperature")
+def falsify_resumed_run_has_the_settings_of_its_checkpoint(subject: Any, names: set[str], changed: str) -> None:
+    with scratch() as directory:
+        chosen = {name: VARIED[name] for name in names} | {"save_every": 1, "log_every": 2}
+        whole, cut = (small(directory, out=directory / name, **chosen) for name in ("whole", "cut"))
+        write_text(directory)
+        run(subject, whole)
+        run(subject, cut.replace(max_steps=1))
+        resumed = Settings(out=directory / "cut", resume=Path("latest"), force=True)
+        said = refusal(lambda: run(subject, resumed.replace(**{changed: DIFFERENT[changed]})), DriftError)
+        assert changed in said, f"with another {changed}, the resumed run says {said!r}"
+        run(subject, resumed.replace(log_every=1))
+        of_whole, of_cut = (
+            json.loads((directory / name / "manifest.json").read_text())["settings"] for name in ("whole", "cut")
+        )
+        for name in sorted({*chosen, "teacher_steps"} - {"log_every"}):
+            assert_equal(f"{name} of the resumed run", of_cut[name], of_whole[name])
+        assert_equal("log_every of a run that resumes with another", of_cut["log_every"], 1)
+        files = [(directory / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+        assert files[0] == files[1], f"with {sorted(names)} chosen, the resumed run has other weights"

@@ -1,0 +1,120 @@
+"""Settings that a run has besides those that it is given: of a checkpoint that it resumes, or by what it trains."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reference_trainer.config.settings import FIELDS, Settings
+from reference_trainer.config.sources import flag
+from reference_trainer.errors import CheckpointError
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, named_checkpoint
+from reference_trainer.storage.checkpoints import read_manifest
+from reference_trainer.storage.export import has_weights
+
+PRETRAINED: Mapping[str, Any] = {
+    "lr": 2e-5,  # that of a new model ruins a trained one within a few steps
+    "clip": 1.0,
+    "warmup": 0.03,
+    "length": 1024,
+    "batch_size": 8,
+    "epochs": 3,
+    "save_every": 500,
+}
+"""Defaults of a student with weights; besides, `length` is at most its number of positions.
+
+Sources: Taori et al. 2023, Stanford Alpaca (rate, warm-up, epochs); TRL's `SFTConfig` (clip, length, batch size)."""
+ADAPTER: Mapping[str, Any] = {**PRETRAINED, "lr": 2e-4}
+"""Defaults of an adapter. Source: Dettmers et al. 2023, QLoRA, arXiv:2305.14314, appendix B.2 (rate)."""
+POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "seq_length")
+"""Keys of a configuration in transformers for the largest number of positions of a row."""
+NEW_ON_RESUME = frozenset("out force trace resume rewind smoke max_steps project_to_steps".split())
+"""Settings of an attempt, which a resumed run does not take from its checkpoint."""
+
+
+def defaults_of(settings: Settings) -> Mapping[str, Any]:
+    """Return the defaults by the flat names of settings that depend on what is trained, without reading its files.
+
+    Empty for a student that is new: a decoder, or a directory with a configuration and no weights.
+    """
+    place = settings.student.model
+    if place is None or (place.is_dir() and not has_weights(place)):
+        return {}
+    return PRETRAINED if settings.student.lora is None else ADAPTER
+
+
+def with_defaults(settings: Settings) -> Settings:
+    """Return the settings with the defaults of what is trained, for those that were not chosen.
+
+    A student with weights computes in bfloat16 on a GPU that has it, else in float32.
+    """
+    values = dict(defaults_of(settings))
+    chosen = settings.flat(chosen=True)
+    if not values:
+        return settings
+    if "length" not in chosen:
+        values["length"] = min(values["length"], _positions(settings) or values["length"])
+    if "dtype" not in chosen:
+        values["dtype"] = _dtype(settings.run.device)
+    return settings.replace(**{name: value for name, value in values.items() if name not in chosen})
+
+
+def defaults_line(before: Settings, after: Settings) -> str | None:
+    """Return a line with the settings that `with_defaults` has added, as flags; None if there are none."""
+    given = before.flat(chosen=True)
+    added = [f"{flag(name)} {value}" for name, value in after.flat(chosen=True).items() if name not in given]
+    return f"defaults of a student with weights: {' '.join(added)}" if added else None
+
+
+def _positions(settings: Settings) -> int | None:
+    """Return the number of positions of a row that the configuration of the student names, if it can be read."""
+    from transformers import PretrainedConfig
+
+    revision = {} if settings.student.revision is None else {"revision": settings.student.revision}
+    try:
+        read, _ = PretrainedConfig.get_config_dict(os.fspath(str(settings.student.model)), **revision)
+    except Exception:  # of damaged or missing files, which are reported when the model is loaded
+        return None
+    content = {**read, **text} if isinstance(text := read.get("text_config"), dict) else read
+    return next((value for key in POSITIONS if type(value := content.get(key)) is int and value > 1), None)
+
+
+def _dtype(device: str) -> str:
+    has_bfloat16 = device != "cpu" and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return "bfloat16" if has_bfloat16 else "float32"
+
+
+def kept_settings(settings: Settings) -> dict[str, Any]:
+    """Return the settings that a checkpoint keeps for the run that resumes it, in JSON, by their flat names."""
+    values = settings.json_values()
+    return {name: value for name, value in values.items() if name not in NEW_ON_RESUME and value is not None}
+
+
+def resumed_settings(settings: Settings) -> Settings:
+    """Return settings that resume a checkpoint with those of its run, for all that were not chosen.
+
+    Chosen ones stay; `check_conditions` compares those that a run may not change. A checkpoint that cannot be read
+    gives none, and is reported by the run.
+    """
+    resume = settings.checkpoints.resume
+    if resume is None:
+        return settings
+    try:
+        manifest = read_manifest(named_checkpoint(settings.run.out / CHECKPOINTS, resume))
+    except CheckpointError:
+        return settings
+    # Checkpoints of older versions have the settings that are compared, and those that name the student.
+    older = {name: value for name, value in manifest.conditions.items() if name in FIELDS and name != "strategy"}
+    saved = {**older, **manifest.state.get("own", {}), **manifest.state.get("settings", {})}
+    known = {name: value for name, value in saved.items() if name in FIELDS}
+    return Settings(**known | settings.flat(chosen=True))
+
+
+def latest_settings(settings: Settings) -> Settings:
+    """Return the settings with those of the newest checkpoint in the output, if there is one, as a resume has them."""
+    latest = resumed_settings(settings.replace(resume=Path("latest")))
+    return latest.replace(resume=settings.checkpoints.resume)

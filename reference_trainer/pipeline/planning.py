@@ -1,0 +1,320 @@
+"""What a run will need: memory of a rank by part, steps, tokens and time. No weights are read, and nothing is trained.
+
+Models are created on PyTorch's meta device from their configurations. Weights, gradients and states of the optimizer
+are exact; the other parts are estimates, to which the CUDA context and fragmentation are added (1 to 3 GiB).
+
+Shape letters: B rows of a batch, T positions, V vocabulary, W width, H heads, L layers, R ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from reference_trainer.callbacks.progress import SilentLines
+from reference_trainer.config.settings import Settings
+from reference_trainer.data.text import Batches, ShuffledBatches
+from reference_trainer.distillation.features import FeatureMatching
+from reference_trainer.distillation.heads import CHUNK_BYTES, LEAST_VOCABULARY
+from reference_trainer.distillation.objective import IGNORE_INDEX
+from reference_trainer.distillation.step import labels_of_logits
+from reference_trainer.errors import DataError, ModelFileError, SettingError
+from reference_trainer.pipeline.custom_class import create_run
+from reference_trainer.pipeline.defaults import resumed_settings
+from reference_trainer.pipeline.distill import Distillation
+from reference_trainer.pipeline.teachers import PACKAGED, untrained_teacher
+from reference_trainer.plan.schedule import Schedule, windows
+from reference_trainer.storage.export import has_weights, weight_files
+from reference_trainer.training.update import layers_of
+
+COUNTED_BATCHES = 1000
+"""Batches of an epoch whose predicted tokens are counted at most; of more, these are evenly spaced ones."""
+UNKNOWN_STATE = 2
+"""Numbers that an optimizer is taken to keep for each weight, as AdamW does, if its state cannot be created."""
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run will need.
+
+    memory: bytes of a rank, by part. ranks: their number. parameters: of the student, and those of them that are
+    trained. steps: optimizer steps, and predicted: tokens with a loss in all of them; None without readable data.
+    largest_step: tokens of the rows of a step, with padding, at most. notes: what could not be read or counted.
+    """
+
+    memory: Mapping[str, int]
+    ranks: int
+    parameters: tuple[int, int]
+    steps: int | None
+    predicted: int | None
+    largest_step: int
+    notes: tuple[str, ...] = ()
+
+
+def plan(settings: Settings, *, ranks: int = 1) -> Plan:
+    """Return what a run with these settings will need. Tokens of chats are made, and kept as by the run.
+
+    Args:
+        settings: Of the run.
+        ranks: The number of processes.
+
+    Raises:
+        ModelFileError: For a model whose configuration cannot be read.
+        SettingError: For settings that the run refuses, and for a student of own parts.
+    """
+    variables = {} if ranks == 1 else {"RANK": "0", "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
+    with create_run(resumed_settings(settings), Distillation, lines=SilentLines(), environment=variables) as run:
+        run.device = torch.device("cpu")
+        notes, settings = list[str](), run.settings
+        run.student = student = _student(run)
+        run.features = FeatureMatching()
+        if settings.objective.feature_weight or settings.objective.feature_weight_end:
+            notes.append("memory: projections of hidden states are not counted")
+        divided = ranks if run.is_student_sharded else 1
+        trained, noted = trained_bytes(student, partial(run.make_optimizer, list(student.parameters())), ranks=divided)
+        vocabulary = _config_of(student)["vocabulary"]
+        teacher = _teacher_bytes(run)
+        passes = _pass_bytes(settings, student, vocabulary, taught=bool(teacher), ranks=ranks)
+        steps = predicted = None
+        place = settings.student.model
+        if place is not None and place.is_dir() and not has_weights(place):
+            notes.append(f"student: {place} has no weights; a run would begin with random ones")
+        # Data do not depend on an adapter, which without weights would be refused.
+        run.settings = settings.replace(lora=None)
+        try:
+            batches = run.make_batches()
+            schedule = _schedule(settings, batches)
+            steps, predicted = schedule.total_steps, _predicted(batches, schedule)
+        except (DataError, ModelFileError) as error:
+            notes.append(f"steps: unknown, as data and tokenizer are needed: {error}")
+        return Plan(
+            memory={**trained, "teacher": teacher, **passes},
+            ranks=ranks,
+            parameters=(_count(student.parameters()), _count(p for p in student.parameters() if p.requires_grad)),
+            steps=steps,
+            predicted=predicted,
+            largest_step=ranks * settings.optimizer.accumulate * settings.data.batch_size * settings.data.length,
+            notes=(*notes, *noted),
+        )
+
+
+def plan_lines(needed: Plan, *, tokens_per_s: float | None = None) -> list[str]:
+    """Return the lines that describe a plan. tokens_per_s: predicted tokens of all ranks in a second, if known."""
+    whole, trained = needed.parameters
+    lines = [f"student: {whole:,} parameters, of which {trained:,} are trained", f"ranks: {needed.ranks}"]
+    lines += [f"memory: {_size(size)} {part}" for part, size in needed.memory.items() if size]
+    lines.append(f"memory: {_size(sum(needed.memory.values()))} of a rank in all, besides 1 to 3 GiB of CUDA itself")
+    lines.append(f"tokens of a step: at most {needed.largest_step:,}, with padding")
+    if needed.steps is not None:
+        lines.append(f"steps: {needed.steps:,}")
+    if needed.predicted is not None:
+        lines.append(f"predicted tokens: {needed.predicted:,}")
+        if tokens_per_s is None:
+            lines.append("time: give --tokens-per-s; the last lines of a run of --max-steps 20 have it")
+        else:
+            lines.append(f"time: {needed.predicted / tokens_per_s / 3600:.2f} h at {tokens_per_s:,.0f} tokens/s")
+    return [*lines, *needed.notes]
+
+
+def _size(number: int) -> str:
+    return f"{number / GIB:7.2f} GiB" if number >= GIB / 10 else f"{number / 2**20:7.2f} MiB"
+
+
+def trained_bytes(student: nn.Module, make_optimizer: Any, *, ranks: int = 1) -> tuple[dict[str, int], list[str]]:
+    """Return the bytes of weights, gradients and states of the optimizer of one rank, and notes.
+
+    Args:
+        student: On the meta device.
+        make_optimizer: Returns the optimizer of the student's parameters.
+        ranks: Ranks that divide the student; 1 if each has a copy. FSDP2 divides a tensor along its first axis, and
+            the first ranks have the larger parts.
+
+    Returns:
+        Bytes of the first rank. They are those that PyTorch allocates for tensors, without gaps.
+    """
+    parameters = [parameter for parameter in student.parameters() if parameter.requires_grad]
+    optimizer = make_optimizer()
+    groups, notes, assumed = list(optimizer.param_groups), list[str](), 0
+    for parameter in parameters:
+        parameter.grad = torch.empty_like(parameter)
+    for group in groups:
+        optimizer.param_groups = [group]
+        try:
+            optimizer.step()
+        except Exception:  # of a step that reads values; most optimizers have created their state before
+            missing = [parameter for parameter in group["params"] if not optimizer.state.get(parameter)]
+            assumed += UNKNOWN_STATE * sum(_bytes(parameter, ranks) for parameter in missing)
+    optimizer.param_groups = groups
+    if assumed:
+        notes.append(f"memory: the state of {type(optimizer).__name__} is taken to be that of AdamW")
+    states = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
+    return {
+        "weights": sum(_bytes(tensor, ranks) for tensor in student.parameters())
+        + sum(_bytes(tensor, 1) for tensor in student.buffers()),
+        "gradients": sum(_bytes(parameter, ranks) for parameter in parameters),
+        "optimizer state": assumed + sum(_bytes(value, ranks) for value in states),
+    }, notes
+
+
+def _bytes(tensor: Tensor, ranks: int) -> int:
+    """Return the bytes of the first of the parts of a tensor, which is divided along its first axis."""
+    if not tensor.dim():
+        return tensor.element_size()
+    return math.ceil(tensor.shape[0] / ranks) * math.prod(tensor.shape[1:]) * tensor.element_size()
+
+
+def _count(parameters: Iterable[nn.Parameter]) -> int:
+    return sum(parameter.numel() for parameter in parameters)
+
+
+def _student(run: Distillation) -> nn.Module:
+    """Return the student on the meta device."""
+    settings = run.settings
+    if "make_student" in run.replaced:
+        raise SettingError(f"--dry-run cannot know the student of {type(run).__name__}; leave out --parts")
+    if settings.student.model is None:
+        with torch.device("meta"):
+            return run.make_student().to("meta")  # a decoder is drawn on the CPU
+    from reference_trainer.huggingface.adapters import add_adapter
+    from reference_trainer.huggingface.models import load_shapes
+    from reference_trainer.huggingface.parts import student_source
+
+    name = "float64" if settings.run.dtype == "float64" else settings.student.weights
+    student = load_shapes(student_source(settings), dtype=getattr(torch, name))
+    run.vocab_size = student.vocab_size
+    if settings.student.lora is None:
+        return student
+    options = json.loads(settings.student.lora_options or "{}")
+    with torch.device("meta"):
+        return add_adapter(student, settings.student.model, rank=settings.student.lora, options=options, seed=0)
+
+
+def _teacher_bytes(run: Distillation) -> int:
+    """Return the bytes of the weights of the teacher on a rank."""
+    settings = run.settings
+    ranks = run.place.world_size if run.is_sharded else 1
+    if settings.teacher.outputs is not None or settings.teacher.url is not None:
+        return 0
+    if settings.student.model is not None:
+        if settings.teacher.model is None:
+            raise SettingError("--student needs --teacher with a Hugging Face model")
+        from reference_trainer.huggingface.models import load_shapes
+        from reference_trainer.huggingface.parts import teacher_source
+
+        teacher = load_shapes(teacher_source(settings), dtype="auto")
+        gathered = _gathered(teacher) if ranks > 1 else 0
+        return gathered + _quantized_bytes(teacher, json.loads(settings.teacher.quantization or "{}"), ranks)
+    if settings.trains_teacher:
+        return sum(_bytes(tensor, ranks) for tensor in untrained_teacher(settings, torch.device("meta")).parameters())
+    numbers, item = 0, 8 if settings.run.dtype == "float64" else 4  # text teachers are converted when they are loaded
+    for path in weight_files(settings.teacher.model or PACKAGED):
+        with safe_open(path, framework="pt") as file:
+            shapes = [file.get_slice(name).get_shape() for name in file.keys()]
+        numbers += sum(math.ceil(shape[0] / ranks) * math.prod(shape[1:]) for shape in shapes)
+    return numbers * item
+
+
+def _quantized_bytes(teacher: nn.Module, options: Mapping[str, Any], ranks: int) -> int:
+    """Return the bytes of a teacher whose linear layers, but the output layer, have the bits that the options name."""
+    bits = options.get("bits") or (4 if options.get("load_in_4bit") else 8 if options.get("load_in_8bit") else None)
+    head: Any = teacher
+    kept = head.get_output_embeddings()
+    small = {
+        id(module.weight)
+        for module in teacher.modules()
+        if bits and isinstance(module, nn.Linear) and module is not kept
+    }
+    return sum(
+        math.ceil(parameter.numel() * bits / 8) if bits and id(parameter) in small else _bytes(parameter, ranks)
+        for parameter in teacher.parameters()
+    )
+
+
+def _config_of(module: nn.Module) -> dict[str, int]:
+    """Return vocabulary, width, heads and layers of a model."""
+    model: Any = getattr(module, "model", module)
+    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+
+    def first(*names: str) -> int:
+        return int(next(value for name in names if isinstance(value := getattr(config, name, None), int)))
+
+    return {
+        "vocabulary": first("vocab_size"),
+        "width": first("hidden_size", "width", "n_embd"),
+        "heads": first("num_attention_heads", "heads", "n_head"),
+        "layers": first("num_hidden_layers", "layers", "n_layer"),
+    }
+
+
+def _pass_bytes(settings: Settings, student: nn.Module, vocabulary: int, *, taught: bool, ranks: int) -> dict[str, int]:
+    """Return estimates of what a forward and a backward need besides weights, gradients and states.
+
+    Activations of a layer of B rows take B T W (34 + 5 H T / W) bytes in 16 bits, and B T W 34 by an attention that
+    keeps no scores; with checkpoints B T W 2, and one whole layer. Source: Korthikanti et al. 2022, arXiv:2205.05198,
+    section 4.1, equation 2, and section 5. Numbers of 32 bits take twice as much, and of 64 four times.
+    """
+    shape, positions = _config_of(student), settings.data.batch_size * settings.data.length
+    scale = {"bfloat16": 1, "float32": 2, "float64": 4}[settings.run.dtype]
+    states = positions * shape["width"] * scale
+    scores = 5 * shape["heads"] * settings.data.length * positions * scale
+    layer = 34 * states + (scores if settings.run.attn_implementation == "eager" else 0)
+    recomputed = settings.student.checkpoint_activations
+    activations = 2 * states * shape["layers"] + layer if recomputed else layer * shape["layers"]
+
+    item = {"bfloat16": 2, "float32": 4, "float64": 8}[settings.run.dtype]
+    rows = positions
+    logits = "logits"
+    if vocabulary >= LEAST_VOCABULARY:
+        rows, logits = min(positions, max(1, CHUNK_BYTES // (vocabulary * item))), "logits of a chunk"
+    trained = [parameter for parameter in student.parameters() if parameter.requires_grad]
+    sharded = ranks > 1 and settings.run.strategy == "fsdp2"
+    parts = {
+        "activations (estimate)": activations,
+        f"{logits}, of both models (estimate)": rows * vocabulary * item * (2 if taught else 1),
+    }
+    if settings.run.dtype == "bfloat16" and settings.student.weights != "bfloat16" and not sharded:
+        weights = [module.weight for module in student.modules() if isinstance(module, nn.Linear)]
+        parts["copies of weights in bfloat16 (autocast)"] = sum(2 * weight.numel() for weight in weights)
+    if ranks > 1 and not sharded:
+        parts["buffers of DDP"] = sum(_bytes(parameter, 1) for parameter in trained)
+    if sharded:
+        share = 2 / 4 if settings.run.dtype == "bfloat16" and settings.student.weights == "float32" else 1
+        parts["weights that FSDP2 gathers (estimate)"] = int(share * _gathered(student))
+    return parts
+
+
+def _gathered(module: nn.Module) -> int:
+    """Return the bytes that FSDP2 gathers at once: what is outside of the layers, one layer, and the next one."""
+    layers = [sum(_bytes(parameter, 1) for parameter in layer.parameters()) for layer in layers_of(module)]
+    return sum(_bytes(parameter, 1) for parameter in module.parameters()) - sum(layers) + 2 * max(layers, default=0)
+
+
+def _schedule(settings: Settings, batches: Batches) -> Schedule:
+    return Schedule(
+        epochs=settings.schedule.epochs,
+        steps_per_epoch=windows(batches.batches, settings.optimizer.accumulate),
+        limit=settings.run.smoke or settings.schedule.max_steps,
+    )
+
+
+def _predicted(batches: Batches, schedule: Schedule) -> int | None:
+    """Return the tokens of all ranks that have a loss in all steps; about, for data of more batches and for a limit."""
+    if not isinstance(batches, ShuffledBatches):
+        return None
+    alone = replace(batches, rank=0, world_size=1)
+    spacing = max(1, alone.batches // COUNTED_BATCHES)
+    counted = range(1, alone.batches + 1, spacing)
+    tokens = 0
+    for position in counted:
+        tokens += int((labels_of_logits(alone.batch(1, position).labels) != IGNORE_INDEX).sum())
+    epoch = tokens * alone.batches / len(counted)
+    return round(epoch * schedule.total_steps / schedule.steps_per_epoch)
