@@ -28,6 +28,7 @@ from reference_trainer.distillation.protocols import (
     feature_student,
     feature_teacher,
 )
+from reference_trainer.distillation.universal import AlignedTeacher, aligned_rows
 from reference_trainer.errors import VocabularyError
 
 
@@ -90,8 +91,10 @@ def kd_step(
     return StepResult(loss=total / count, sum=total, count=count, metrics=metrics)
 
 
-def check_vocabularies(teacher: Teacher, student: Student | Teacher) -> None:
-    """Raise `VocabularyError` if the sizes differ."""
+def check_vocabularies(teacher: Teacher | AlignedTeacher, student: Student | Teacher) -> None:
+    """Raise `VocabularyError` if the sizes differ, unless the teacher has other tokens than the student."""
+    if isinstance(teacher, AlignedTeacher):
+        return
     if teacher.vocab_size != student.vocab_size:
         raise VocabularyError(
             f"different vocab_size: student {student.vocab_size}, teacher {teacher.vocab_size}; probably the "
@@ -115,7 +118,7 @@ class StepRows:
 
 
 def forward_backward(
-    teacher: Teacher | TopKTeacher | None,
+    teacher: Teacher | TopKTeacher | AlignedTeacher | None,
     student: Student,
     batch: Batch,
     labels_BT: Tensor,
@@ -149,6 +152,13 @@ def forward_backward(
         TrainerError: As of `checked_logits`, `losses` and `features.feature_loss`, before the student has a gradient.
     """
     matched = weights.feature_weight > 0
+    if isinstance(teacher, AlignedTeacher) and not matched:
+        aligned, pass_ = teacher.aligned(batch, weights.temperature), student.forward(batch)
+        student_BTV = checked_logits("student", pass_.logits, batch.tokens, student.vocab_size).detach()
+        tensors = (student_BTV, batch.tokens, labels_BT.to(student_BTV.device))
+        rows = aligned_rows(*tensors, aligned, weights, scale=scale, deferred=deferred)
+        pass_.backward(rows.gradient_BTV)
+        return StepRows(rows, sums_of(rows, weights, metrics=metrics, whole=False))
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
     metrics, whole = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
     taught, teacher_states = _taught(teacher, batch, chunked=chunked, matched=matched)
@@ -169,12 +179,17 @@ def forward_backward(
 
 
 def measured_rows(
-    teacher: Teacher | TopKTeacher, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights
+    teacher: Teacher | TopKTeacher | AlignedTeacher, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights
 ) -> tuple[Rows, Tensor]:
     """Return the rows of both models with their metrics, and the student's most probable tokens, int64 [B, T].
 
     There is no gradient. Tokens of unscored rows may be -1. Errors: as of `forward_backward`.
     """
+    if isinstance(teacher, AlignedTeacher):
+        student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
+        aligned = teacher.aligned(batch, weights.temperature)
+        rows = aligned_rows(student_BTV, batch.tokens, labels_BT.to(student_BTV.device), aligned, weights)
+        return rows, student_BTV.argmax(-1)
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
     taught, _ = _taught(teacher, batch, chunked=chunked, matched=False)
     if chunked:
@@ -276,7 +291,8 @@ def sums_of(
     loss: the weighted sum. hard_loss: cross-entropy of the student. soft_loss: T^2 times the divergence at the
     temperature T. A term of weight 0 is absent without `metrics`; with them also kl_at_T and kl_at_1, KL(teacher ||
     student) at T and at temperature 1; teacher_loss, its cross-entropy; teacher_entropy; all in nats; and agreement,
-    the tokens whose most probable successor is the same for both. feature: the distance of hidden states, if it is
+    the tokens whose most probable successor is the same for both. With an `AlignedTeacher` soft_loss is the universal
+    distance of its groups, without T^2 and without a unit. feature: the distance of hidden states, if it is
     minimised; it has no unit, and its weighted sum is part of the loss. whole: whether every logit of the teacher is
     known; else kl_at_T, kl_at_1, teacher_loss, teacher_entropy and agreement are absent.
     """
