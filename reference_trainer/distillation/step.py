@@ -158,7 +158,7 @@ def forward_backward(
         tensors = (student_BTV, batch.tokens, labels_BT.to(student_BTV.device))
         rows = aligned_rows(*tensors, aligned, weights, scale=scale, deferred=deferred)
         pass_.backward(rows.gradient_BTV)
-        return StepRows(rows, sums_of(rows, weights, metrics=metrics, whole=False))
+        return StepRows(rows, sums_of(rows, weights, metrics=metrics, whole=False, aligned=True))
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
     metrics, whole = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
     taught, teacher_states = _taught(teacher, batch, chunked=chunked, matched=matched)
@@ -284,17 +284,24 @@ def _learned_in_chunks(
 
 
 def sums_of(
-    rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | None = None, whole: bool = True
+    rows: Rows,
+    weights: Weights,
+    *,
+    metrics: bool,
+    feature: Tensor | None = None,
+    whole: bool = True,
+    aligned: bool = False,
 ) -> dict[str, Tensor]:
     """Return the sums over scored tokens: float64 scalars on the device of the rows.
 
     loss: the weighted sum. hard_loss: cross-entropy of the student. soft_loss: T^2 times the divergence at the
     temperature T. A term of weight 0 is absent without `metrics`; with them also kl_at_T and kl_at_1, KL(teacher ||
     student) at T and at temperature 1; teacher_loss, its cross-entropy; teacher_entropy; all in nats; and agreement,
-    the tokens whose most probable successor is the same for both. With an `AlignedTeacher` soft_loss is the universal
-    distance of its groups, without T^2 and without a unit. feature: the distance of hidden states, if it is
+    the tokens whose most probable successor is the same for both. feature: the distance of hidden states, if it is
     minimised; it has no unit, and its weighted sum is part of the loss. whole: whether every logit of the teacher is
     known; else kl_at_T, kl_at_1, teacher_loss, teacher_entropy and agreement are absent.
+    aligned: whether the rows are those of `aligned_rows`; then universal_distance, without a unit, has the place of
+    soft_loss.
     """
     sums = {"loss": weighted_sum(rows, weights)}
     if feature is not None:
@@ -302,7 +309,7 @@ def sums_of(
     if weights.ce_weight or metrics:
         sums["hard_loss"] = rows.cross_entropy_P.sum()
     if weights.kd_weight or metrics:
-        sums["soft_loss"] = weights.temperature**2 * rows.divergence_P.sum()
+        sums["universal_distance" if aligned else "soft_loss"] = weights.temperature**2 * rows.divergence_P.sum()
     if metrics and whole:
         sums["kl_at_T"], sums["kl_at_1"] = rows.kl_P.sum(), rows.kl_at_1_P.sum()
         sums["teacher_loss"], sums["teacher_entropy"] = rows.teacher_cross_entropy_P.sum(), rows.teacher_entropy_P.sum()

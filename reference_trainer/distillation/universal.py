@@ -146,7 +146,8 @@ def group_probabilities(
     chosen_N = log_p_NV.gather(1, tokens_N.long()[:, None])[:, 0]
     # The sum of a stretch is a difference of sums from the beginning.
     before_N = F.pad(chosen_N.double().cumsum(0), (1, 0))
-    first_G, last_G = (torch.tensor([group[at] for group in groups], device=logits_NV.device) for at in (0, -1))
+    numbers = [[group[at] for group in groups] for at in (0, -1)]
+    first_G, last_G = torch.tensor(numbers, dtype=torch.int64, device=logits_NV.device)
     prefix_G = (before_N[last_G] - before_N[first_G]).to(log_p_NV.dtype)
     return (log_p_NV[last_G] + prefix_G[:, None]).exp()
 

@@ -121,10 +121,9 @@ def read_pairs(directory: Path, student: Chats, teacher: Chats) -> tuple[PairedD
     """Return the documents with what `write_pairs` has written, and lines about what is not compared."""
     counts = json.loads((directory / COUNTS).read_text(encoding="utf-8"))
     scored, compared, without = (counts[name] for name in ("scored", "compared", "without"))
-    lines = [
-        f"{compared:,} of {scored:,} predicted tokens are compared with the teacher's; the text of the others is cut "
-        "there, or written differently by its chat template"
-    ]
+    lines = [f"{compared:,} of {scored:,} predicted tokens are compared with the teacher's"]
+    if compared < scored:
+        lines[0] += "; the text of the others is cut there, or written differently by its chat template"
     if without:
         lines.append(f"{without:,} documents have no token that is compared with the teacher's")
     return PairedDocuments(student.documents, teacher.documents, StoredDocuments(directory)), lines

@@ -250,7 +250,7 @@ class ChatData:
         self._continues = chats.continues
         if not self._run.settings.teacher.cross_tokenizer:
             return chats.documents
-        taught, of_teacher, _ = self._chats(data, self._teacher_tokenizer)
+        taught, of_teacher, _ = self._chats(data, self._teacher_tokenizer, "of the teacher, ")
         check_pairs(data, chats, taught)
         names = ("tokenizer_sha256", "chat_template_sha256")
         self._run.digests |= {f"teacher_{name}": of_teacher[name] for name in names}
@@ -268,8 +268,11 @@ class ChatData:
     def _teacher_tokenizer(self) -> Any:
         return load_tokenizer(teacher_source(self._run.settings))
 
-    def _chats(self, data: Path, tokenizer: Any) -> tuple[Chats, dict[str, str], int]:
-        """Return the conversations of a file in the tokens of a tokenizer, their digests, and the number of workers."""
+    def _chats(self, data: Path, tokenizer: Any, whose: str = "") -> tuple[Chats, dict[str, str], int]:
+        """Return the conversations of a file in the tokens of a tokenizer, their digests, and the number of workers.
+
+        whose: the beginning of lines about them.
+        """
         settings = self._run.settings
         digests = {"data_sha256": digest_of(data), **tokenizer_digests(tokenizer)}
         turns, options = settings.data.turns, json.loads(settings.data.template_options or "{}")
@@ -280,10 +283,11 @@ class ChatData:
         if workers is None:
             workers = usable_cpus() if size_of(data) >= LARGE else 0
         writer = ChatWriter(tokenizer, turns=turns, options=options)
-        chats = read_chats(self._tokenized(data, digests, writer, workers))
-        for line in _notes(chats, settings.data.length, keeps_empty=settings.teacher.cross_tokenizer):
-            self._run.lines.write(line)
-        return chats, digests, workers
+        read = read_chats(self._tokenized(data, digests, writer, workers, whose))
+        lines = _notes(read, settings.data.length, keeps_empty=settings.teacher.cross_tokenizer)
+        for line in lines:
+            self._run.lines.write(line.replace("data: ", f"data: {whose}", 1))
+        return read, digests, workers
 
     def _evaluated_documents(self, held_back: Sequence[Document]) -> Sequence[Document]:
         """Return what is evaluated: at most `eval_rows` of `eval_data`, or else of `held_back`, evenly spaced."""
@@ -296,7 +300,7 @@ class ChatData:
         run.digests["evaluated"] = f"{most} of {len(documents)}"  # a resumed run compares its best step with others
         return documents[:: len(documents) // most][:most]
 
-    def _tokenized(self, data: Path, digests: Mapping[str, str], writer: ChatWriter, workers: int) -> Path:
+    def _tokenized(self, data: Path, digests: Mapping[str, str], writer: ChatWriter, workers: int, whose: str) -> Path:
         """Return the directory with the tokens of the data."""
         run, settings = self._run, self._run.settings
         identity = {**digests, "length": settings.data.length, "format": 4, "transformers": version("transformers")}
@@ -317,7 +321,7 @@ class ChatData:
             if digest_of(data) != digests["data_sha256"]:
                 raise DataError(f"{data} was changed while it was read; start again")
 
-        run.lines.write(f"data: the tokens of {data} are made once, and kept in {self._cache}")
+        run.lines.write(f"data: {whose}the tokens of {data} are made once, and kept in {self._cache}")
         return self._entry(identity, write)
 
     @cached_property

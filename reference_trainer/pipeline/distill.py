@@ -219,9 +219,9 @@ class Distillation(Run):
         """Raise `SettingError` for a metric that no evaluation of the run has; a replaced `evaluate` may have any."""
         if "evaluate" not in self.replaced:
             settings = self.settings
-            has_other_tokens = settings.teacher.cross_tokenizer and settings.student.model is not None
-            whole = self._top_k is None and not has_other_tokens
-            check_metric(metric, settings.evaluation.accept_depth, whole=whole, user=user)
+            aligned = settings.teacher.cross_tokenizer and settings.student.model is not None
+            whole, depth = self._top_k is None, settings.evaluation.accept_depth
+            check_metric(metric, depth, whole=whole, aligned=aligned, user=user)
 
     def _read_outputs(self, saved: SavedOutputs) -> None:
         """Let the run have these outputs. Errors: those of `check_outputs` and `check_metric`."""

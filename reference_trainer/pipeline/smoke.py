@@ -149,7 +149,8 @@ def first_batch_loss(student: Student, teacher: Teacher, batch: Batch, weights: 
         sums = evaluate(teacher, cast(Teacher, student), _Alone(batch), weights)
     except LogitsError:
         return math.nan
-    terms = ((weights.ce_weight, "hard_loss"), (weights.kd_weight, "soft_loss"))
+    weight = weights.kd_weight
+    terms = ((weights.ce_weight, "hard_loss"), (weight, "soft_loss"), (weight, "universal_distance"))
     return sum(weight * sums[name].sum / sums[name].count for weight, name in terms if weight and name in sums)
 
 
