@@ -180,7 +180,8 @@ class ChatData:
                 "vocabulary, such as kl_at_1 and agreement, are left out"
             )
         elif settings.teacher.model is not None:
-            check_tokens(self.tokenizer, load_tokenizer(teacher_source(settings)))
+            hint = "; --cross-tokenizer compares the models by the text of their tokens"
+            check_tokens(self.tokenizer, load_tokenizer(teacher_source(settings)), hint=hint)
         elif settings.teacher.outputs is None and settings.teacher.url is None:
             raise SettingError("--student needs --teacher with a Hugging Face model")
         if run.has_default_rate:
