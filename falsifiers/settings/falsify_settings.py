@@ -30,7 +30,7 @@ NUMBERS = [0.5, 1.25, 3, 1e-2]
 FEW, SIZES, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [0.0001, 1.5, 3, 10000]
 SWITCHES = (
     "force rewind checkpoint_activations lora_merge shard_teacher group_by_length skip_invalid_rows trust_remote_code "
-    "compile"
+    "compile cross_tokenizer"
 )
 
 
@@ -98,7 +98,7 @@ NAMES: dict[str, str] = {
     "student": "model=student revision layers width init_from weights lora lora_options lora_merge "
     "checkpoint_activations",
     "teacher": "model=teacher revision=teacher_revision quantization outputs=teacher_outputs url=teacher_url "
-    "served_model top_k=teacher_top_k share_vocabulary shard=shard_teacher steps=teacher_steps "
+    "served_model top_k=teacher_top_k share_vocabulary cross_tokenizer shard=shard_teacher steps=teacher_steps "
     "device_map=teacher_device_map layers=teacher_layers width=teacher_width cache=teacher_cache",
     "objective": "temperature temperature_end ce_weight ce_weight_end kd_weight kd_weight_end divergence beta "
     "feature_weight feature_weight_end feature_distance feature_layers on_policy on_policy_end answer_tokens "

@@ -39,7 +39,8 @@ def falsify_tokens_end_where_their_bytes_do(subject: Any) -> None:
             bounds = {len(text[:n].encode()) for n in range(len(text) + 1)}
             sums = [sum(size_of[: n + 1]) for n in range(len(tokens))]
             wanted = [end if end in bounds else None for end in sums]
-            seen = subject.text_ends(words, [*tokens, words.eos_token_id])
+            text_seen, seen = subject.spelled(words, [*tokens, words.eos_token_id])
+            assert text_seen == spelled + b"\xff", f"{text!r} is spelled {text_seen!r}"
             assert seen == [*wanted, len(spelled) + 1], f"{text!r}: {seen}; expected {wanted}"
             tried += None in wanted
     assert tried, "no token ends within a character; the claim was not tried"

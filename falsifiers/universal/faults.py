@@ -1,6 +1,9 @@
 """Wrong versions of functions of the universal loss: the faults that the contract declares."""
 
+from dataclasses import replace
 from typing import Any
+
+import torch
 
 
 def unsorted(original: Any, student_GV: Any, teacher_GV: Any) -> Any:
@@ -42,4 +45,43 @@ def one_to_one(original: Any, student_ends: Any, teacher_ends: Any) -> Any:
 
 
 def ends_in_characters(original: Any, tokenizer: Any, tokens: Any) -> Any:
-    return [len(tokenizer.decode(tokens[: n + 1], skip_special_tokens=True)) for n in range(len(tokens))]
+    ends = [len(tokenizer.decode(tokens[: n + 1], skip_special_tokens=True)) for n in range(len(tokens))]
+    return original(tokenizer, tokens)[0], ends
+
+
+def by_number(original: Any, tokenizers: Any, documents: Any) -> Any:
+    """Compare the predicted tokens of both one by one."""
+    sides = [[n for n, is_given in enumerate(given) if n and not is_given] for _, given in documents]
+    return [(range(n, n + 1), range(m, m + 1)) for n, m in zip(*sides, strict=False)]
+
+
+def shifted(original: Any, tokenizers: Any, documents: Any) -> Any:
+    """Move the tokens of the teacher by one."""
+    moved = [(one, range(other.start - 1, other.stop - 1)) for one, other in original(tokenizers, documents)]
+    return [(one, other) for one, other in moved if other.start > 0]
+
+
+def everything_scored(original: Any, tokenizers: Any, documents: Any) -> Any:
+    """Compare questions, too."""
+    return original(tokenizers, [(tokens, [False] * len(given)) for tokens, given in documents])
+
+
+def mean_of_groups(original: Any, *arguments: Any, scale: Any = None, **options: Any) -> Any:
+    """Weight the distance so that it is a mean over the groups of a batch."""
+    groups = sum(len(one.spans) for one in arguments[3])
+    weights = arguments[4]
+    changed = replace(weights, kd_weight=weights.kd_weight * int((arguments[2] != -100).sum()) / max(groups, 1))
+    return original(*arguments[:4], changed, scale=scale, **options)
+
+
+def squared_temperature(original: Any, *arguments: Any, scale: Any = None, **options: Any) -> Any:
+    """Multiply the distance by the square of the temperature, as a divergence."""
+    factor = arguments[4].temperature ** 2
+    changed = replace(arguments[4], kd_weight=arguments[4].kd_weight * factor)
+    rows = original(*arguments[:4], changed, scale=scale, **options)
+    return replace(rows, divergence_P=rows.divergence_P * factor)
+
+
+def rows_in_turn(original: Any, self: Any, batch: Any, temperature: float) -> Any:
+    """Take the documents of the teacher in the order of the data, whatever rows the batch has."""
+    return original(self, replace(batch, examples=torch.arange(len(batch.tokens))), temperature)

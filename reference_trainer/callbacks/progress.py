@@ -38,10 +38,14 @@ SMOKE_PROJECTION_LINE = (
 SMOKE_PLANNED_LINE = "smoke mode: the planned run of {steps} steps takes about {seconds:.1f}s at this pace"
 SMOKE_END_LINE = "smoke mode: export skipped, no model was written"
 
-LOGGED_METRICS = ("loss", "hard_loss", "soft_loss", "feature", "kl_at_1", "student_perplexity", "teacher_perplexity")
+LOGGED_METRICS = (
+    *("loss", "hard_loss", "soft_loss", "universal_distance", "feature", "kl_at_1"),
+    *("student_perplexity", "teacher_perplexity"),
+)
 """Metrics of a line, in its order."""
 EVALUATED_METRICS = tuple(
-    EVALUATED + name for name in ("hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "agreement")
+    EVALUATED + name
+    for name in ("hard_loss", "soft_loss", "universal_distance", "kl_at_1", "student_perplexity", "agreement")
 )
 """The first metrics of an evaluation, in the order of its line."""
 

@@ -224,6 +224,11 @@ class Teacher(_Group):
     share_vocabulary: Vocabulary | None = _setting(
         None, "Accept a teacher with more or fewer tokens: cut its surplus, cut the student's, or add -inf."
     )
+    cross_tokenizer: Switch = _setting(
+        False,
+        "Accept a Hugging Face teacher with another tokenizer: it reads the text in its tokens, and probabilities are "
+        "compared by rank, where both have read the same text.",
+    )
     shard: Switch = _setting(
         False,
         "With several processes: each has a shard of the teacher (FSDP2), which is gathered layer by layer.",
@@ -593,6 +598,11 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
         lambda settings: bool(settings.objective.on_policy or settings.objective.on_policy_end),
     ),
     (("served_model", "teacher_top_k"), "without teacher_url", lambda settings: settings.teacher.url is not None),
+    (
+        ("divergence", "beta", "accept_depth"),
+        "with cross_tokenizer",
+        lambda settings: not (settings.teacher.cross_tokenizer and settings.student.model is not None),
+    ),
     (("lr_decay",), "without schedule wsd", lambda settings: settings.schedule.shape == "wsd"),
     (("lr_end",), "with schedule constant", lambda settings: settings.schedule.shape != "constant"),
     (
@@ -614,7 +624,15 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
         (
             *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
             *("teacher_device_map", "weights", "turns", "chat_template", "template_options"),
-            *("skip_invalid_rows", "mix", "data_workers", "on_policy", "on_policy_end", "teacher_url"),
+            *(
+                "skip_invalid_rows",
+                "mix",
+                "cross_tokenizer",
+                "data_workers",
+                "on_policy",
+                "on_policy_end",
+                "teacher_url",
+            ),
             *("revision", "teacher_revision", "trust_remote_code", "attn_implementation", "quantization", "compile"),
         ),
         "without student",

@@ -28,6 +28,7 @@ from reference_trainer.distillation.protocols import (
     feature_student,
     feature_teacher,
 )
+from reference_trainer.distillation.universal import AlignedTeacher, aligned_rows
 from reference_trainer.errors import VocabularyError
 
 
@@ -90,8 +91,10 @@ def kd_step(
     return StepResult(loss=total / count, sum=total, count=count, metrics=metrics)
 
 
-def check_vocabularies(teacher: Teacher, student: Student | Teacher) -> None:
-    """Raise `VocabularyError` if the sizes differ."""
+def check_vocabularies(teacher: Teacher | AlignedTeacher, student: Student | Teacher) -> None:
+    """Raise `VocabularyError` if the sizes differ, unless the teacher has other tokens than the student."""
+    if isinstance(teacher, AlignedTeacher):
+        return
     if teacher.vocab_size != student.vocab_size:
         raise VocabularyError(
             f"different vocab_size: student {student.vocab_size}, teacher {teacher.vocab_size}; probably the "
@@ -115,7 +118,7 @@ class StepRows:
 
 
 def forward_backward(
-    teacher: Teacher | TopKTeacher | None,
+    teacher: Teacher | TopKTeacher | AlignedTeacher | None,
     student: Student,
     batch: Batch,
     labels_BT: Tensor,
@@ -149,6 +152,13 @@ def forward_backward(
         TrainerError: As of `checked_logits`, `losses` and `features.feature_loss`, before the student has a gradient.
     """
     matched = weights.feature_weight > 0
+    if isinstance(teacher, AlignedTeacher) and not matched:
+        aligned, pass_ = teacher.aligned(batch, weights.temperature), student.forward(batch)
+        student_BTV = checked_logits("student", pass_.logits, batch.tokens, student.vocab_size).detach()
+        tensors = (student_BTV, batch.tokens, labels_BT.to(student_BTV.device))
+        rows = aligned_rows(*tensors, aligned, weights, scale=scale, deferred=deferred)
+        pass_.backward(rows.gradient_BTV)
+        return StepRows(rows, sums_of(rows, weights, metrics=metrics, whole=False, aligned=True))
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
     metrics, whole = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
     taught, teacher_states = _taught(teacher, batch, chunked=chunked, matched=matched)
@@ -169,12 +179,17 @@ def forward_backward(
 
 
 def measured_rows(
-    teacher: Teacher | TopKTeacher, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights
+    teacher: Teacher | TopKTeacher | AlignedTeacher, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights
 ) -> tuple[Rows, Tensor]:
     """Return the rows of both models with their metrics, and the student's most probable tokens, int64 [B, T].
 
     There is no gradient. Tokens of unscored rows may be -1. Errors: as of `forward_backward`.
     """
+    if isinstance(teacher, AlignedTeacher):
+        student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
+        aligned = teacher.aligned(batch, weights.temperature)
+        rows = aligned_rows(student_BTV, batch.tokens, labels_BT.to(student_BTV.device), aligned, weights)
+        return rows, student_BTV.argmax(-1)
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
     taught, _ = _taught(teacher, batch, chunked=chunked, matched=False)
     if chunked:
@@ -269,7 +284,13 @@ def _learned_in_chunks(
 
 
 def sums_of(
-    rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | None = None, whole: bool = True
+    rows: Rows,
+    weights: Weights,
+    *,
+    metrics: bool,
+    feature: Tensor | None = None,
+    whole: bool = True,
+    aligned: bool = False,
 ) -> dict[str, Tensor]:
     """Return the sums over scored tokens: float64 scalars on the device of the rows.
 
@@ -279,6 +300,8 @@ def sums_of(
     the tokens whose most probable successor is the same for both. feature: the distance of hidden states, if it is
     minimised; it has no unit, and its weighted sum is part of the loss. whole: whether every logit of the teacher is
     known; else kl_at_T, kl_at_1, teacher_loss, teacher_entropy and agreement are absent.
+    aligned: whether the rows are those of `aligned_rows`; then universal_distance, without a unit, has the place of
+    soft_loss.
     """
     sums = {"loss": weighted_sum(rows, weights)}
     if feature is not None:
@@ -286,7 +309,7 @@ def sums_of(
     if weights.ce_weight or metrics:
         sums["hard_loss"] = rows.cross_entropy_P.sum()
     if weights.kd_weight or metrics:
-        sums["soft_loss"] = weights.temperature**2 * rows.divergence_P.sum()
+        sums["universal_distance" if aligned else "soft_loss"] = weights.temperature**2 * rows.divergence_P.sum()
     if metrics and whole:
         sums["kl_at_T"], sums["kl_at_1"] = rows.kl_P.sum(), rows.kl_at_1_P.sum()
         sums["teacher_loss"], sums["teacher_entropy"] = rows.teacher_cross_entropy_P.sum(), rows.teacher_entropy_P.sum()

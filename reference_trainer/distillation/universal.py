@@ -22,46 +22,56 @@ Shape letters: N positions, V vocabulary, G groups.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
+from reference_trainer.distillation.losses import KINDS, Rows, loss_by_blocks, raise_fault
+from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
+from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
 from reference_trainer.errors import ShapeError
 
 Group = tuple[range, range]
 """The numbers of consecutive tokens of the student and of the teacher that spell the same text."""
 
 
-def text_ends(tokenizer: Any, tokens: Sequence[int]) -> list[int | None]:
-    """Return where each token of a text ends, in bytes of UTF-8; None for a token that ends within a character.
+SPECIAL = b"\xff"  # in place of a special token; no text has this byte
 
-    A special token counts as one byte, so that the ends of an answer in two tokenizers are compared, whatever they are
+
+def spelled(tokenizer: Any, tokens: Sequence[int]) -> tuple[bytes, list[int | None]]:
+    """Return a text in UTF-8, and where each of its tokens ends in it; None for a token that ends within a character.
+
+    A special token is one byte, `SPECIAL`, so that the ends of an answer in two tokenizers are equal, whatever they are
     called. tokenizer: of transformers; it decodes every beginning of the text, so that tokens that depend on those
     before them, such as ones with a leading space, are measured in their place.
     """
     special = set(tokenizer.all_special_ids)
     whole = tokenizer.decode(tokens, skip_special_tokens=True)
     ends: list[int | None] = []
-    specials = 0
+    spelling, written, specials = b"", 0, 0
     for number, token in enumerate(tokens, 1):
-        specials += token in special
         text = tokenizer.decode(tokens[:number], skip_special_tokens=True)
+        if token in special:
+            spelling += whole.encode()[written : len(text.encode())] + SPECIAL
+            written, specials = len(text.encode()), specials + 1
         # Half a character is decoded as U+FFFD. Where the text has that character itself, its first tokens seem to be
         # whole, and the one after them adds nothing.
         end = len(text.encode()) + specials if whole.startswith(text) else None
         if ends and end == ends[-1]:
             ends[-1] = None
         ends.append(end)
-    return ends
+    return spelling + whole.encode()[written:], ends
 
 
 def align(student_ends: Sequence[int | None], teacher_ends: Sequence[int | None]) -> list[Group]:
     """Return the groups of the tokens of one text, in order; tokens after the last common end are in no group.
 
     Args:
-        student_ends: Where each token of the student ends, as `text_ends` returns it.
+        student_ends: Where each token of the student ends, as `spelled` returns it.
         teacher_ends: The same for the teacher.
 
     Returns:
@@ -74,6 +84,44 @@ def align(student_ends: Sequence[int | None], teacher_ends: Sequence[int | None]
         groups.append((range(begins[0], stops[0]), range(begins[1], stops[1])))
         begins = stops
     return groups
+
+
+def answer_groups(tokenizers: Sequence[Any], documents: Sequence[tuple[Sequence[int], Sequence[bool]]]) -> list[Group]:
+    """Return the groups of the tokens that are predicted, of one document in the tokens of student and teacher.
+
+    1. An answer is a longest run of predicted tokens; those of both are paired in their order, as far as both go.
+    2. Spaces and special tokens at the beginning of an answer, which templates may add, are left out.
+    3. The tokens of the text that both answers begin with are aligned. A group with the first token of a document,
+       which nothing predicts, is left out.
+
+    Args:
+        tokenizers: Of student and teacher.
+        documents: The tokens of each, and which of them are not predicted.
+    """
+    groups: list[Group] = []
+    for runs in zip(*(_predicted_runs(given) for _, given in documents), strict=False):
+        parts = list(zip(tokenizers, runs, (tokens for tokens, _ in documents), strict=True))
+        spellings = [spelled(tokenizer, tokens[run.start : run.stop]) for tokenizer, run, tokens in parts]
+        texts = [text.lstrip(b" \t\r\n" + SPECIAL) for text, _ in spellings]
+        pairs = enumerate(zip(*texts, strict=False))
+        shared = next((n for n, (one, other) in pairs if one != other), min(map(len, texts)))
+        begins, sides = [], []
+        for run, (text, ends), rest in zip(runs, spellings, texts, strict=True):
+            before = len(text) - len(rest)
+            left_out = next((n for n, end in enumerate(ends) if end is None or end > before), len(ends))
+            begins.append(run.start + left_out)
+            inside = (end if end and before < end <= before + shared else None for end in ends[left_out:])
+            sides.append([end and end - before for end in inside])
+        for group in align(sides[0], sides[1]):
+            placed = [range(begin + part.start, begin + part.stop) for begin, part in zip(begins, group, strict=True)]
+            if all(part.start for part in placed):
+                groups.append((placed[0], placed[1]))
+    return groups
+
+
+def _predicted_runs(given: Sequence[bool]) -> list[range]:
+    bounds = [n for n in range(len(given) + 1) if (n == 0 or given[n - 1]) != (n == len(given) or given[n])]
+    return [range(begin, end) for begin, end in zip(bounds[::2], bounds[1::2], strict=True)]
 
 
 def group_probabilities(
@@ -98,7 +146,8 @@ def group_probabilities(
     chosen_N = log_p_NV.gather(1, tokens_N.long()[:, None])[:, 0]
     # The sum of a stretch is a difference of sums from the beginning.
     before_N = F.pad(chosen_N.double().cumsum(0), (1, 0))
-    first_G, last_G = (torch.tensor([group[at] for group in groups], device=logits_NV.device) for at in (0, -1))
+    numbers = [[group[at] for group in groups] for at in (0, -1)]
+    first_G, last_G = torch.tensor(numbers, dtype=torch.int64, device=logits_NV.device)
     prefix_G = (before_N[last_G] - before_N[first_G]).to(log_p_NV.dtype)
     return (log_p_NV[last_G] + prefix_G[:, None]).exp()
 
@@ -115,3 +164,129 @@ def universal_distance(student_GV: Tensor, teacher_GV: Tensor) -> Tensor:
     sorted_student_GV = F.pad(sorted_student_GV, (0, max(surplus, 0)))
     sorted_teacher_GV = F.pad(sorted_teacher_GV, (0, max(-surplus, 0)))
     return (sorted_student_GV - sorted_teacher_GV.to(sorted_student_GV)).abs().sum(-1)
+
+
+class Paired(Protocol):
+    """A document of the student in the tokens of the teacher.
+
+    teacher_tokens: integers [N]. groups: int64 [G, 4], of each group the number of its first token and of the token
+    after its last one, for the student and for the teacher.
+    """
+
+    @property
+    def teacher_tokens(self) -> Tensor: ...
+
+    @property
+    def groups(self) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """What a teacher says about a row. spans: of the student's groups, int64 [G, 2]. probabilities: [G, V]."""
+
+    spans: Tensor
+    probabilities: Tensor
+
+
+class AlignedTeacher:
+    """A frozen model that reads the documents of a batch in other tokens than the student's.
+
+    Args:
+        teacher: Takes batches of its tokens.
+        pairs: The documents, by `Batch.examples`.
+    """
+
+    def __init__(self, teacher: Teacher, pairs: Sequence[Paired]) -> None:
+        self._teacher, self._pairs = teacher, pairs
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of the teacher's tokens."""
+        return self._teacher.vocab_size
+
+    def aligned(self, batch: Batch, temperature: float) -> list[Aligned]:
+        """Return what the teacher says about each row. A batch without example numbers has no groups.
+
+        The model is run in any case, since ranks that have its shards wait for each other.
+        """
+        pairs = [] if batch.examples is None else [self._pairs[number] for number in batch.examples.tolist()]
+        tokens = [pair.teacher_tokens.long() for pair in pairs] or [torch.zeros(1, dtype=torch.int64)]
+        tokens_BT = pad_sequence(tokens, batch_first=True)
+        taught = Batch(tokens=tokens_BT, labels=torch.full_like(tokens_BT, IGNORE_INDEX))
+        logits_BTV = checked_logits("teacher", self._teacher.logits(taught), tokens_BT, self.vocab_size)
+        return [
+            Aligned(pair.groups[:, :2], _text_probabilities(logits_TV, tokens_T, pair.groups[:, 2:], temperature))
+            for pair, logits_TV, tokens_T in zip(pairs, logits_BTV, tokens_BT, strict=False)
+        ]
+
+
+def _text_probabilities(logits_TV: Tensor, tokens_T: Tensor, spans_G2: Tensor, temperature: float) -> Tensor:
+    """Return the probabilities of groups, [G, V], of a row whose token n + 1 is predicted at position n."""
+    spans: list[list[int]] = spans_G2.tolist()
+    at_N = torch.tensor([n for begin, end in spans for n in range(begin, end)], dtype=torch.int64)
+    ends = torch.tensor([end - begin for begin, end in spans], dtype=torch.int64).cumsum(0).tolist()
+    groups = [range(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
+    at_N = at_N.to(logits_TV.device)
+    chosen_N = tokens_T.to(logits_TV.device)[at_N]
+    return group_probabilities(logits_TV[at_N - 1], chosen_N, groups, temperature=temperature)
+
+
+def aligned_rows(
+    student_BTV: Tensor,
+    tokens_BT: Tensor,
+    labels_BT: Tensor,
+    aligned: Sequence[Aligned],
+    weights: Weights,
+    *,
+    scale: float | Tensor | None = None,
+    deferred: bool = False,
+) -> Rows:
+    """Return the cross-entropy of every scored row, and the distance of each group in the row of its last token.
+
+    The sum is ce_weight * cross-entropy + kd_weight * distance; only the cross-entropy is in nats.
+
+    Args:
+        student_BTV: Logits of the student.
+        tokens_BT: The tokens of the student.
+        labels_BT: The label of each row, as `labels_of_logits` returns them.
+        aligned: Of the first rows of the batch; the others have no groups.
+        weights: The arguments of the loss; the temperature divides the logits of both models in the distance.
+        scale: The factor of the gradient; None forms none.
+        deferred: Whether an invalid row is recorded in `Rows.fault` instead of raised.
+
+    Returns:
+        Rows without metrics of a teacher, whose `divergence_P` is the distance divided by temperature^2, by which sums
+        multiply it.
+
+    Raises:
+        LogitsError, LabelError: As of `loss_by_blocks`.
+    """
+    rows = loss_by_blocks(
+        student_BTV,
+        student_BTV,  # not read
+        labels_BT,
+        replace(weights, ce_weight=1.0, kd_weight=0.0),
+        ignore_index=IGNORE_INDEX,
+        scale=None if scale is None else scale * weights.ce_weight,
+        deferred=deferred,
+    )
+    factor = None if scale is None or not weights.kd_weight else scale * weights.kd_weight
+    distance_BT = torch.zeros(labels_BT.shape, dtype=torch.float64, device=student_BTV.device)
+    for b, one in enumerate(aligned):
+        if not len(one.spans):
+            continue
+        with torch.set_grad_enabled(factor is not None):
+            logits_TV = student_BTV[b].detach().requires_grad_(factor is not None)
+            student_GV = _text_probabilities(logits_TV, tokens_BT[b], one.spans, weights.temperature)
+            distance_G = universal_distance(student_GV, one.probabilities)
+        distance_BT[b, one.spans[:, 1].to(distance_BT.device) - 2] = distance_G.detach().double()
+        if factor is not None:
+            (gradient_TV,) = torch.autograd.grad(distance_G.sum(), logits_TV)
+            rows.gradient_BTV[b] += gradient_TV * factor
+    distance_P = distance_BT.flatten()
+    wrong_P = ~distance_P.isfinite()
+    of_teacher = KINDS * (1 + 2 * len(wrong_P) + wrong_P.byte().argmax()) + 1 if len(wrong_P) else rows.fault
+    fault = torch.where((rows.fault == 0) & wrong_P.any(), of_teacher, rows.fault)
+    if not deferred:
+        raise_fault(int(fault), labels_BT, student_BTV.shape[-1])
+    return replace(rows, divergence_P=distance_P / weights.temperature**2, fault=fault)

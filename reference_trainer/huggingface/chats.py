@@ -203,6 +203,7 @@ def write_chats(
     *,
     workers: int = 0,
     skips_invalid: bool = False,
+    keeps_empty: bool = False,
     note: Callable[[str], object] = lambda line: None,
 ) -> None:
     """Write the documents of the files that a path names into a directory.
@@ -218,6 +219,8 @@ def write_chats(
         workers: Processes that make tokens; with 0 this one does, and one document at a time is in memory.
         skips_invalid: Whether rows that cannot be read, have another form, or are refused by the chat template are
             left out; a note has their number and the first lines.
+        keeps_empty: Whether documents that predict nothing are written, as one token that is given, so that documents
+            have the same numbers in the tokens of another tokenizer.
         note: Called with a line after every `PROGRESS` rows.
 
     Raises:
@@ -225,7 +228,7 @@ def write_chats(
             token to predict.
     """
     counts, continues, refused = Counter[str](), bytearray(), list[Refusal]()
-    convert = partial(_converted, writer=writer, length=length, skips_invalid=skips_invalid)
+    convert = partial(_converted, writer=writer, length=length, skips_invalid=skips_invalid, keeps_empty=keeps_empty)
 
     def kept() -> Iterator[Document]:
         results: Iterator[ConvertedRow]
@@ -234,7 +237,8 @@ def write_chats(
         else:
             results = convert(rows_of(path))
         for number, row in enumerate(results, 1):
-            counts.update(cut=row.cut, empty=row.empty, kept=len(row.documents), rows=1)
+            kept_rows = len(row.documents) - (row.empty if keeps_empty else 0)
+            counts.update(cut=row.cut, empty=row.empty, kept=kept_rows, rows=1)
             writer.counts.update(row.counts)
             refused.extend(row.refusal)
             for at, (stored, unpredicted) in enumerate(row.documents):
@@ -275,15 +279,19 @@ class ConvertedRow:
     refusal: Sequence[Refusal] = ()
 
 
-def _converted(rows: Iterable[Row], *, writer: ChatWriter, length: int, skips_invalid: bool) -> Iterator[ConvertedRow]:
+def _converted(
+    rows: Iterable[Row], *, writer: ChatWriter, length: int, skips_invalid: bool, keeps_empty: bool
+) -> Iterator[ConvertedRow]:
     """Yield what is stored of each row; a block begins after every `BLOCK` rows."""
     for number, row in enumerate(rows):
         if number % BLOCK == 0:
             writer.begin_block()
-        yield _converted_row(row, writer, length, skips_invalid=skips_invalid)
+        yield _converted_row(row, writer, length, skips_invalid=skips_invalid, keeps_empty=keeps_empty)
 
 
-def _converted_row(row: Row, writer: ChatWriter, length: int, *, skips_invalid: bool) -> ConvertedRow:
+def _converted_row(
+    row: Row, writer: ChatWriter, length: int, *, skips_invalid: bool, keeps_empty: bool
+) -> ConvertedRow:
     where, content = row
     documents, cut, empty = [], 0, 0
     before, writer.counts = writer.counts, Counter[str]()
@@ -302,7 +310,10 @@ def _converted_row(row: Row, writer: ChatWriter, length: int, *, skips_invalid: 
         is_empty = bool(first.given[1:].all())
         cut += len(whole.tokens) > length
         empty += is_empty
-        if not is_empty:
+        if is_empty and keeps_empty:
+            first = _document([0], [True])
+        if keeps_empty or not is_empty:
+            assert first.given is not None
             documents.append((first.tokens.to(torch.int32).numpy(), first.given.numpy()))
     return ConvertedRow(documents=documents, cut=cut, empty=empty, counts=counts)
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,10 +20,17 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.documents import Document, DocumentRows, joined_rows, rows_of_documents
+from reference_trainer.data.documents import (
+    ChainedDocuments,
+    Document,
+    DocumentRows,
+    joined_rows,
+    rows_of_documents,
+)
 from reference_trainer.data.mixtures import Mixture, integer_weights, read_weights
 from reference_trainer.data.text import Batches, Rows
 from reference_trainer.data.workers import usable_cpus
+from reference_trainer.distillation.universal import Paired
 from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
 from reference_trainer.huggingface.adapters import (
     Adapted,
@@ -58,6 +65,7 @@ from reference_trainer.huggingface.models import (
     tokenizer_digests,
     vocab_size_of,
 )
+from reference_trainer.huggingface.pairs import PairedDocuments, check_pairs, read_pairs, write_pairs
 from reference_trainer.pipeline.defaults import defaults_line, with_defaults
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledOptimizer, shuffled_batches
@@ -149,7 +157,8 @@ class ChatData:
 
     def __init__(self, run: HuggingFace) -> None:
         self._run = run
-        self._largest_read = 0  # token of all conversations so far
+        self._largest_read = self._largest_taught = 0  # token of all conversations so far, and in those of the teacher
+        self._paired: list[PairedDocuments] = []  # in the order of their example numbers
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -164,8 +173,15 @@ class ChatData:
         if settings.data.path is None or settings.student.model is None:
             raise SettingError("--student needs --data with a file of chats")
         check_student_settings(settings, settings.student.model)
-        if settings.teacher.model is not None:
-            check_tokens(self.tokenizer, load_tokenizer(teacher_source(settings)))
+        if settings.teacher.cross_tokenizer:
+            check_cross_tokenizer(settings)
+            run.lines.write(
+                "teacher: it reads the text in its tokens; all logits of a batch are formed, and metrics of one "
+                "vocabulary, such as kl_at_1 and agreement, are left out"
+            )
+        elif settings.teacher.model is not None:
+            hint = "; --cross-tokenizer compares the models by the text of their tokens"
+            check_tokens(self.tokenizer, load_tokenizer(teacher_source(settings)), hint=hint)
         elif settings.teacher.outputs is None and settings.teacher.url is None:
             raise SettingError("--student needs --teacher with a Hugging Face model")
         if run.defaults is not None:
@@ -218,26 +234,60 @@ class ChatData:
         return part if whole or not self._chosen else f"{part}, {self._chosen} conversations"
 
     def check_size(self, model: Causal, name: str) -> None:
-        """Raise `DataError` if the data has a token that the model lacks."""
-        if self._largest_read >= model.vocab_size:
-            what = f"the data has token {self._largest_read}, and the {name} has {model.vocab_size} tokens"
+        """Raise `DataError` if the data has a token that the model, "student" or "teacher", lacks."""
+        is_other = name == "teacher" and self._run.settings.teacher.cross_tokenizer
+        largest = self._largest_taught if is_other else self._largest_read
+        if largest >= model.vocab_size:
+            what = f"the data has token {largest}, and the {name} has {model.vocab_size} tokens"
             raise DataError(f"{what}; expected more")
 
     def _documents(self, data: Path, name: str = "data") -> Sequence[Document]:
         """Return the conversations of a file, and keep its digest, as that of `data` or of `eval_data`."""
+        chats, digests, workers = self._chats(data, self.tokenizer)
+        self._run.digests |= {f"{name}_sha256": digests["data_sha256"]}
+        self._run.digests |= {key: digest for key, digest in digests.items() if key != "data_sha256"}
+        self._largest_read = max(self._largest_read, chats.largest)
+        self._continues = chats.continues
+        if not self._run.settings.teacher.cross_tokenizer:
+            return chats.documents
+        taught, of_teacher, _ = self._chats(data, self._teacher_tokenizer, "of the teacher, ")
+        check_pairs(data, chats, taught)
+        names = ("tokenizer_sha256", "chat_template_sha256")
+        self._run.digests |= {f"teacher_{name}": of_teacher[name] for name in names}
+        self._largest_taught = max(self._largest_taught, taught.largest)
+        identity = {"student": digests, "teacher": of_teacher, "length": self._run.settings.data.length, "pairs": 1}
+        identity |= {"transformers": version("transformers")}
+        tokenizers = (self.tokenizer, self._teacher_tokenizer)
+        entry = self._entry(identity, partial(write_pairs, chats, taught, tokenizers, workers=workers))
+        documents, lines = read_pairs(entry, chats, taught)
+        for line in lines:
+            self._run.lines.write(f"data: {line}")
+        return documents
+
+    @cached_property
+    def _teacher_tokenizer(self) -> Any:
+        return load_tokenizer(teacher_source(self._run.settings))
+
+    def _chats(self, data: Path, tokenizer: Any, whose: str = "") -> tuple[Chats, dict[str, str], int]:
+        """Return the conversations of a file in the tokens of a tokenizer, their digests, and the number of workers.
+
+        whose: the beginning of lines about them.
+        """
         settings = self._run.settings
-        digests = {"data_sha256": digest_of(data), **tokenizer_digests(self.tokenizer)}
+        digests = {"data_sha256": digest_of(data), **tokenizer_digests(tokenizer)}
         turns, options = settings.data.turns, json.loads(settings.data.template_options or "{}")
         if options or turns != "every":  # which change the tokens or labels as another template does
             template = {"template": digests["chat_template_sha256"], "options": options, "turns": turns}
             digests["chat_template_sha256"] = identity_digest(template)
-        chats = read_chats(self._tokenized(data, digests, ChatWriter(self.tokenizer, turns=turns, options=options)))
-        for line in _notes(chats, settings.data.length):
-            self._run.lines.write(line)
-        self._run.digests |= {f"{name}_sha256": digests.pop("data_sha256")} | digests
-        self._largest_read = max(self._largest_read, chats.largest)
-        self._continues = chats.continues
-        return chats.documents
+        workers = settings.data.workers
+        if workers is None:
+            workers = usable_cpus() if size_of(data) >= LARGE else 0
+        writer = ChatWriter(tokenizer, turns=turns, options=options)
+        read = read_chats(self._tokenized(data, digests, writer, workers, whose))
+        lines = _notes(read, settings.data.length, keeps_empty=settings.teacher.cross_tokenizer)
+        for line in lines:
+            self._run.lines.write(line.replace("data: ", f"data: {whose}", 1))
+        return read, digests, workers
 
     def _evaluated_documents(self, held_back: Sequence[Document]) -> Sequence[Document]:
         """Return what is evaluated: at most `eval_rows` of `eval_data`, or else of `held_back`, evenly spaced."""
@@ -250,36 +300,46 @@ class ChatData:
         run.digests["evaluated"] = f"{most} of {len(documents)}"  # a resumed run compares its best step with others
         return documents[:: len(documents) // most][:most]
 
-    def _tokenized(self, data: Path, digests: Mapping[str, str], writer: ChatWriter) -> Path:
-        """Return the directory with the tokens of the data, which are made once; a smoke run forgets them."""
+    def _tokenized(self, data: Path, digests: Mapping[str, str], writer: ChatWriter, workers: int, whose: str) -> Path:
+        """Return the directory with the tokens of the data."""
         run, settings = self._run, self._run.settings
         identity = {**digests, "length": settings.data.length, "format": 4, "transformers": version("transformers")}
-        identity["special"] = {name: str(token) for name, token in self.tokenizer.special_tokens_map.items()}
+        identity["special"] = {name: str(token) for name, token in writer.tokenizer.special_tokens_map.items()}
 
         if settings.data.skip_invalid_rows:
             identity["skips_invalid"] = True
-        workers = settings.data.workers
-        if workers is None:
-            workers = usable_cpus() if size_of(data) >= LARGE else 0
+        keeps_empty = settings.teacher.cross_tokenizer
+        if keeps_empty:
+            identity["keeps_empty"] = True
 
         def write(place: Path) -> None:
             options: dict[str, Any] = {"workers": workers, "skips_invalid": settings.data.skip_invalid_rows}
+            options["keeps_empty"] = keeps_empty
             write_chats(
                 data, writer, settings.data.length, place, note=lambda line: run.lines.write(f"data: {line}"), **options
             )
             if digest_of(data) != digests["data_sha256"]:
                 raise DataError(f"{data} was changed while it was read; start again")
 
+        run.lines.write(f"data: {whose}the tokens of {data} are made once, and kept in {self._cache}")
+        return self._entry(identity, write)
+
+    @cached_property
+    def _cache(self) -> Path:
+        """The directory of tokens; a smoke run forgets them."""
+        run, settings = self._run, self._run.settings
         if settings.run.smoke is not None:
-            cache = Path(run.enter_context(TemporaryDirectory()))
-        else:
-            cache = settings.data.cache or default_cache("--data-cache")
-        run.lines.write(f"data: the tokens of {data} are made once, and kept in {cache}")
+            return Path(run.enter_context(TemporaryDirectory()))
+        return settings.data.cache or default_cache("--data-cache")
+
+    def _entry(self, identity: Mapping[str, Any], write: Callable[[Path], None]) -> Path:
+        """Return the directory that `write` has filled, once."""
+        run, cache, limit = self._run, self._cache, self._run.settings.data.cache_gib
         try:
             entry = run.enter_context(used_entry(cache, "chats", identity, write))
         except OutputError as error:
             raise OutputError(f"{error}; use --data-cache to choose another directory") from error
-        for line in keep_within(cache, "chats", limit * GIB) if (limit := settings.data.cache_gib) else []:
+        for line in keep_within(cache, "chats", limit * GIB) if limit else []:
             run.lines.write(f"data: {line}")
         return entry
 
@@ -294,6 +354,9 @@ class ChatData:
         return cut
 
     def _rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
+        if isinstance(documents, PairedDocuments):
+            self._paired.append(documents)
+            self._run.pairs = cast("Sequence[Paired]", ChainedDocuments(self._paired))
         return self._run.make_rows(documents, first)
 
 
@@ -319,6 +382,25 @@ def teacher_source(settings: Settings) -> Source:
         quantization=settings.teacher.quantization,
         device_map=settings.teacher.device_map,
     )
+
+
+def check_cross_tokenizer(settings: Settings) -> None:
+    """Raise `SettingError` for settings that a teacher with another tokenizer excludes."""
+    loss, teacher = settings.objective, settings.teacher
+    needs = {
+        "a teacher: --teacher with a Hugging Face model": teacher.model is not None,
+        "no teacher_outputs, which are of one vocabulary": teacher.outputs is None,
+        "no teacher_url, whose most probable tokens are of one vocabulary": teacher.url is None,
+        "no share_vocabulary, since tokens are not compared by their number": teacher.share_vocabulary is None,
+        "on_policy 0, since generated answers are no text of the data": not (loss.on_policy or loss.on_policy_end),
+        "padded rows, not documents pack": settings.data.documents != "pack",
+        "feature_weight 0, since the models have hidden states of different tokens": not (
+            loss.feature_weight or loss.feature_weight_end
+        ),
+    }
+    for need, is_met in needs.items():
+        if not is_met:
+            raise SettingError(f"conflicting settings: 'cross_tokenizer' needs {need}")
 
 
 def check_student_settings(settings: Settings, place: Path) -> None:
@@ -400,7 +482,8 @@ class CausalTeacher:
         part = load_skeleton(source, dtype="auto") if run.is_sharded and not whole else None
         teacher = part or load_model(source, dtype="auto")
         self._data.check_size(teacher, "teacher")
-        if teacher.vocab_size != run.vocab_size and settings.teacher.share_vocabulary is None:
+        shares = settings.teacher.share_vocabulary is not None or settings.teacher.cross_tokenizer
+        if teacher.vocab_size != run.vocab_size and not shares:
             raise SettingError(
                 f"the teacher has logits of {teacher.vocab_size} tokens and the student of {run.vocab_size}; use "
                 f"--share-vocabulary to share the tokens that both have"
@@ -484,8 +567,9 @@ def _mixture_line(paths: Sequence[Path | str], mixture: Mixture) -> str:
     return f"data: an epoch has {len(mixture)} rows: {', '.join(parts)}"
 
 
-def _notes(chats: Chats, length: int) -> list[str]:
-    number = len(chats.documents) + chats.empty
+def _notes(chats: Chats, length: int, *, keeps_empty: bool) -> list[str]:
+    number = len(chats.documents) + (0 if keeps_empty else chats.empty)
     cut = [f"data: {chats.cut} of {number} conversations are cut after {length} tokens"] if chats.cut else []
-    empty = [f"data: {chats.empty} of {number} conversations have no token to predict there, and are left out"]
+    fate = "kept without a loss" if keeps_empty else "left out"
+    empty = [f"data: {chats.empty} of {number} conversations have no token to predict there, and are {fate}"]
     return [*cut, *(empty if chats.empty else []), *(f"data: {note}" for note in chats.notes)]

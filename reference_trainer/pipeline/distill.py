@@ -19,6 +19,7 @@ from reference_trainer.config.settings import Settings, find_unused
 from reference_trainer.data.text import Rows
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
+from reference_trainer.distillation.universal import AlignedTeacher
 from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.errors import DataError, SettingError, StopRequestedError
 from reference_trainer.models.placement import computing_in, cpu_threads, placed, usable_device
@@ -220,7 +221,10 @@ class Distillation(Run):
     def check_metric(self, metric: str, user: str = "best_metric") -> None:
         """Raise `SettingError` for a metric that no evaluation of the run has; a replaced `evaluate` may have any."""
         if "evaluate" not in self.replaced:
-            check_metric(metric, self.settings.evaluation.accept_depth, whole=self._top_k is None, user=user)
+            settings = self.settings
+            aligned = settings.teacher.cross_tokenizer and settings.student.model is not None
+            whole, depth = self._top_k is None, settings.evaluation.accept_depth
+            check_metric(metric, depth, whole=whole, aligned=aligned, user=user)
 
     def read_outputs(self, saved: SavedOutputs) -> None:
         """Let the run have these outputs. Errors: those of `check_outputs` and `check_metric`."""
@@ -277,6 +281,9 @@ class Distillation(Run):
             teacher: Any = stored_teacher(self.outputs)
         elif self.served is not None:
             teacher = self.served
+        elif self.pairs is not None:
+            teacher = ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size(), note=self.lines.write)
+            teacher = AlignedTeacher(teacher, self.pairs)
         elif mode is None:
             teacher = ModuleTeacher(wrap(self.teacher), self.vocab_size, note=self.lines.write)
         else:
@@ -453,6 +460,9 @@ class Distillation(Run):
     def _step_flops(self) -> int | None:
         if self.is_sharded:
             self.lines.write("metrics: without flops_per_s, because shards of the teacher cannot be counted")
+            return None
+        if self.pairs is not None:
+            self.lines.write("metrics: without flops_per_s, because the teacher runs on other tokens than the student")
             return None
         tokens = self.batches.batch(1, 1).tokens
         student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted

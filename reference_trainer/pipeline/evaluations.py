@@ -51,14 +51,18 @@ def evaluation(sums: Mapping[str, MetricSum]) -> dict[str, float]:
     return {f"{EVALUATED}{name}": value for name, value in derived(sums).items()}
 
 
-def check_metric(metric: str, accept_depth: int, *, whole: bool = True, user: str = "best_metric") -> None:
+def check_metric(
+    metric: str, accept_depth: int, *, whole: bool = True, aligned: bool = False, user: str = "best_metric"
+) -> None:
     """Raise `SettingError` for a metric that `training.evaluation.evaluate` does not measure to this depth.
 
-    whole: whether the teacher has every logit. user: the setting or callback that looks at the metric.
+    whole, aligned: as for `evaluated_names`. user: the setting or callback that looks at the metric.
     """
-    known = evaluation({name: MetricSum(0.0, 1) for name in evaluated_names(accept_depth, whole=whole)})
+    names = evaluated_names(accept_depth, whole=whole, aligned=aligned)
+    known = evaluation({name: MetricSum(0.0, 1) for name in names})
     if metric not in known:
-        raise _unknown(metric, known, user, "" if whole else " with top-k outputs of a teacher")
+        where = "with another tokenizer" if aligned else "with top-k outputs"
+        raise _unknown(metric, known, user, "" if whole and not aligned else f" {where} of a teacher")
 
 
 def _unknown(metric: str, known: Iterable[str], user: str, where: str = "") -> SettingError:
@@ -152,7 +156,11 @@ def eval_config(run: Run, *, whole: bool, teacher: str | None, top_k: int | None
         length=settings.data.length,
         documents=settings.data.documents,
         separator=settings.data.separator if settings.data.documents else None,
-        vocabulary=None if teacher is None else settings.teacher.share_vocabulary,
+        vocabulary="cross_tokenizer"
+        if run.pairs is not None
+        else None
+        if teacher is None
+        else settings.teacher.share_vocabulary,
         accept_depth=0 if teacher is None else settings.evaluation.accept_depth,
         dtype=settings.run.dtype,
         own=f"{settings.run.parts or type(run).__qualname__} {settings.run.arguments or '{}'}" if is_own else None,

@@ -52,6 +52,7 @@ from reference_trainer.data.text import (
 from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.protocols import TopKTeacher
 from reference_trainer.distillation.step import MetricSum
+from reference_trainer.distillation.universal import Paired
 from reference_trainer.errors import DataError, ModelFileError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in
@@ -226,6 +227,8 @@ class Run:
     vocab_size = VOCABULARY
     served: TopKTeacher | None = None
     """A teacher behind a server, which the part `teacher` sets; then the module that this part makes is empty."""
+    pairs: Sequence[Paired] | None = None
+    """Documents in the tokens of a teacher with another tokenizer, by example number, which the part `data` sets."""
     replaced: frozenset[str] = frozenset()
     """The methods of parts that the class has versions of, by name."""
 
@@ -327,7 +330,7 @@ class Run:
         return self.recipe.teacher.digest_of_files() or weights_digest(self.teacher)
 
     def teacher_vocab_size(self) -> int:
-        """Return the number of tokens that the teacher has logits for; used only with a `share_vocabulary`."""
+        """Return the number of tokens that the teacher has logits for; used only if the student's may differ."""
         return self.recipe.teacher.vocab_size()
 
     def make_optimizer(self, parameters: Sequence[nn.Parameter]) -> Optimizer:

@@ -22,6 +22,7 @@ from reference_trainer.callbacks.progress import (
 from reference_trainer.distillation.gradcheck import AGREE, relative_difference
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher, teacher_logits
+from reference_trainer.distillation.universal import AlignedTeacher
 from reference_trainer.errors import LogitsError, SmokeError
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.state import TrainResult
@@ -114,6 +115,9 @@ def gradient_difference(student: Student, teacher: Teacher, batch: Batch, weight
     arguments = asdict(weights)
     del arguments["feature_weight"]
     student_BTV = student.forward(batch).logits
+    if isinstance(teacher, AlignedTeacher):  # its term is differentiated by autograd, too
+        arguments["kd_weight"] = 0.0
+        return relative_difference(student_BTV[:, :-1], student_BTV[:, :-1], batch.labels[:, 1:], **arguments)
     teacher_BTV = teacher_logits(teacher, batch, student_BTV, weights.temperature)
     return relative_difference(student_BTV[:, :-1], teacher_BTV[:, :-1], batch.labels[:, 1:], **arguments)
 
@@ -145,7 +149,8 @@ def first_batch_loss(student: Student, teacher: Teacher, batch: Batch, weights: 
         sums = evaluate(teacher, cast(Teacher, student), _Alone(batch), weights)
     except LogitsError:
         return math.nan
-    terms = ((weights.ce_weight, "hard_loss"), (weights.kd_weight, "soft_loss"))
+    weight = weights.kd_weight
+    terms = ((weights.ce_weight, "hard_loss"), (weight, "soft_loss"), (weight, "universal_distance"))
     return sum(weight * sums[name].sum / sums[name].count for weight, name in terms if weight and name in sums)
 
 

@@ -13,6 +13,7 @@ from reference_trainer.distillation.metrics import accepted, accepted_name, add
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, Teacher, TopKTeacher
 from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, measured_rows, sums_of
+from reference_trainer.distillation.universal import AlignedTeacher
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
 EVALUATED_SUMS = (
@@ -23,10 +24,16 @@ EVALUATED_SUMS = (
 SHARES = EVALUATED_SUMS[-2:]
 """Those that count tokens, and have no unit."""
 _OF_TOP_K = ("hard_loss", "soft_loss", "token_accuracy")
+_ALIGNED = ("hard_loss", "universal_distance", "token_accuracy")
 
 
-def evaluated_names(accept_depth: int, *, whole: bool = True) -> tuple[str, ...]:
-    """Return the names of the sums that `evaluate` returns at most; whole: whether the teacher has every logit."""
+def evaluated_names(accept_depth: int, *, whole: bool = True, aligned: bool = False) -> tuple[str, ...]:
+    """Return the names of the sums that `evaluate` returns at most.
+
+    whole: whether the teacher has every logit. aligned: whether it has other tokens than the student.
+    """
+    if aligned:
+        return _ALIGNED
     if not whole:
         return _OF_TOP_K
     return (*EVALUATED_SUMS, *(accepted_name(depth) for depth in range(1, accept_depth + 1)))
@@ -84,15 +91,16 @@ def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[
 def _batch_metrics(
     teacher: Teacher, student: Teacher, batch: Batch, weights: Weights, accept_depth: int
 ) -> dict[str, MetricSum]:
-    labels_BT, whole = labels_of_logits(batch.labels), not isinstance(teacher, TopKTeacher)
+    labels_BT, aligned = labels_of_logits(batch.labels), isinstance(teacher, AlignedTeacher)
+    whole = not aligned and not isinstance(teacher, TopKTeacher)
     rows, predicted_BT = measured_rows(teacher, student, batch, labels_BT, weights)
     device = predicted_BT.device
     labels_BT = labels_BT.to(device)
-    sums = sums_of(rows, weights, metrics=True, whole=whole)
+    sums = sums_of(rows, weights, metrics=True, whole=whole, aligned=aligned)
     del sums["loss"]
     sums["token_accuracy"] = (predicted_BT == labels_BT).sum()
     segments_BT = None if batch.segments is None else batch.segments.to(device)
-    agreed_BT = rows.agreement_P.view(labels_BT.shape) > 0
+    agreed_BT = rows.agreement_P.view(labels_BT.shape) > 0 if whole else torch.zeros_like(labels_BT, dtype=torch.bool)
     hits, trials = accepted(agreed_BT, labels_BT != IGNORE_INDEX, segments_BT, accept_depth if whole else 0)
     counts = [*[rows.count] * len(sums), *trials]
     sums |= {accepted_name(depth): hit for depth, hit in enumerate(hits, 1)}

@@ -1,0 +1,239 @@
+"""Attacks on whole steps of a student whose teacher has another tokenizer."""
+
+import itertools
+import random
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from falsifiers.support.ranks import run_ranks
+from falsifiers.universal.falsify_universal import byte_tokenizer, definition
+from reference_trainer.data.documents import Document, pad_documents
+from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
+from reference_trainer.ranks.parallel import ONE_PROCESS, DataParallel
+from reference_trainer.training.evaluation import evaluate
+from reference_trainer.training.window import WindowSums, kd_window
+
+WORDS = ["red", "green", "naïve", "ok", "text", " ", "<end>"]
+ANSWERS = [["red green"], ["text"], ["naïve ok", "green text red"], []]
+"""Answers of each conversation; before each is a question."""
+CUT = {0: None, 1: None, 2: 30, 3: None}
+"""Tokens of the teacher after which a conversation is cut."""
+WEIGHTS = Weights(temperature=2.0, ce_weight=0.5, kd_weight=0.7)
+
+
+def word_tokenizer() -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    model = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="ok"))
+    model.pre_tokenizer, model.decoder = pre_tokenizers.Split(" ", "isolated"), decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<end>")
+
+
+class Side:
+    """Conversations in the tokens of a tokenizer.
+
+    lead: text before each answer, which counts as predicted. ends: of each document, where in its answers each token
+    ends, as (answer, bytes from the beginning of the text that both have); None for others. The bytes are counted in
+    the tokens themselves, each of which has a byte for each of its characters or is a whole word.
+    """
+
+    def __init__(self, tokenizer: Any, *, lead: str, cuts: Sequence[int | None], is_bytes: bool) -> None:
+        self.documents: list[Document] = []
+        self.ends: list[list[tuple[int, int] | None]] = []
+        for answers, cut in zip(ANSWERS, cuts, strict=True):
+            tokens, given = list[int](), list[bool]()
+            ends = list[tuple[int, int] | None]()
+            for number, answer in enumerate([["ok ok"], *([one, "red ok"] for one in answers)]):
+                for text, is_given in zip(answer[::-1], (True, False), strict=False):
+                    pieces = tokenizer(text if is_given else lead + text)["input_ids"] + [tokenizer.eos_token_id]
+                    names = [tokenizer.convert_ids_to_tokens(piece) for piece in pieces]
+                    end = 0 if is_given else -len(lead.encode())
+                    for name in names:
+                        end += 1 if name == "<end>" else len(name if is_bytes else name.encode())
+                        ends.append(None if is_given or end <= 0 else (number, end))
+                    tokens += pieces
+                    given += [is_given] * len(pieces)
+            self.documents.append(Document(torch.tensor(tokens[:cut]), given=torch.tensor(given[:cut])))
+            self.ends.append(ends[:cut])
+
+
+class Case:
+    """Conversations in words and in bytes, tables of logits of both models, and the wanted numbers."""
+
+    def __init__(self, subject: Any) -> None:
+        cuts = list(CUT.values())
+        self.tokenizers = word_tokenizer(), byte_tokenizer(270)
+        words = Side(self.tokenizers[0], lead="", cuts=[None] * len(cuts), is_bytes=False)
+        others = Side(self.tokenizers[1], lead=" ", cuts=cuts, is_bytes=True)
+        self.sides = words, others
+        draw = torch.Generator().manual_seed(0)
+        sizes = [len(tokenizer) for tokenizer in self.tokenizers]
+        self.student, self.teacher = (torch.randn(V, V, generator=draw, dtype=torch.float64) for V in sizes)
+        self.pairs = [
+            SimpleNamespace(teacher_tokens=two.tokens, groups=self.groups(subject, one, two))
+            for one, two in zip(words.documents, others.documents, strict=True)
+        ]
+
+    def groups(self, subject: Any, *documents: Document) -> Tensor:
+        plain = [(one.tokens.tolist(), one.given.tolist()) for one in documents if one.given is not None]
+        groups = subject.answer_groups(self.tokenizers, plain)
+        return torch.tensor([[n for one in pair for n in (one.start, one.stop)] for pair in groups]).view(-1, 4)
+
+    def batch(self, numbers: Sequence[int]) -> Batch:
+        padded = pad_documents([self.sides[0].documents[number] for number in numbers], padding_id=0)
+        return Batch(padded.tokens, padded.labels, examples=torch.tensor(numbers, dtype=torch.int64))
+
+    def window(self, subject: Any, batches: Sequence[Batch], module: Any, parallel: Any = ONE_PROCESS) -> WindowSums:
+        teacher = subject.AlignedTeacher(FixtureTeacher(self.teacher), self.pairs)
+        student: Any = ModuleStudent(module, len(self.student))
+        window = kd_window(teacher, student, batches, WEIGHTS, parallel=parallel, metrics=True)
+        assert window is not None
+        return window
+
+    def module(self) -> torch.nn.Embedding:
+        return torch.nn.Embedding(*self.student.shape, _weight=self.student.clone())
+
+    def wanted_groups(self, number: int) -> list[tuple[list[int], list[int]]]:
+        """Return the tokens of each group: those after the last common end, up to the next."""
+        ends = [side.ends[number] for side in self.sides]
+        common = sorted({end for end in ends[0] if end} & {end for end in ends[1] if end})
+        groups = []
+        for place, end in enumerate(common):
+            before = common[place - 1] if place and common[place - 1][0] == end[0] else (end[0], 0)
+            groups.append(tuple([n for n, at in enumerate(one) if at and before < at <= end] for one in ends))
+        return groups
+
+    def wanted_distance(self, student: Tensor, number: int) -> float:
+        """Return the sum of a conversation, from the definition."""
+        groups = self.wanted_groups(number)
+        tables, logits, chosen, places = (student, self.teacher), [], [], []
+        for s, side in enumerate(self.sides):
+            tokens = side.documents[number].tokens.tolist()
+            flat = [n for group in groups for n in group[s]]
+            logits.append([tables[s][tokens[n - 1]].tolist() for n in flat])
+            chosen.append([tokens[n] for n in flat])
+            begins = [sum(len(group[s]) for group in groups[:g]) for g in range(len(groups) + 1)]
+            places.append([range(*pair) for pair in itertools.pairwise(begins)])
+        return sum(definition(logits, chosen, places, WEIGHTS.temperature)) if groups else 0.0
+
+    def wanted_loss(self, student: Tensor) -> float:
+        """Return the loss of all conversations, divided by the tokens that the student predicts."""
+        total, count = 0.0, 0
+        for number, document in enumerate(self.sides[0].documents):
+            assert document.given is not None
+            tokens = document.tokens.tolist()
+            at = [n for n in range(1, len(tokens)) if not document.given[n]]
+            log_p = student.log_softmax(-1)
+            total -= WEIGHTS.ce_weight * sum(float(log_p[tokens[n - 1], tokens[n]]) for n in at)
+            total += WEIGHTS.kd_weight * self.wanted_distance(student, number)
+            count += len(at)
+        return total / count
+
+
+def falsify_groups_of_answers_are_those_of_their_bytes(subject: Any) -> None:
+    case, sizes = Case(subject), set()
+    for number, pair in enumerate(case.pairs):
+        seen = [(list(range(a, b)), list(range(c, d))) for a, b, c, d in pair.groups.tolist()]
+        wanted = case.wanted_groups(number)
+        assert seen == wanted, f"conversation {number} has the groups {seen}; expected {wanted}"
+        sizes |= {(len(one), len(other)) for one, other in wanted}
+    assert any(one != other for one, other in sizes), "no group has other numbers of tokens; nothing was tried"
+    assert sum(len(case.wanted_groups(number)) for number in (0, 1, 2)) > 6
+
+
+def falsify_window_has_the_loss_and_gradient_of_the_definition(subject: Any) -> None:
+    case, module = Case(subject), None
+    wanted = case.wanted_loss(case.student)
+    for numbers in ([[3, 1, 0, 2]], [[2, 3], [0], [1]]):
+        module = case.module()
+        window = case.window(subject, [case.batch(one) for one in numbers], module)
+        seen = float(window.sums["loss"] / window.total)
+        assert abs(seen - wanted) < 1e-12, f"batches {numbers} have the loss {seen}; expected {wanted}"
+        draw, gradient = random.Random(0), module.weight.grad
+        assert gradient is not None
+        for _ in range(2):
+            numbers_drawn = [[draw.gauss(0, 1) for _ in row] for row in case.student.tolist()]
+            direction, step = torch.tensor(numbers_drawn, dtype=torch.float64), 1e-6
+            ends = [case.wanted_loss(case.student + sign * step * direction) for sign in (1, -1)]
+            slope, along = (ends[0] - ends[1]) / (2 * step), float((gradient * direction).sum())
+            assert abs(slope - along) < 1e-7, f"the gradient is {along}; differences give {slope}"
+
+
+def falsify_two_ranks_have_the_gradient_of_one_batch(subject: Any) -> None:
+    case = Case(subject)
+    module = case.module()
+    whole = case.window(subject, [case.batch([0, 1, 2, 3])], module)
+    rows = [[[1, 3], [0]], [[2], None]]
+
+    def work(rank: int) -> tuple[Tensor, float]:
+        wrapped = DistributedDataParallel(case.module())
+        none = case.batch([3])  # a rank without work has a batch without numbers
+        batches = [none_of(none) if one is None else case.batch(one) for one in rows[rank]]
+        window = case.window(subject, batches, wrapped, DataParallel(wrapped))
+        return wrapped.module.weight.grad, float(window.sums["loss"])
+
+    seen = run_ranks(2, work)
+    assert module.weight.grad is not None
+    for rank, (gradient, _) in enumerate(seen):
+        worst = float((gradient - module.weight.grad).abs().max())
+        assert worst < 1e-14, f"the gradient of rank {rank} is {worst} from that of one batch"
+    total, wanted = sum(loss for _, loss in seen), float(whole.sums["loss"])
+    assert abs(total - wanted) < 1e-12, f"two ranks have the sum {total}; expected {wanted}"
+
+
+def none_of(batch: Batch) -> Batch:
+    return Batch(batch.tokens[:1], torch.full_like(batch.tokens[:1], -100))
+
+
+class TwoBatches:
+    """The conversations as the rows of an evaluation."""
+
+    batches = 2
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+
+    def __len__(self) -> int:
+        return 4
+
+    def batch(self, order: Tensor, position: int) -> Batch:
+        return self.case.batch([[0, 2], [3, 1]][position - 1])
+
+
+def falsify_evaluation_has_the_distance_and_no_metric_of_one_vocabulary(subject: Any) -> None:
+    case = Case(subject)
+    teacher = subject.AlignedTeacher(FixtureTeacher(case.teacher), case.pairs)
+    rows: Any = TwoBatches(case)
+    student: Any = ModuleStudent(case.module(), len(case.student))
+    seen = evaluate(teacher, student, rows, WEIGHTS, accept_depth=2)
+    assert seen.keys() == {"hard_loss", "universal_distance", "token_accuracy"}, f"metrics are {sorted(seen)}"
+    wanted = sum(case.wanted_distance(case.student, number) for number in range(4))
+    scored = sum(int((~one.given[1:]).sum()) for one in case.sides[0].documents if one.given is not None)
+    distance = seen["universal_distance"]
+    assert abs(distance.sum - wanted) < 1e-12, f"the distance is {distance.sum}; expected {wanted}"
+    assert distance.count == scored, f"the distance is of {distance.count} tokens; expected {scored}"
+
+
+def falsify_equal_tokenizers_give_the_sorted_distance_of_each_predicted_token(subject: Any) -> None:
+    case = Case(subject)
+    case.tokenizers = (case.tokenizers[0], case.tokenizers[0])
+    case.teacher = torch.randn(case.student.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    documents = case.sides[0].documents
+    case.pairs = [
+        SimpleNamespace(teacher_tokens=one.tokens, groups=case.groups(subject, one, one)) for one in documents
+    ]
+    window = case.window(subject, [case.batch([0, 1, 2, 3])], case.module())
+    batch = case.batch([0, 1, 2, 3])
+    at = batch.tokens[:, :-1][batch.labels[:, 1:] != -100]
+    p, q = ((table[at] / WEIGHTS.temperature).softmax(-1) for table in (case.student, case.teacher))
+    wanted = float((p.sort(-1).values - q.sort(-1).values).abs().sum())
+    seen = float(window.sums["universal_distance"])
+    assert abs(seen - wanted) < 1e-12, f"the distance is {seen}; the closed form is {wanted}"

@@ -1,0 +1,129 @@
+"""Documents of chats in the tokens of two tokenizers, and the groups of tokens that spell the same text."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+from reference_trainer.data.documents import Document, StoredDocuments, write_documents
+from reference_trainer.data.workers import ordered_map
+from reference_trainer.distillation.universal import answer_groups
+from reference_trainer.errors import DataError
+from reference_trainer.huggingface.chats import BLOCK, COUNTS, Chats
+
+Side = tuple[list[int], list[bool]]
+"""The tokens of a document, and which of them are not predicted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PairedDocument(Document):
+    """A document of the student, with that of the teacher; see `universal.Paired`."""
+
+    teacher_tokens: Tensor
+    groups: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDocuments(Sequence[Document]):
+    """Documents of the student, of the teacher, and their groups, each read when it is asked for."""
+
+    student: Sequence[Document]
+    teacher: Sequence[Document]
+    flat_groups: Sequence[Document]
+
+    def __len__(self) -> int:
+        return len(self.student)
+
+    @overload
+    def __getitem__(self, index: int) -> PairedDocument: ...
+    @overload
+    def __getitem__(self, index: slice) -> PairedDocuments: ...
+    def __getitem__(self, index: int | slice) -> PairedDocument | PairedDocuments:
+        if isinstance(index, slice):
+            return PairedDocuments(self.student[index], self.teacher[index], self.flat_groups[index])
+        student, groups = self.student[index], self.flat_groups[index].tokens.view(-1, 4)
+        return PairedDocument(
+            student.tokens, given=student.given, teacher_tokens=self.teacher[index].tokens, groups=groups
+        )
+
+
+def check_pairs(path: Path, student: Chats, teacher: Chats) -> None:
+    """Raise `DataError` if the documents of a file are not the same conversations in both."""
+    sizes = len(student.documents), len(teacher.documents)
+    if student.continues == teacher.continues and sizes[0] == sizes[1]:
+        return
+    raise DataError(
+        f"{path} has {sizes[0]} documents in the chat template of the student and {sizes[1]} in that of the teacher, "
+        "which belong to different turns or rows; --cross-tokenizer expects the same. Templates that render earlier "
+        "turns differently divide a conversation: use --turns last, or another --chat-template for the student"
+    )
+
+
+def write_pairs(student: Chats, teacher: Chats, tokenizers: Sequence[Any], directory: Path, *, workers: int) -> None:
+    """Write the groups of all documents into a directory.
+
+    Args:
+        student: The documents in the student's tokens.
+        teacher: The same documents, in the same order.
+        tokenizers: Of student and teacher.
+        directory: An empty one.
+        workers: Processes that align; 0 for this one.
+
+    Raises:
+        DataError: If no document has a group.
+    """
+    counts = Counter[str]()
+
+    def kept() -> Iterator[Document]:
+        for block in ordered_map(partial(_aligned, tokenizers), _blocks(student, teacher), workers):
+            for scored, groups in block:
+                compared = sum(end - begin for begin, end, _, _ in groups)
+                counts.update(scored=scored, compared=compared, without=scored > 0 and not groups)
+                yield Document(torch.tensor(groups, dtype=torch.int64).flatten())
+
+    write_documents(directory, kept())
+    if not counts["compared"]:
+        raise DataError("no answer has the same text in the tokens of student and teacher; compare the chat templates")
+    (directory / COUNTS).write_text(json.dumps(counts), encoding="utf-8")
+
+
+def _blocks(student: Chats, teacher: Chats) -> Iterator[list[tuple[Side, Side]]]:
+    pairs = zip(student.documents, teacher.documents, strict=True)
+    while block := [(_side(one), _side(other)) for one, other in islice(pairs, BLOCK)]:
+        yield block
+
+
+def _side(document: Document) -> Side:
+    assert document.given is not None
+    return document.tokens.tolist(), document.given.tolist()
+
+
+def _aligned(tokenizers: Sequence[Any], block: Sequence[tuple[Side, Side]]) -> list[tuple[int, list[list[int]]]]:
+    """Return the number of predicted tokens of the student, and the groups, of each document."""
+    aligned = []
+    for sides in block:
+        groups = answer_groups(tokenizers, sides)
+        scored = sum(not given for given in sides[0][1][1:])
+        aligned.append((scored, [[one.start, one.stop, other.start, other.stop] for one, other in groups]))
+    return aligned
+
+
+def read_pairs(directory: Path, student: Chats, teacher: Chats) -> tuple[PairedDocuments, list[str]]:
+    """Return the documents with what `write_pairs` has written, and lines about what is not compared."""
+    counts = json.loads((directory / COUNTS).read_text(encoding="utf-8"))
+    scored, compared, without = (counts[name] for name in ("scored", "compared", "without"))
+    lines = [f"{compared:,} of {scored:,} predicted tokens are compared with the teacher's"]
+    if compared < scored:
+        lines[0] += "; the text of the others is cut there, or written differently by its chat template"
+    if without:
+        lines.append(f"{without:,} documents have no token that is compared with the teacher's")
+    return PairedDocuments(student.documents, teacher.documents, StoredDocuments(directory)), lines
