@@ -6,6 +6,7 @@ Source: Hu et al. 2021, arXiv:2106.09685.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,10 @@ def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, A
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            peft_model: Any = get_peft_model(model, LoraConfig(**chosen))
+            with warnings.catch_warnings():
+                # peft 0.21 reads an attribute whose new name transformers 5 announces; no user can change that.
+                warnings.simplefilter("ignore", FutureWarning)
+                peft_model: Any = get_peft_model(model, LoraConfig(**chosen))
         except (TypeError, ValueError) as error:
             raise SettingError(f"lora_options: {first_line(error)}; expected options of peft's LoraConfig") from error
     peft_model.peft_config["default"].base_model_name_or_path = os.fspath(place.resolve() if place.exists() else place)

@@ -250,7 +250,8 @@ def write_chats(
 
     write_documents(directory, kept())
     if not counts["kept"]:
-        reason = f"; {len(refused)} rows are left out, the first: {refused[0].reason}" if refused else ""
+        reason = "; try a larger --length: answers begin behind it" if counts["cut"] and counts["empty"] else ""
+        reason += f"; {len(refused)} rows are left out, the first: {refused[0].reason}" if refused else ""
         raise DataError(f"{path} has no document with a token to predict in its first {length} tokens{reason}")
     (directory / CONTINUES).write_bytes(continues)
     content = {**counts, "notes": [*refusal_notes(refused, counts["rows"]), *writer.notes()]}

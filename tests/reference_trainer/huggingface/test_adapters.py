@@ -52,6 +52,12 @@ def test_adapter_is_read_by_peft_and_merged_by_a_flag(place: Path, trained: Any,
     assert torch.equal(logits(again), logits(merged.student))
 
 
+@pytest.mark.filterwarnings("error")
+def test_adapter_is_added_without_warnings_about_names_in_transformers(place: Path) -> None:
+    student = load_model(place / "student", dtype=torch.float32)
+    add_adapter(student, place / "student", rank=2, options={}, seed=0)
+
+
 @pytest.mark.parametrize("layer", ["lm_head", "embed_tokens"])
 def test_merged_adapter_of_a_tied_layer_gives_the_logits_of_the_trained_model(
     place: Path, tmp_path: Path, layer: str

@@ -24,6 +24,12 @@ def chats_of(data: Path, place: Path, folder: Path) -> Chats:
     return read_chats(stored)
 
 
+def test_length_that_ends_before_every_answer_is_named_as_too_small(place: Path, tmp_path: Path) -> None:
+    words = ChatWriter(load_tokenizer(place / "student"))
+    with pytest.raises(DataError, match="in its first 2 tokens; try a larger --length"):
+        write_chats(place / "chats.jsonl", words, 2, tmp_path)
+
+
 def test_tokens_are_made_once_and_smoke_runs_leave_none(place: Path, tmp_path: Path) -> None:
     """Another length has other ones; a cache that cannot be written names its setting."""
     given: dict[str, Any] = {"data_cache": tmp_path / "cache", "max_steps": 1, "save_every": 0}
