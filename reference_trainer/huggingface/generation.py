@@ -231,14 +231,10 @@ def with_generated(run: HuggingFace, batches: ShuffledBatches) -> Batches:
     Args:
         run: The run, for settings, tokenizer, student and schedule.
         batches: The batches of the data.
-
-    Raises:
-        SettingError: If a setting excludes generation.
     """
     settings = run.settings
     if not (settings.objective.on_policy or settings.objective.on_policy_end):
         return batches
-    _check(settings, run.place.world_size)
     if settings.objective.ce_weight or settings.objective.ce_weight_end:
         run.lines.write("on_policy: with a ce_weight, the student's own tokens are the labels of generated answers")
     share = _annealed(settings)
@@ -275,7 +271,10 @@ def _annealed(settings: Settings) -> float | Annealed:
     return start if end is None else Annealed(start, end, settings.objective.anneal, name="on_policy", bounds=SHARES)
 
 
-def _check(settings: Settings, world_size: int) -> None:
+def check_generation(settings: Settings, world_size: int) -> None:
+    """Raise `SettingError` if another setting excludes `on_policy`."""
+    if not (settings.objective.on_policy or settings.objective.on_policy_end):
+        return
     if settings.teacher.outputs is not None:
         raise SettingError(
             f"conflicting settings: 'on_policy' and 'teacher_outputs' ({settings.teacher.outputs}): stored outputs are "

@@ -44,7 +44,7 @@ from reference_trainer.huggingface.chats import (
     size_of,
     write_chats,
 )
-from reference_trainer.huggingface.generation import with_generated
+from reference_trainer.huggingface.generation import check_generation, with_generated
 from reference_trainer.huggingface.models import (
     Causal,
     Source,
@@ -176,6 +176,7 @@ class ChatData:
         weight = weights.pop(str(settings.data.path), Fraction(1))
         integers = integer_weights([weight, *weights.values()])
         # What would be refused later is refused before tokens are made.
+        check_generation(settings, run.place.world_size)
         if settings.teacher.outputs is not None:
             SavedOutputs(settings.teacher.outputs)
         for path in (settings.data.path, settings.evaluation.data, *map(Path, weights)):
