@@ -39,8 +39,8 @@ class Limits:
         return self._within(self.unit(returned))[place] + _rounding(value, returned)
 
     def unit(self, returned: torch.dtype) -> float:
-        """Return the unit roundoff of code that returned a dtype: whole numbers of an equation of these are exact."""
-        # An integer result of an equation of whole numbers has no rounding to allow for.
+        """Return the unit roundoff that is allowed to code that returned `returned`."""
+        # An integer result of an equation of whole numbers must be exact, so only the rounding of float64 is allowed.
         floating = returned.is_floating_point or not is_whole(self.equation)
         return self.equation.accuracy.unit(self.example.dtype) if floating else FLOAT64
 

@@ -200,6 +200,7 @@ class MixedBatches:
 
     @property
     def batches(self) -> int:
+        """The number of batches of an epoch."""
         return self.given.batches
 
     @property
@@ -208,6 +209,7 @@ class MixedBatches:
         return self.given.sequences
 
     def batch(self, epoch: int, position: int) -> Batch:
+        """Return a batch, from 1, of an epoch, from 1. The state of the process's generators does not change."""
         batch = self.given.batch(epoch, position)
         if not is_generated(self.share(epoch, position), seed=self.seed, epoch=epoch, position=position):
             return batch
@@ -272,7 +274,7 @@ def _annealed(settings: Settings) -> float | Annealed:
 
 
 def check_generation(settings: Settings, world_size: int) -> None:
-    """Raise `SettingError` for settings with which a student cannot generate."""
+    """Raise `SettingError` if another setting excludes `on_policy`."""
     if not (settings.objective.on_policy or settings.objective.on_policy_end):
         return
     if settings.teacher.outputs is not None:

@@ -1,9 +1,9 @@
-"""What a claim is: a pure function of a run, which never sees the script and imports no torch.
+"""Claims about a training run: pure functions of a `Run`, which never see the script and import no torch.
 
-The function gets a `Run` and a `Record`, in which it counts what it has tried and notes what it finds. What is sure is
-falsified: no intended reading of the facts is known, and the comment of the claim says which fact rules out the nearest
-one. What is likely is a hint, which never decides an exit status. A claim that was never tried is not reached, with the
-reason.
+A claim gets a `Run` and a `Record`, in which it counts the facts that it has checked and adds findings. A finding
+falsifies the claim if no correct program explains the facts; a comment in the claim names the nearest correct program
+and the fact that rules it out. A finding that is only likely is a hint, which never changes the exit code. A claim that
+has checked nothing is reported as not reached, with the reason.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,13 +14,13 @@ from pv.suites.training_run.run import Process, Run, Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a claim has found.
+    """A deviation from a claim in a run.
 
     Attributes:
         at: "path:line" of the user's code, "" if no line is known.
-        seen: The numbers seen, and the known mistake that gives them.
-        right: What would be right, as a change to make.
-        hint: Whether another reading is possible, so that it is no failure.
+        seen: The observed numbers, and the known mistake that gives them.
+        right: The change that corrects the code.
+        hint: Whether a correct program can explain the facts, so that the finding is no failure.
     """
 
     at: str
@@ -31,12 +31,12 @@ class Finding:
 
 @dataclass(slots=True)
 class Record:
-    """What a claim has tried, and its findings."""
+    """The number of facts that a claim has checked in a run, and its findings."""
 
     tried: int = 0
     findings: list[Finding] = field(default_factory=list)
     not_reached: str = ""
-    """Why the claim was not tried."""
+    """The reason why the claim was not checked; "" if it was."""
 
     @property
     def proofs(self) -> list[Finding]:
@@ -45,7 +45,7 @@ class Record:
 
     @property
     def explanation(self) -> str:
-        """Return what was seen in the first finding that falsifies the claim; of further ones also where."""
+        """Return the text of the first falsifying finding, then further ones with their locations, one a line."""
         first, *later = self.proofs
 
         def other_change(finding: Finding) -> str:
@@ -56,11 +56,11 @@ class Record:
         )
 
     def falsify(self, at: str, seen: str, right: str) -> None:
-        """Add a finding that no correct program explains."""
+        """Add a finding that falsifies the claim."""
         self.findings.append(Finding(at=at, seen=seen, right=right))
 
     def hint(self, at: str, seen: str, right: str) -> None:
-        """Add a finding that may be meant."""
+        """Add a finding that may be intended by the user."""
         self.findings.append(Finding(at=at, seen=seen, right=right, hint=True))
 
 
@@ -69,8 +69,8 @@ class Claim:
     """A claim about a run.
 
     Attributes:
-        function: Counts in a record what it tries in a run, and notes its findings there.
-        needs: Why the claim was not reached if it has tried nothing, such as "no gradient was clipped".
+        function: Checks a run, and writes counts and findings into the record.
+        needs: The reason that is reported if the claim has checked nothing, such as "no gradient was clipped".
         premises: The claims whose falsification explains a falsification of this one, which is then not shown.
     """
 
@@ -99,7 +99,7 @@ def judge(run: Run, *identifiers: str) -> dict[str, Record]:
     """Return the record of every claim, by id, in the order of the contract.
 
     Args:
-        run: What is judged.
+        run: The run to judge.
         identifiers: Judge only these claims and their premises; all claims if empty.
     """
     judged = {*identifiers, *(premise for identifier in identifiers for premise in CLAIMS[identifier].premises)}
