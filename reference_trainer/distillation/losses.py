@@ -128,8 +128,9 @@ def first_fault(labels_BT: Tensor, scored_P: Tensor, maxima_2P: Tensor, vocabula
     return KINDS * first + kind_F.take(first)
 
 
-def raise_fault(fault: int, labels_BT: Tensor, vocabulary: int) -> None:
+def raise_fault(fault: int | Tensor, labels_BT: Tensor, vocabulary: int) -> None:
     """Raise `LabelError` or `LogitsError`, with its position, for a fault of `first_fault` or `loss_fault`; 0: none."""
+    fault = int(fault)
     if not fault:
         return
     place, kind = divmod(fault, KINDS)

@@ -110,7 +110,7 @@ def kd_window(
             )
             fault = loss_fault(passed.rows, weights, passed.sums.get("feature"))
             if not deferred:
-                raise_fault(int(fault), labels[number], student.vocab_size)
+                raise_fault(fault, labels[number], student.vocab_size)
         faults.append((fault, labels[number]))
         if after is not None:
             after(number, passed.sums, passed.rows.count)
