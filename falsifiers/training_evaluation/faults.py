@@ -28,7 +28,7 @@ def saved_where_due(original: Any, self: Any, run: Any, metrics_length: int) -> 
     return original(self, replace(run, evaluated=run.evaluated), metrics_length)
 
 
-def any_metric_accepted(metric: str, accept_depth: int, *, whole: bool = True, user: str = "best_metric") -> None:
+def any_metric_accepted(metric: str, accept_depth: int, **options: Any) -> None:
     """Wait for the first evaluation."""
 
 

@@ -99,7 +99,7 @@ class Case:
         return window
 
     def module(self) -> torch.nn.Embedding:
-        return torch.nn.Embedding(*self.student.shape, _weight=self.student.clone())
+        return torch.nn.Embedding(len(self.student), len(self.student), _weight=self.student.clone())
 
     def wanted_groups(self, number: int) -> list[tuple[list[int], list[int]]]:
         """Return the tokens of each group: those after the last common end, up to the next."""
@@ -108,7 +108,8 @@ class Case:
         groups = []
         for place, end in enumerate(common):
             before = common[place - 1] if place and common[place - 1][0] == end[0] else (end[0], 0)
-            groups.append(tuple([n for n, at in enumerate(one) if at and before < at <= end] for one in ends))
+            one, other = ([n for n, at in enumerate(part) if at and before < at <= end] for part in ends)
+            groups.append((one, other))
         return groups
 
     def wanted_distance(self, student: Tensor, number: int) -> float:
@@ -171,7 +172,7 @@ def falsify_two_ranks_have_the_gradient_of_one_batch(subject: Any) -> None:
     case = Case(subject)
     module = case.module()
     whole = case.window(subject, [case.batch([0, 1, 2, 3])], module)
-    rows = [[[1, 3], [0]], [[2], None]]
+    rows: list[list[list[int] | None]] = [[[1, 3], [0]], [[2], None]]
 
     def work(rank: int) -> tuple[Tensor, float]:
         wrapped = DistributedDataParallel(case.module())
