@@ -94,7 +94,7 @@ def falsify_plan_is_what_the_run_needs(
 ) -> None:
     """A step is planned without the tensors that the run makes, and of the rows that the run takes."""
     with scratch() as directory:
-        options = {"optimizer": optimizer, "optimizer_options": OPTIMIZERS[optimizer], "dtype": dtype}
+        options: dict[str, Any] = {"optimizer": optimizer, "optimizer_options": OPTIMIZERS[optimizer], "dtype": dtype}
         options |= {"layers": layers, "width": width, "documents": documents, "accumulate": accumulate}
         options |= {"epochs": epochs, "max_steps": limit, "lr": 1e-3, "separator": "\n\n" if documents else None}
         settings = small(directory, out=directory / "out", **options)

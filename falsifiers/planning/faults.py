@@ -69,7 +69,7 @@ def data_forgotten(original: Any, settings: Any) -> dict[str, Any]:
     return {name: value for name, value in original(settings).items() if name not in ("data", "teacher_cache")}
 
 
-def limit_kept(original: Any, settings: Any) -> dict[str, Any]:
+def limit_kept(original: Any, settings: Any) -> Any:
     return original(settings) | {"max_steps": settings.schedule.max_steps or 10**6}
 
 

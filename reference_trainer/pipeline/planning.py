@@ -119,7 +119,7 @@ def plan_lines(needed: Plan, *, tokens_per_s: float | None = None) -> list[str]:
     if needed.predicted is not None:
         lines.append(f"predicted tokens: {needed.predicted:,}")
         if tokens_per_s is None:
-            lines.append("time: give --tokens-per-s; the last lines of a run of --max-steps 20 have it")
+            lines.append("time: --smoke 20 measures steps here and projects the run; or give --tokens-per-s")
         else:
             lines.append(f"time: {needed.predicted / tokens_per_s / 3600:.2f} h at {tokens_per_s:,.0f} tokens/s")
     return [*lines, *needed.notes]

@@ -8,7 +8,8 @@ import pytest
 from tests.support.processes import Ended, python
 
 SETTINGS = {
-    "--config=missing": "cannot read missing: No such file or directory",
+    "--config=missing": "cannot read missing: No such file or directory; expected a file of settings, or one of "
+    "eight-gpus, one-gpu, two-machines",
     "--config=/dev/zero": "/dev/zero has more than 1,048,576 bytes; expected a file of settings in TOML or YAML",
     "--config=bad": (
         "invalid TOML in bad: Invalid value (at line 2, column 6); expected lines such as lr = 0.001; "
