@@ -168,16 +168,19 @@ def falsify_room_is_that_of_the_outputs(subject: Any, dtype: str, top_k: int | N
 
 
 def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:
-    """Shards of an interrupted call are used by an equal call only."""
-    with scratch() as directory:
-        Counted.forwards, Counted.interrupted = 0, 3
-        try:
-            written(directory, "out", subject.precompute, top_k=2, seed=1, **COUNTING)
-        except KeyboardInterrupt:
-            Counted.interrupted = 0
-        seen = file_digests(written(directory, "out", subject.precompute, top_k=2, **COUNTING))
-        expected = file_digests(written(directory, "expected", subject.precompute, top_k=2, **COUNTING))
-    assert seen == expected, "the outputs hold shards of another teacher, whose production was interrupted"
+    """Shards of an interrupted call are used by an equal call only; outputs of another call are not replaced."""
+    for what, change in {"teacher": {"seed": 1}, "data type": {"dtype": "float64"}}.items():
+        with scratch() as directory:
+            Counted.forwards, Counted.interrupted = 0, 3
+            try:
+                written(directory, "out", subject.precompute, top_k=2, **change, **COUNTING)
+            except KeyboardInterrupt:
+                Counted.interrupted = 0
+            seen = file_digests(written(directory, "out", subject.precompute, top_k=2, **COUNTING))
+            expected = file_digests(written(directory, "expected", subject.precompute, top_k=2, **COUNTING))
+            assert seen == expected, f"the outputs hold shards of another {what}, whose production was interrupted"
+            again = partial(written, directory, "out", subject.precompute, top_k=2, **change, **COUNTING)
+            assert_refused(f"outputs of another {what}", again, "has other outputs", kind=OutputError)
 
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
