@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -42,7 +42,12 @@ SEVERAL = st.builds(
 )
 
 
+AGAIN = ((None,) * 6 + ("LOG|EVALUATE", "LOG", "EVALUATE"),)
+"""Answers of a callback that asks for a log and an evaluation, and again while they are carried out."""
+
+
 @given(script=scripts(ASKING, fewest=1))
+@example(script=Script(epochs=1, steps_per_epoch=3, limit=None, answers=AGAIN))
 def falsify_asked_events_come_once(subject: Any, script: Script) -> None:
     """Evaluations, logs and checkpoints that callbacks ask for, of runs that may have none of their own."""
     recorder = Recorder(script)

@@ -45,6 +45,18 @@ class Layered(nn.Module):
         return logits
 
 
+class Named(nn.Module):
+    """A model whose names begin with `model.`, as in `Causal`; the names in its files do not."""
+
+    def __init__(self, model: Layered) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits: Tensor = self.model(tokens)
+        return logits
+
+
 def model(size: int, tied: bool, dtype: torch.dtype = torch.float32) -> Layered:
     torch.manual_seed(size)
     made = Layered(size, tied).to(dtype)
@@ -84,9 +96,9 @@ def falsify_every_rank_loads_its_part(subject: Any, size: int, tied: bool, ranks
         paths = saved(whole, directory)
 
         def work(rank: int) -> tuple[bool, list[Any], list[Any], list[str], list[float]]:
-            part = skeleton(lambda: Layered(size, tied).to(dtype), weight_files(paths))
+            part = skeleton(lambda: Named(Layered(size, tied).to(dtype)), weight_files(paths, "model."))
             assert part is not None and is_skeleton(part), "the files of the model are said not to fit it"
-            parts = [subject.shard(part, CPU), subject.shard(copy.deepcopy(whole), CPU)]
+            parts = [subject.shard(part, CPU), subject.shard(Named(copy.deepcopy(whole)), CPU)]
             passed: list[list[Any]] = []
             for module in parts:
                 subject.ShardedParallel(module)
@@ -100,7 +112,8 @@ def falsify_every_rank_loads_its_part(subject: Any, size: int, tied: bool, ranks
                 largest = -(-len(parameter) // ranks) * parameter.numel() // len(parameter)
                 if parameter.to_local().untyped_storage().nbytes() > largest * parameter.element_size():
                     large.append(name)
-            return part.head.weight is part.embed.weight, *passed, large, part.shift.tolist()
+            inner = part.model
+            return inner.head.weight is inner.embed.weight, *passed, large, inner.shift.tolist()
 
         what = f"{size} tokens, {'tied' if tied else 'untied'}, {ranks} ranks"
         for rank, (kept, seen, expected, large, shift) in enumerate(run_ranks(ranks, work)):

@@ -121,8 +121,7 @@ def load_model(source: Source | Path, *, dtype: Any, seed: int | None = None) ->
     source = _source(source)
     place = source.place
     chosen: dict[str, Any] = {} if source.attention is None else {"attn_implementation": source.attention}
-    if source.attention is not None:
-        check_attention(source)
+    check_loading(source)
     if source.quantization is not None:
         chosen["quantization_config"] = _quantization(source.quantization)
     with torch.random.fork_rng(devices=[]):
@@ -196,10 +195,19 @@ def _source(source: Source | Path) -> Source:
     return source if isinstance(source, Source) else Source(place=source)
 
 
-def check_attention(source: Source) -> None:
-    """Raise `SettingError` or `PackageError` if a model cannot have its attention. No weights are read."""
+def check_loading(source: Source) -> None:
+    """Check attention and quantization of a model. No weights are read.
+
+    Raises:
+        SettingError: For an attention or a quantization that the model cannot have.
+        PackageError: For a package that either needs.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    if source.quantization is not None:
+        _quantization(source.quantization)
+    if source.attention is None:
+        return
     config = _loaded(source, AutoConfig.from_pretrained)
     for name in (None, source.attention):  # without the option first: another error is one of the files
         try:

@@ -55,10 +55,12 @@ from reference_trainer.huggingface.generation import check_generation, with_gene
 from reference_trainer.huggingface.models import (
     Causal,
     Source,
+    check_loading,
     check_tokens,
     compile_layers,
     directory_of,
     load_model,
+    load_shapes,
     load_skeleton,
     load_tokenizer,
     save_model,
@@ -191,6 +193,9 @@ class ChatData:
         integers = integer_weights([weight, *weights.values()])
         # What would be refused later is refused before tokens are made.
         check_generation(settings, run.place.world_size)
+        check_loading(student_source(settings))
+        if settings.teacher.model is not None:
+            check_loading(teacher_source(settings))
         if settings.teacher.outputs is not None:
             SavedOutputs(settings.teacher.outputs)
         for path in (settings.data.path, settings.evaluation.data, *map(Path, weights)):
@@ -450,6 +455,19 @@ class CausalStudent:
             run.lines.write("compile: the layers of student and teacher are compiled; the first steps take longer")
         return student.train()
 
+    def shapes(self) -> nn.Module:
+        """Return the student on the meta device, from its configuration alone."""
+        settings = self._run.settings
+        name = "float64" if settings.run.dtype == "float64" else settings.student.weights
+        source = student_source(settings)
+        student = load_shapes(source, dtype=getattr(torch, name))
+        self._run.vocab_size = student.vocab_size
+        if settings.student.lora is None:
+            return student
+        options = json.loads(settings.student.lora_options or "{}")
+        with torch.device("meta"):
+            return add_adapter(student, source.place, rank=settings.student.lora, options=options, seed=0)
+
 
 class CausalTeacher:
     """The causal model that the settings name, in the data type of its files; or one behind a server."""
@@ -494,6 +512,12 @@ class CausalTeacher:
         if settings.run.compile:
             compile_layers("the teacher", teacher)
         return teacher
+
+    def shapes(self) -> nn.Module:
+        """Return the teacher on the meta device, from its configuration alone."""
+        if self._run.settings.teacher.model is None:
+            raise SettingError("--student needs --teacher with a Hugging Face model")
+        return load_shapes(teacher_source(self._run.settings), dtype="auto")
 
     def digest_of_files(self) -> str | None:
         if self._served is not None:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from safetensors import safe_open
@@ -40,6 +40,15 @@ COUNTED_BATCHES = 1000
 UNKNOWN_STATE = 2
 """Numbers that an optimizer is taken to keep for each weight, as AdamW does, if its state cannot be created."""
 GIB = 2**30
+
+
+@runtime_checkable
+class HasShapes(Protocol):
+    """A `StudentSource` or `TeacherSource` that can create its module without weights."""
+
+    def shapes(self) -> nn.Module:
+        """Return the module on the meta device."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,24 +187,12 @@ def _count(parameters: Iterable[nn.Parameter]) -> int:
 
 def _student(run: Distillation) -> nn.Module:
     """Return the student on the meta device."""
-    settings = run.settings
     if "make_student" in run.replaced:
         raise SettingError(f"--dry-run cannot know the student of {type(run).__name__}; leave out --parts")
-    if settings.student.model is None:
-        with torch.device("meta"):
-            return run.make_student().to("meta")  # a decoder is drawn on the CPU
-    from reference_trainer.huggingface.adapters import add_adapter
-    from reference_trainer.huggingface.models import load_shapes
-    from reference_trainer.huggingface.parts import student_source
-
-    name = "float64" if settings.run.dtype == "float64" else settings.student.weights
-    student = load_shapes(student_source(settings), dtype=getattr(torch, name))
-    run.vocab_size = student.vocab_size
-    if settings.student.lora is None:
-        return student
-    options = json.loads(settings.student.lora_options or "{}")
+    if isinstance(run.recipe.student, HasShapes):
+        return run.recipe.student.shapes()
     with torch.device("meta"):
-        return add_adapter(student, settings.student.model, rank=settings.student.lora, options=options, seed=0)
+        return run.make_student().to("meta")  # a decoder is drawn on the CPU
 
 
 def _teacher_bytes(run: Distillation) -> int:
@@ -204,13 +201,8 @@ def _teacher_bytes(run: Distillation) -> int:
     ranks = run.place.world_size if run.is_sharded else 1
     if settings.teacher.outputs is not None or settings.teacher.url is not None:
         return 0
-    if settings.student.model is not None:
-        if settings.teacher.model is None:
-            raise SettingError("--student needs --teacher with a Hugging Face model")
-        from reference_trainer.huggingface.models import load_shapes
-        from reference_trainer.huggingface.parts import teacher_source
-
-        teacher = load_shapes(teacher_source(settings), dtype="auto")
+    if isinstance(run.recipe.teacher, HasShapes):
+        teacher = run.recipe.teacher.shapes()
         gathered = _gathered(teacher) if ranks > 1 else 0
         return gathered + _quantized_bytes(teacher, json.loads(settings.teacher.quantization or "{}"), ranks)
     if settings.trains_teacher:
