@@ -43,10 +43,12 @@ def decided_on_each_rank(original: Any, self: Any, work: Any) -> Any:
     return work()
 
 
-def parts_of_several(original: Any, student: Any, strategy: str, device: Any, wrap: Any) -> Any:
+def parts_of_several(original: Any, student: Any, strategy: str, device: Any, wrap: Any, dtype: str = "float32") -> Any:
     from reference_trainer.ranks.parallel import shard
 
-    return wrap(shard(student, device)) if strategy == "fsdp2" else original(student, strategy, device, wrap)
+    if strategy == "fsdp2":
+        return wrap(shard(student, device, dtype))
+    return original(student, strategy, device, wrap, dtype)
 
 
 def alone_without_a_size(original: Any, environment: Any) -> Any:

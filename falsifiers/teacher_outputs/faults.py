@@ -88,7 +88,7 @@ def serialised(self: Any) -> str:
     return weights_digest(self.teacher)
 
 
-def gathered_for_ever(module: Any, device: Any) -> Any:
+def gathered_for_ever(module: Any, device: Any, dtype: str = "float32") -> Any:
     from torch.distributed.fsdp import fully_shard
 
     return fully_shard(module, reshard_after_forward=False)

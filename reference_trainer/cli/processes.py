@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,8 +17,33 @@ from reference_trainer.cli.tools import precompute
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
 
+if TYPE_CHECKING:
+    from reference_trainer.supervision.machines import Machines
+
 _command = click.argument("command", nargs=-1, type=click.UNPROCESSED)
 _ranks = partial(click.option, "--nproc-per-node", type=click.IntRange(1, 1024), help="Number of processes.")
+
+
+def _machines(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of a command that runs on several machines."""
+    for option in (
+        click.option(
+            "--local-addr", metavar="HOST", help="Address of this machine for the others. [default: its name]"
+        ),
+        click.option(
+            "--rdzv-id", default="reference-trainer", show_default=True, help="Name of the run, equal on all."
+        ),
+        click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Meet the other machines at this one of them."),
+        click.option(
+            "--nnodes",
+            type=click.IntRange(1, 10**4),
+            default=1,
+            show_default=True,
+            help="Number of machines; start the same command on each.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "max_content_width": 120})
@@ -43,12 +69,17 @@ _ranks = partial(click.option, "--nproc-per-node", type=click.IntRange(1, 1024),
     help="Kill a process that gave no sign of life for S seconds; a stopped one after 2.",
 )
 @_ranks(default=1, show_default=True)
+@_machines
+@click.option("--node-rank", type=click.IntRange(0), help="Number of this machine, from 0, with --nnodes; 0 decides.")
 @_command
 def until(command: tuple[str, ...], **options: Any) -> int:
     """Run `distill` until it has come to its end, or reached a step: until [--step N] -- distill SETTING...
 
     After a crash, a kill or a hang the run resumes from its newest whole checkpoint. A damaged one is renamed. A
     process that takes no step for --hang-after S exits, and ends with this command, however that ends.
+
+    On several machines, start the same command on each, with --nnodes, --rdzv-endpoint, and --node-rank 0, 1, ...;
+    --out is on a file system that they share. A machine that was lost joins again when its command is started again.
 
     Exit codes: 0 the run reached its end or the step, and its model is written; 1 failed; 2 a setting was refused; 3
     attempts made no progress; 4 no retry is left; 5 the run ended before the step; 75 interrupted: the same command
@@ -71,6 +102,7 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
 
     _check_own(settings)
     ranks = options.pop("nproc_per_node")
+    machines = _machines_of(options)
     limits = Limits(
         step=options["step"],
         max_retries=options["max_retries"],
@@ -79,7 +111,7 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
     )
     interrupts.raise_once()
     try:
-        return int(supervised(settings, command[1:], limits, ranks=ranks, report=Lines().write))
+        return int(supervised(settings, command[1:], limits, ranks=ranks, report=Lines().write, machines=machines))
     except KeyboardInterrupt:
         print_line("stopped on request; the same command goes on")
         return interrupts.SAVED
@@ -89,16 +121,7 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
 
 @main.command(context_settings={"ignore_unknown_options": True})
 @_ranks(required=True)
-@click.option(
-    "--nnodes",
-    type=click.IntRange(1, 10**4),
-    default=1,
-    show_default=True,
-    help="Number of machines; start the same command on each.",
-)
-@click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Meet the other machines at this one of them.")
-@click.option("--rdzv-id", default="reference-trainer", show_default=True, help="Name of the run, equal on all.")
-@click.option("--local-addr", metavar="HOST", help="Address of this machine for the others. [default: its host name]")
+@_machines
 @_command
 def launch(command: tuple[str, ...], nproc_per_node: int, **machines: Any) -> int:
     """Run `distill` in several processes: launch --nproc-per-node N -- distill SETTING...
@@ -129,23 +152,37 @@ def _check_own(settings: Settings) -> None:
         sys.path.pop(0)
 
 
+def _machines_of(options: dict[str, Any]) -> Machines | None:
+    """Return the machines that the options of a command name; None for this one alone."""
+    from reference_trainer.supervision.machines import Machines
+
+    count, endpoint, rank = options["nnodes"], options["rdzv_endpoint"], options.get("node_rank")
+    if count == 1:
+        for flag, value in (("--rdzv-endpoint", endpoint), ("--node-rank", rank)):
+            if value is not None:
+                raise SettingError(f"{flag} has no effect without --nnodes; leave it out")
+        return None
+    if not (endpoint or "").rpartition(":")[2].isdecimal():
+        raise SettingError(f"--nnodes {count} needs --rdzv-endpoint HOST:PORT; it is {endpoint!r}")
+    if "node_rank" in options and (rank is None or rank >= count):
+        raise SettingError(f"until --nnodes {count} needs --node-rank 0 to {count - 1}, another one on each machine")
+    return Machines(
+        count=count,
+        endpoint=endpoint,
+        run_id=options["rdzv_id"],
+        address=options["local_addr"],
+        rank=rank or 0,
+    )
+
+
 def _launch(command: list[str], ranks: int, options: dict[str, Any]) -> int:
-    endpoint, several = options["rdzv_endpoint"], options["nnodes"] > 1
-    if several and not (endpoint or "").rpartition(":")[2].isdecimal():
-        raise SettingError(f"--nnodes {options['nnodes']} needs --rdzv-endpoint HOST:PORT; it is {endpoint!r}")
-    if endpoint is not None and not several:
-        raise SettingError("--rdzv-endpoint has no effect without --nnodes; leave it out")
-    from reference_trainer.supervision.until import Machines, launch
+    from reference_trainer.supervision.until import launch
 
     settings = settings_of(command, precompute)
     if settings is None:
         raise SettingError("missing the run after --, such as `-- distill --out DIR`")
     _check_own(settings)
-    machines = (
-        Machines(count=options["nnodes"], endpoint=endpoint, run_id=options["rdzv_id"], address=options["local_addr"])
-        if several
-        else None
-    )
+    machines = _machines_of(options)
     interrupts.raise_once()
     try:
         return launch(command, ranks=ranks, report=print_error, machines=machines)

@@ -6,6 +6,7 @@
 3. After an attempt, `decision.py` says whether the run is done, tried again or given up.
 
 `launch` starts several processes on this machine once, without retries; with `Machines`, those of other machines join.
+On several machines, one supervisor decides, and the others join its attempts; see `machines.py`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,6 +37,7 @@ from reference_trainer.errors import OutputError, first_line
 from reference_trainer.pipeline.defaults import defaults_of
 from reference_trainer.supervision.decision import Attempt, Ending, Verdict, verdict
 from reference_trainer.supervision.heartbeat import Beat, kill_stale, watched
+from reference_trainer.supervision.machines import Announcement, Leader, Machines, following, next_announcement
 from reference_trainer.supervision.progress import check_model, is_done, model_step, whole_step
 
 
@@ -68,20 +71,6 @@ def problems(settings: Settings | None, step: int | None) -> list[str]:
 EXIT_CODES = {Ending.FINISHED: 0, Ending.FAILED: 1, Ending.REFUSED: 2}
 SAVED = "saved"
 """File beside the heartbeats: a rank has saved a checkpoint and left on request."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machines:
-    """Machines that start the same command, and meet by torch's rendezvous `c10d`.
-
-    count: their number. endpoint: HOST:PORT of one of them, which serves the others. run_id: equal on all, another one
-    for every run that uses the endpoint at a time. address: of this machine for the others; by default its host name.
-    """
-
-    count: int
-    endpoint: str
-    run_id: str
-    address: str | None = None
 
 
 def launch(
@@ -121,13 +110,22 @@ def attempted(
     beats: the directory of their heartbeats. name: of this attempt, used once. machines: as of `launch`. Raise
     `KeyboardInterrupt` after a signal to this process, which the ranks got too.
     """
+    try:
+        return _run_ranks(_config(ranks, name, machines), arguments, beats, ranks)
+    except (RendezvousError, dist.DistError) as error:
+        where = "" if machines is None else f" at {machines.endpoint}"
+        return Ending.FAILED, f"the machines did not meet{where}: {first_line(error)}"
+
+
+def _run_ranks(config: LaunchConfig, arguments: Sequence[str], beats: Path, ranks: int) -> tuple[Ending, str]:
+    """Carry out `attempted`. Raise `RendezvousError` or `DistError` if the machines do not meet."""
     script = ["-m", "reference_trainer.cli.rank", str(os.getpid()), str(beats), *arguments]
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it logs is returned
     if ranks > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: every rank would use all cores
     with _handlers_restored():
         try:
-            elastic_launch(_config(ranks, name, machines), sys.executable)(*script)
+            elastic_launch(config, sys.executable)(*script)
         except SignalException as error:
             raise KeyboardInterrupt from error
         except ChildFailedError as error:
@@ -135,13 +133,10 @@ def attempted(
             code = failure.exitcode
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             return Ending.REFUSED if code == _REFUSED else Ending.FAILED, f"rank {rank} ended with {how}"
-        except (RendezvousError, dist.DistError) as error:
-            where = "" if machines is None else f" at {machines.endpoint}"
-            return Ending.FAILED, f"the machines did not meet{where}: {first_line(error)}"
     return Ending.FINISHED, "the run came to its end"
 
 
-def _config(ranks: int, name: str, machines: Machines | None) -> LaunchConfig:
+def _config(ranks: int, name: str, machines: Machines | None, join_s: int | None = None) -> LaunchConfig:
     # One machine needs no name that others can resolve.
     machines = machines or Machines(count=1, endpoint="localhost:0", run_id=name, address="127.0.0.1")
     known = LaunchConfig.__dataclass_fields__  # torch 2.8 has no `shutdown_timeout`
@@ -153,6 +148,7 @@ def _config(ranks: int, name: str, machines: Machines | None) -> LaunchConfig:
         run_id=machines.run_id,
         rdzv_backend="c10d",
         rdzv_endpoint=machines.endpoint,
+        rdzv_configs={} if join_s is None else {"join_timeout": join_s},
         local_addr=machines.address,
         max_restarts=0,
         logs_specs=DefaultLogsSpecs(),
@@ -195,14 +191,64 @@ def until(
 
 
 def supervised(
-    settings: Settings, arguments: Sequence[str], limits: Limits, *, ranks: int, report: Callable[[str], object]
+    settings: Settings,
+    arguments: Sequence[str],
+    limits: Limits,
+    *,
+    ranks: int,
+    report: Callable[[str], object],
+    machines: Machines | None = None,
 ) -> Verdict:
-    """Carry out `until` with `ranks` processes."""
+    """Carry out `until` with `ranks` processes on each machine; the first machine decides."""
+    if machines is None:
 
-    def launch(command: Sequence[str], beats: Path, name: str) -> tuple[Ending, str]:
-        return attempted(command, beats, ranks=ranks, name=name)
+        def launch(command: Sequence[str], beats: Path, name: str) -> tuple[Ending, str]:
+            return attempted(command, beats, ranks=ranks, name=name)
 
-    return until(settings, arguments, limits, launch=launch, report=report)
+        return until(settings, arguments, limits, launch=launch, report=report)
+    if machines.rank:
+        return _follow(settings.run.out, limits, ranks, machines, report)
+    leader = Leader(settings.run.out)
+
+    def lead(command: Sequence[str], beats: Path, name: str) -> tuple[Ending, str]:
+        run_id = f"{machines.run_id}-{name}"
+        with leader.attempt(Announcement(run_id=run_id, arguments=tuple(command)), beats):
+            return attempted(command, beats, ranks=ranks, name=name, machines=replace(machines, run_id=run_id))
+
+    try:
+        reached = until(settings, arguments, limits, launch=lead, report=report)
+        leader.conclude(int(reached))
+        return reached
+    finally:
+        leader.close()
+
+
+JOIN_S = 15
+"""Seconds in which a machine that follows has to meet the others; then it looks at the announcement again."""
+
+
+def _follow(out: Path, limits: Limits, ranks: int, machines: Machines, report: Callable[[str], object]) -> Verdict:
+    """Join every attempt that the first machine announces, until it announces its verdict."""
+
+    def killed(beat: Beat) -> None:
+        report(f"killed process {beat.pid} after step {beat.step}: stopped, or silent for {limits.silent_s:g} s")
+
+    joined = ""
+    with following(out, machines.rank) as beats:
+        report(f"machine {machines.rank}: waits for the first machine")
+        while (announced := next_announcement(out, joined)).verdict is None:
+            kill_stale(beats)
+            config = _config(ranks, announced.run_id, replace(machines, run_id=announced.run_id), join_s=JOIN_S)
+            try:
+                with watched(beats, limits.silent_s, killed):
+                    _, why = _run_ranks(config, announced.arguments, beats, ranks)
+            except (RendezvousError, dist.DistError):  # too late for this attempt, or the first machine was lost
+                time.sleep(1)
+                continue
+            joined = announced.run_id
+            report(f"machine {machines.rank}: {why}")
+        kill_stale(beats)
+    return Verdict(announced.verdict)
 
 
 def _attempts(

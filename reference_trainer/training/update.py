@@ -324,10 +324,9 @@ class Update:
             for parameter in group["params"]
             if parameter.grad is not None
         ]
-        norm = whole(nn.utils.get_total_norm([parameter.grad for parameter in parameters]))
         if self.options.clip is not None:
-            nn.utils.clip_grads_with_norm_(parameters, self.options.clip, norm)
-        return norm
+            return whole(nn.utils.clip_grad_norm_(parameters, self.options.clip))
+        return whole(nn.utils.get_total_norm([parameter.grad for parameter in parameters]))
 
     def _fetched(self, position: Position, number: int) -> Batch:
         """Return a micro-batch of the epoch. Data that draw random numbers have a seed of their own."""
