@@ -63,6 +63,9 @@ def distil(
         settings = reference_trainer.Settings(**places, **SETTINGS | {"seed": seed, "device": device} | options)
         with reference_trainer.HuggingFace(settings, lines=reference_trainer.Lines(io.StringIO())) as run:
             run.prepare()
+            if name == "growing":
+                last = run.batches.batches
+                return json.dumps([run.batches.batch(1, at).examples is None for at in (1, last)])
             if name == "whole":
                 run.batches = recording(run, fetched)
             run.conclude(run.run())
@@ -78,8 +81,9 @@ def distil(
             "zero": run("zero", max_steps=steps),
             "tiny": run("tiny", max_steps=steps, on_policy=1e-12),
         }
+        growing = json.loads(run("growing", on_policy_end=1.0))
     weights = {name: json.loads(text)["sha256"]["model.safetensors"] for name, text in manifests.items()}
-    return {"fetched": fetched, "weights": weights}
+    return {"fetched": fetched, "weights": weights, "growing": growing}
 
 
 def recording(run: Any, fetched: list[dict[str, Any]]) -> Any:
@@ -226,6 +230,11 @@ def falsify_answers_of_the_data_are_not_used(run: Any) -> None:
 def falsify_share_of_zero_is_an_off_policy_run(run: Any) -> None:
     weights = run.result["weights"]
     assert weights["tiny"] == weights["zero"], "a share that generates nothing has other weights than none"
+
+
+def falsify_share_that_grows_from_zero_generates(run: Any) -> None:
+    seen = run.result["growing"]
+    assert seen == [False, True], f"a share from 0 to 1: first and last batch are generated: {seen}"
 
 
 def model_of(tokens: int) -> Any:

@@ -92,3 +92,7 @@ def mean_of_means(original: Any, teacher: Any, student: Any, batches: Any, weigh
     first = windows[0]
     means = [window.sums["loss"] / window.total for window in windows]
     return replace(first, sums={**first.sums, "loss": sum(means) / len(means) * first.total})
+
+
+def start_alone(original: Any, run: Any, batches: Any) -> Any:
+    return original(run, batches) if run.settings.objective.on_policy else batches

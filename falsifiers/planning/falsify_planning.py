@@ -100,6 +100,9 @@ def falsify_plan_is_what_the_run_needs(
         settings = small(directory, out=directory / "out", **options)
         write_text(directory)
         planned = subject.plan(settings)
+        if limit is None:  # two ranks share the rows of an epoch
+            seen = subject.plan(settings, ranks=2).predicted
+            assert_equal("predicted tokens of two ranks", seen, planned.predicted)
         assert not (directory / "out").exists(), "a plan creates the output"
         measured = Measured()
         result = run(reference_trainer, settings, callbacks=[measured])

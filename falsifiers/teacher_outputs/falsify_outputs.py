@@ -169,18 +169,26 @@ def falsify_room_is_that_of_the_outputs(subject: Any, dtype: str, top_k: int | N
 
 def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:
     """Shards of an interrupted call are used by an equal call only; outputs of another call are not replaced."""
-    for what, change in {"teacher": {"seed": 1}, "data type": {"dtype": "float64"}}.items():
+    versions = subject.versions()
+    cases: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "teacher": ({"seed": 1}, versions),
+        "data type": ({"dtype": "float64"}, versions),
+        "version of PyTorch": ({}, {**versions, "torch": "2.0"}),
+    }
+    for what, (change, others) in cases.items():
         with scratch() as directory:
+            other = partial(written, directory, "out", subject.precompute, top_k=2, **change, **COUNTING)
             Counted.forwards, Counted.interrupted = 0, 3
             try:
-                written(directory, "out", subject.precompute, top_k=2, **change, **COUNTING)
+                with mock.patch.object(subject, "versions", lambda others=others: others):
+                    other()
             except KeyboardInterrupt:
                 Counted.interrupted = 0
             seen = file_digests(written(directory, "out", subject.precompute, top_k=2, **COUNTING))
             expected = file_digests(written(directory, "expected", subject.precompute, top_k=2, **COUNTING))
             assert seen == expected, f"the outputs hold shards of another {what}, whose production was interrupted"
-            again = partial(written, directory, "out", subject.precompute, top_k=2, **change, **COUNTING)
-            assert_refused(f"outputs of another {what}", again, "has other outputs", kind=OutputError)
+            with mock.patch.object(subject, "versions", lambda others=others: others):
+                assert_refused(f"outputs of another {what}", other, "has other outputs", kind=OutputError)
 
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {

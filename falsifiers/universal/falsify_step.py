@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,12 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from falsifiers.support.oracles import assert_refused
 from falsifiers.support.ranks import run_ranks
 from falsifiers.universal.falsify_universal import byte_tokenizer, definition
 from reference_trainer.data.documents import Document, pad_documents
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
+from reference_trainer.errors import DataError
 from reference_trainer.ranks.parallel import ONE_PROCESS, DataParallel
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.window import WindowSums, kd_window
@@ -148,6 +151,23 @@ def falsify_groups_of_answers_are_those_of_their_bytes(subject: Any) -> None:
         sizes |= {(len(one), len(other)) for one, other in wanted}
     assert any(one != other for one, other in sizes), "no group has other numbers of tokens; nothing was tried"
     assert sum(len(case.wanted_groups(number)) for number in (0, 1, 2)) > 6
+
+
+def falsify_first_token_of_a_document_is_in_no_group(subject: Any) -> None:
+    """Nothing predicts it: a teacher without a token that begins a text cannot say how probable its first one is."""
+    words, letters = word_tokenizer(), byte_tokenizer(270)
+    answer, text = words("red green")["input_ids"], letters("red green")["input_ids"]
+    student = [words.eos_token_id, *answer], [True] + [False] * len(answer)
+    seen = subject.answer_groups((words, letters), (student, (text, [False] * len(text))))
+    n = len(letters("red")["input_ids"])
+    assert seen == [(range(2, 3), range(n, n + 1)), (range(3, 4), range(n + 1, len(text)))], f"the groups are {seen}"
+
+
+def falsify_documents_of_other_turns_are_refused(subject: Any) -> None:
+    """As many documents do not belong to the same conversations. The subject is `huggingface.pairs`."""
+    chats = [SimpleNamespace(documents=[None] * 3, continues=continues) for continues in (b"\0\1\0", b"\0\0\1")]
+    subject.check_pairs(Path("chats"), chats[0], chats[0])
+    assert_refused("other turns", lambda: subject.check_pairs(Path("chats"), *chats), "turns", kind=DataError)
 
 
 def falsify_window_has_the_loss_and_gradient_of_the_definition(subject: Any) -> None:

@@ -85,3 +85,15 @@ def squared_temperature(original: Any, *arguments: Any, scale: Any = None, **opt
 def rows_in_turn(original: Any, self: Any, batch: Any, temperature: float) -> Any:
     """Take the documents of the teacher in the order of the data, whatever rows the batch has."""
     return original(self, replace(batch, examples=torch.arange(len(batch.tokens))), temperature)
+
+
+def first_token_compared(original: Any, tokenizers: Any, documents: Any) -> Any:
+    """Let a token precede the teacher's, and take it away from the groups."""
+    student, (tokens, given) = documents
+    groups = original(tokenizers, (student, ([0, *tokens], [True, *given])))
+    return [(one, range(other.start - 1, other.stop - 1)) for one, other in groups]
+
+
+def turns_not_compared(original: Any, path: Any, student: Any, teacher: Any) -> None:
+    if len(student.documents) != len(teacher.documents):
+        original(path, student, teacher)
