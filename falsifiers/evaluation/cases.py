@@ -157,3 +157,15 @@ class Tokenized(Run):
         """Make the rows, and note the digests."""
         super().make_held_back(whole=whole)
         self.digests.update(self._tokenized)
+
+
+class Scaled(Tokenized):
+    """An own evaluation, whose numbers depend on an argument of the class."""
+
+    def __init__(self, settings: Any, *, scale: float, **options: Any) -> None:
+        super().__init__(settings, tokenizer="a", chat_template="a", **options)
+        self._scale = scale
+
+    def evaluate(self) -> dict[str, MetricSum]:
+        """Return the packaged sums, multiplied by the argument."""
+        return {name: MetricSum(value.sum * self._scale, value.count) for name, value in super().evaluate().items()}

@@ -377,6 +377,9 @@ def falsify_identity_is_of_contents(subject: Any) -> None:
             settings = chosen(directory, text, **{"teacher": teacher, **options})
             return str(subject.evaluate_saved([student], settings, whole=whole).config.digest)
 
+        def scaled(scale: float) -> str:
+            return digest(parts="falsifiers.evaluation.cases:Scaled", arguments=json.dumps({"scale": scale}))
+
         def tokenized(tokenizer: str, template: str) -> str:
             arguments = json.dumps({"tokenizer": tokenizer, "chat_template": template})
             return digest(parts="falsifiers.evaluation.cases:Tokenized", arguments=arguments)
@@ -395,6 +398,7 @@ def falsify_identity_is_of_contents(subject: Any) -> None:
             "separator": digest(documents="pad", separator="\x07"),
             "vocabulary": digest(share_vocabulary="pad"),
             "accept_depth": digest(accept_depth=2),
+            **{f"an own evaluation with the argument {scale}": scaled(scale) for scale in (1.0, 2.0)},
             **{f"tokenizer and template {pair}": tokenized(*pair) for pair in (("a", "a"), ("b", "a"), ("a", "b"))},
         }
         alone = digest(teacher=None, accept_depth=2, share_vocabulary="pad")

@@ -98,6 +98,19 @@ def falsify_each_document_attends_to_itself(subject: Any, device: str, case: Sta
     assert all(x.grad is not None and bool(x.grad.isfinite().all()) for x in leaves), "a gradient is missing"
 
 
+@given(case=states(), implementation=IMPLEMENTATIONS, softcap=st.sampled_from([None, 30.0]))
+def falsify_dropout_of_attention_is_applied(
+    subject: Any, case: States, implementation: str, softcap: float | None
+) -> None:
+    """A dropout of 1 leaves no weight of any key."""
+    options = {**case.options, "dropout": 1.0, "softcap": softcap}
+    rows = subject.PackedRows(case.rows)
+    seen, _ = subject.attend_documents(
+        case.module, *case.tensors(), None, rows, implementation=implementation, **options
+    )
+    assert not seen.any(), f"documents {case.rows}, softcap {softcap}: attention with a dropout of 1 is not 0: {seen}"
+
+
 @given(case=states(), implementation=IMPLEMENTATIONS)
 @example(case=LONG, implementation=FLEX)
 @example(case=NARROW, implementation=FLEX)
