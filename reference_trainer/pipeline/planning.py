@@ -81,7 +81,9 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
         SettingError: For settings that the run refuses, and for a student of own parts.
     """
     variables = {} if ranks == 1 else {"RANK": "0", "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
-    with create_run(resumed_settings(settings), Distillation, lines=SilentLines(), environment=variables) as run:
+    # The machine of a plan may lack the package of an attention, which changes no number of the plan.
+    settings = resumed_settings(settings).replace(attn_implementation=None)
+    with create_run(settings, Distillation, lines=SilentLines(), environment=variables) as run:
         run.device = torch.device("cpu")
         notes, settings = list[str](), run.settings
         run.student = student = _student(run)
