@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -228,7 +228,12 @@ def falsify_layers_have_their_rates(
 SEEDS = st.integers(0, 2**64)
 
 
-@given(seed=SEEDS, before=st.integers(0, 1000), events=st.sets(st.sampled_from(["on_step_end", "on_epoch_end"])))
+DRAWING = ["on_before_forward", "on_after_backward", "on_step_end", "on_epoch_end"]
+"""Hooks in which a callback may draw numbers."""
+
+
+@given(seed=SEEDS, before=st.integers(0, 1000), events=st.sets(st.sampled_from(DRAWING)))
+@example(seed=0, before=0, events={"on_before_forward"})
 def falsify_masks_depend_on_nothing_else(subject: Any, device: str, seed: int, before: int, events: set[str]) -> None:
     expected = masks(subject, device, seed=seed)
     module = Noisy(device)
