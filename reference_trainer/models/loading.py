@@ -82,7 +82,7 @@ def skeleton(make: Callable[[], Module], files: WeightFiles) -> Module | None:
         held = [name for name, _ in group if files.holds(name)]
         if not held or files.opened(held[0]).get_shape() != list(group[0][1].shape):
             return None
-    module.weight_files = files  # type: ignore[assignment]
+    module.weight_files = files  # type: ignore[assignment]  # no tensor or module
     return module
 
 
@@ -143,8 +143,8 @@ def _parameters_on_meta() -> Iterator[None]:
             param = nn.Parameter(param.to("meta"), requires_grad=param.requires_grad)
         register(module, name, param)
 
-    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign, assignment]
+    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign, assignment]  # no hook
     try:
         yield
     finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]
+        nn.Module.register_parameter = register  # type: ignore[method-assign]  # as above

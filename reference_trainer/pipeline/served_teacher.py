@@ -133,6 +133,7 @@ class ServedTeacher:
     def _most_probable(self, entries: object) -> tuple[list[int], list[float]]:
         """Return the K most probable tokens of a position in decreasing order, and their log-probabilities."""
         try:
+            # An answer of another form is refused below.
             pairs = [(-float(entry["logprob"]), int(token)) for token, entry in entries.items()]  # type: ignore[attr-defined]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._unexpected(f"prompt_logprobs have {str(entries)[:80]}") from error

@@ -42,7 +42,7 @@ class MasterAdamW(torch.optim.AdamW):
     """
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # torch has overloads
         """Take a step. A closure is not called."""
         for group in self.param_groups:
             held = [parameter for parameter in group["params"] if parameter.grad is not None]
