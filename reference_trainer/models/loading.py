@@ -45,7 +45,7 @@ class StoredTensor:
                     parts.append(stored[:] if self.shape else stored[...])
                     continue
                 size = stored.get_shape()[0]
-                if first < end and begin < first + size or len(self.pieces) == 1:
+                if (first < end and begin < first + size) or len(self.pieces) == 1:
                     parts.append(stored[max(begin - first, 0) : min(end - first, size)])
                 first += size
         if not parts:
@@ -74,7 +74,7 @@ def weight_files(paths: Iterable[Path], prefix: str = "") -> dict[str, StoredTen
     tensors: dict[str, StoredTensor] = {}
     for path in paths:
         with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118  (no mapping)
+            for name in file.keys():
                 stored = file.get_slice(name)
                 shape = torch.Size(stored.get_shape())
                 kind = (stored[:0] if shape else stored[...]).dtype
@@ -82,11 +82,14 @@ def weight_files(paths: Iterable[Path], prefix: str = "") -> dict[str, StoredTen
     return tensors
 
 
-def joined(parts: Sequence[StoredTensor]) -> StoredTensor:
+def joined(parts: Sequence[Tensor | StoredTensor]) -> Tensor | StoredTensor:
     """Return the tensor of which `parts` are the rows, in order; all have one dtype and one length of rows."""
-    pieces = tuple(piece for part in parts for piece in part.pieces)
-    rows = sum(part.shape[0] for part in parts)
-    return StoredTensor(pieces, parts[0].dtype, torch.Size([rows, *parts[0].shape[1:]]))
+    stored = [part for part in parts if isinstance(part, StoredTensor)]
+    if not stored:
+        return torch.cat([part[...] for part in parts])
+    pieces = tuple(piece for part in stored for piece in part.pieces)
+    rows = sum(part.shape[0] for part in stored)
+    return StoredTensor(pieces, stored[0].dtype, torch.Size([rows, *stored[0].shape[1:]]))
 
 
 def skeleton(make: Callable[[], Module], files: Weights) -> Module | None:
@@ -124,15 +127,15 @@ def set_weights(module: nn.Module, weights: Weights) -> None:
 
     They are kept by the modules that have the parameters, so that adapters and FSDP2 may rename or copy these.
     """
-    for prefix, child in module.named_modules(remove_duplicate=False):
+    for prefix, child in module.named_modules(remove_duplicate=False) if weights else ():
         names = {key: f"{prefix}.{key}" if prefix else key for key in (*child._parameters, *child._buffers)}
-        found = {key: weights[name] for key, name in names.items() if name in weights}
-        child.stored_weights = {**_stored(child), **found}  # type: ignore[assignment]  # no tensor or module
+        stored = {key: weights[name] for key, name in names.items() if name in weights}
+        child.stored_weights = {**_stored(child), **stored}
 
 
 def _stored(child: nn.Module) -> Mapping[str, Tensor | StoredTensor]:
     """Return what `set_weights` keeps in a module, by the names of its parameters and buffers."""
-    stored: Any = child.__dict__.get("stored_weights", {})
+    stored: Mapping[str, Tensor | StoredTensor] = child.__dict__.get("stored_weights", {})
     return stored
 
 
@@ -167,8 +170,9 @@ def lend_memory(module: nn.Module) -> None:
     """
     lent: dict[int, nn.Parameter] = {}
     for child in module.modules():
-        for key, parameter in child._parameters.items():
-            if parameter is not None and parameter.is_meta:
+        for key in _stored(child).keys() & child._parameters.keys():
+            parameter = child._parameters[key]
+            if parameter is not None:
                 number = torch.full((), torch.nan, dtype=parameter.dtype)
                 repeated = nn.Parameter(number.expand(parameter.shape), requires_grad=parameter.requires_grad)
                 child._parameters[key] = lent.setdefault(id(parameter), repeated)
