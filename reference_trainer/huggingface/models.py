@@ -337,10 +337,47 @@ def _loaded(source: Source, load: Callable[..., Loaded], **options: Any) -> Load
     missing = "" if os.path.lexists(place) else f"there is no such directory{similar_path(place)}"
     if missing and not ID.fullmatch(os.fspath(place)):
         raise ModelFileError(f"cannot load {place}: {missing}; expected a model of transformers")
-    with loading(place, missing and f"{missing}, and as the id of a model: "):
+    if missing:
+        _check_hub(source, missing)
+    hint = f"a model of transformers{_hub_hint()}" if missing else "a model of transformers"
+    with loading(place, missing and f"{missing}, and as the id of a model: ", hint):
         if not source.trust_remote_code and (code := _code_of(source)):
             raise ValueError(f"it has code, for {', '.join(sorted(code))}; read it, then use --trust-remote-code")
         return load(os.fspath(place), **source.options, **options)
+
+
+def _hub_hint() -> str:
+    """Return what to try if a model of the hub cannot be loaded."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return ", by its path, or by an id that is in the cache: HF_HUB_OFFLINE is set, so nothing is downloaded"
+    return ", by its path or its id; HF_TOKEN is needed for a private or gated one"
+
+
+def _check_hub(source: Source, missing: str) -> None:
+    """Raise `ModelFileError` if the hub would have to be read and cannot be reached.
+
+    The library tries six times for every file that it looks for, which takes a minute; here one request is made.
+    """
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import FileMetadataError, HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+
+    place, revision = os.fspath(source.place), source.revision
+    if constants.HF_HUB_OFFLINE:
+        return
+    try:
+        if try_to_load_from_cache(place, CONFIG, revision=revision) is not None:
+            return
+        get_hf_file_metadata(hf_hub_url(place, CONFIG, revision=revision), timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except (HfHubHTTPError, FileMetadataError, HFValidationError, OfflineModeIsEnabled):
+        return  # an answer of the hub, or an invalid id, which the caller reports
+    except Exception as error:  # of the HTTP library, which depends on the version of huggingface_hub
+        raise ModelFileError(
+            f"cannot load {place}: {missing}, and {constants.ENDPOINT}, which may have a model of this id, cannot be "
+            f"reached: {first_line(error)}; check the path, or the network and its proxy, or load the model from the "
+            "cache with HF_HUB_OFFLINE=1"
+        ) from error
 
 
 def _code_of(source: Source) -> Mapping[str, object]:
