@@ -338,7 +338,7 @@ def _loaded(source: Source, load: Callable[..., Loaded], **options: Any) -> Load
     if missing and not ID.fullmatch(os.fspath(place)):
         raise ModelFileError(f"cannot load {place}: {missing}; expected a model of transformers")
     if missing:
-        _check_hub(source, missing)
+        check_hub(source, missing)
     hint = f"a model of transformers{_hub_hint()}" if missing else "a model of transformers"
     with loading(place, missing and f"{missing}, and as the id of a model: ", hint):
         if not source.trust_remote_code and (code := _code_of(source)):
@@ -355,7 +355,7 @@ def _hub_hint() -> str:
     return ", by its path or its id; HF_TOKEN is needed for a private or gated one"
 
 
-def _check_hub(source: Source, missing: str) -> None:
+def check_hub(source: Source, missing: str) -> None:
     """Raise `ModelFileError` if the hub would have to be read and cannot be reached.
 
     The library tries six times for every file that it looks for, which takes a minute; here one request is made.
