@@ -38,11 +38,7 @@ class SavedWeights:
         """Return whether the checkpoint has tensors of the module of this name, such as "student"."""
         return any(name.startswith(f"{module}.") for name in self.files[0])
 
-    def of(self, module: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the whole tensors of a module by name, in memory; otherwise as `weights_of`."""
-        return {name: tensor[...] for name, tensor in self.weights_of(module, like).items()}
-
-    def weights_of(self, module: str, like: Mapping[str, Tensor]) -> dict[str, Tensor | StoredTensor]:
+    def of(self, module: str, like: Mapping[str, Tensor]) -> dict[str, Tensor | StoredTensor]:
         """Return the whole tensors of a module by name. like: tensors of the shapes that the whole ones have.
 
         Shards are put together in the order of the ranks. A tensor that every rank has whole, such as a buffer, and one
@@ -58,7 +54,7 @@ class SavedWeights:
         that is missing, unknown or of another shape or dtype.
         """
         state: Mapping[str, Tensor] = module.state_dict()
-        saved = self.weights_of(name, state)
+        saved = self.of(name, state)
         try:
             check_weights(_prefixed(name, saved), _prefixed(name, state))
         except CheckpointError as error:
