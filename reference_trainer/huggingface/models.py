@@ -420,6 +420,16 @@ def directory_of(source: Source | Path) -> Path:
     return Path(str(cached_file(os.fspath(place), CONFIG, revision=revision, local_files_only=True))).parent
 
 
+def digested_files(directory: Path) -> list[Path]:
+    """Return the files of the weights of a model: safetensors, or those of `torch.save`. Raise `ModelFileError`."""
+    try:
+        return stored_files(directory)
+    except ModelFileError:
+        if pickled := sorted(directory.glob("pytorch_model*.bin")):
+            return pickled
+        raise
+
+
 def tokenizer_digests(tokenizer: Any) -> dict[str, str]:
     """Return SHA-256 digests of a tokenizer, and of its chat template."""
     backend = getattr(tokenizer, "backend_tokenizer", None)

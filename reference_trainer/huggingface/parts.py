@@ -59,6 +59,7 @@ from reference_trainer.huggingface.models import (
     check_loading,
     check_tokens,
     compile_layers,
+    digested_files,
     directory_of,
     download,
     load_model,
@@ -81,7 +82,6 @@ from reference_trainer.storage.export import (
     files_digest,
     has_weights,
     verify_manifest,
-    weight_files,
     weights_digest,
 )
 from reference_trainer.storage.produce_once import identity_digest, keep_within, used_entry
@@ -452,6 +452,11 @@ class CausalStudent:
         student = part or load_model(source, dtype=dtype, seed=settings.run.seed)
         run.vocab_size = student.vocab_size
         self._data.check_size(student, "student")
+        if settings.student.lora is None and getattr(student.model, "is_quantized", False):
+            raise SettingError(
+                f"--student {place} has quantized weights, which cannot be trained; use --lora, or a model without "
+                "quantization"
+            )
         if settings.student.lora is not None:
             student = part or add_adapter(student, place, **self._adapter_options)
             if settings.student.lora_merge:
@@ -524,6 +529,11 @@ class CausalTeacher:
         in_parts = run.is_sharded and settings.teacher.device_map is None
         teacher = (_skeleton(run, source, "auto") if in_parts else None) or load_model(source, dtype="auto")
         self._data.check_size(teacher, "teacher")
+        if run.is_sharded and getattr(teacher.model, "is_quantized", False):
+            raise SettingError(
+                f"--teacher {settings.teacher.model} has quantized weights, which cannot be divided among ranks; leave "
+                "out --shard-teacher"
+            )
         shares = settings.teacher.share_vocabulary is not None or settings.teacher.cross_tokenizer
         if teacher.vocab_size != run.vocab_size and not shares:
             raise SettingError(
@@ -544,7 +554,7 @@ class CausalTeacher:
             return self._served.digest()
         settings, ranks = self._run.settings, self._run.ranks
         source = teacher_source(settings)
-        digest = str(ranks.on_each_machine(lambda: files_digest(weight_files(directory_of(source)))))
+        digest = str(ranks.on_each_machine(lambda: files_digest(digested_files(directory_of(source)))))
         if settings.teacher.quantization is None:
             return digest
         return identity_digest({"files": digest, "quantization": json.loads(settings.teacher.quantization)})
@@ -595,7 +605,7 @@ class CausalExport:
 
     def saved_digest(self, path: Path, module: nn.Module) -> str:
         try:
-            return files_digest(weight_files(directory_of(path)))
+            return files_digest(digested_files(directory_of(path)))
         except ModelFileError:  # a checkpoint or an adapter; its digest has the base, too
             return weights_digest(module.model if isinstance(module, Causal) else module)
 
