@@ -123,8 +123,7 @@ def into_cache(directory: Path, cache: Path, name: str) -> Path:
     start=st.sampled_from([None, "model", "checkpoint"]),
     tied=st.booleans(),
 )
-@example(is_id=True, documents="pack", lora=False, start=None, tied=True)
-@example(is_id=False, documents="pack", lora=True, start=None, tied=False)
+@example(is_id=True, documents="pack", lora=True, start=None, tied=False)
 @example(is_id=False, documents="pad", lora=False, start="checkpoint", tied=False)
 @example(is_id=True, documents="pad", lora=False, start="model", tied=True)
 def falsify_two_ranks_read_their_parts(
