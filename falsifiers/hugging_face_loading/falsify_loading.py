@@ -1,6 +1,7 @@
 """Attacks on how models of transformers are loaded and compiled: attention, quantization, revisions, layers."""
 
 import os
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +11,13 @@ from typing import Any
 from unittest import mock
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
 import reference_trainer
+from falsifiers.support.assertions import refusal
 
 LAYERS, VOCABULARY = 3, 11
 QUANTIZED = '{"quant_method": "eighths"}'
@@ -128,6 +130,37 @@ def eighths() -> Iterator[None]:
     configurations = mock.patch.dict(auto.AUTO_QUANTIZATION_CONFIG_MAPPING, eighths=Config)
     with configurations, mock.patch.dict(auto.AUTO_QUANTIZER_MAPPING, eighths=Quantizer):
         yield
+
+
+PATHS = ("./techer", "../techer", ".", "techer/", "techers/one/", "a/b/c", "/techer")
+IDS = ("techer", "nowhere/x")
+
+
+@given(name=st.sampled_from([*PATHS, *IDS]), setting=st.sampled_from(["teacher", "student", "init_from"]))
+@example(name="./techer", setting="teacher")
+@example(name="nowhere/x", setting="student")
+def falsify_unreachable_models_are_refused_at_once(subject: Any, name: str, setting: str) -> None:
+    """One request is made for an id, without a pause, and none for a path."""
+    hosts: list[str] = []
+
+    def unresolved(host: Any, *arguments: Any, **options: Any) -> Any:
+        hosts.append(str(host))
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    flat = reference_trainer.Settings(**{"teacher": "t", "student": "s", setting: name}).flat()
+    network = mock.patch.object(socket, "getaddrinfo", unresolved)
+    online = mock.patch("huggingface_hub.constants.HF_HUB_OFFLINE", new=False)
+    with network, online, mock.patch("time.sleep") as sleep, mock.patch.dict(os.environ, no_proxy="*"):
+        words = refusal(lambda: subject.load_tokenizer(Path(flat[setting])), reference_trainer.ModelFileError)
+    place = Path(flat[setting])
+    assert f"cannot load {place}" in words, f"{name} is refused by {words!r}"
+    assert not sleep.called, f"{name}: {sleep.call_count} pauses before the refusal"
+    if name in PATHS:
+        assert not hosts, f"{name}, a path, is looked for at {hosts}"
+    else:
+        assert 1 <= len(hosts) <= 2, f"{name}: {len(hosts)} requests"  # one, after which the library reconnects
+        asked = ("check the path", "network", "HF_HUB_OFFLINE")
+        assert all(part in words for part in asked), f"{name}: {words!r} lacks one of {asked}"
 
 
 REVISIONS = st.sampled_from([None, "main", "v1", "v2"])

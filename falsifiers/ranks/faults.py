@@ -10,6 +10,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import fsdp
 
+from reference_trainer.models.loading import set_weights
+
 
 def average_not_undone(original: Any, self: Any, *modules: Any) -> None:
     original(self, *modules)
@@ -88,7 +90,7 @@ def buffers_not_loaded(original: Any, module: Any, device: Any) -> None:
 def any_file_fits(original: Any, make: Any, files: Any) -> Any:
     with torch.device("meta"):
         module = make()
-    module.weight_files = files
+    set_weights(module, files)
     return module
 
 

@@ -66,6 +66,16 @@ def read_path(text: str) -> Path:
     return Path(text)
 
 
+def read_model_path(text: str) -> Path:
+    """Return the path or the id of a model. Raise `ValueError` for an empty text.
+
+    A text that can only be a path, such as `./teacher`, becomes an absolute one: `Path` would return `teacher`, which
+    may be an id of the hub.
+    """
+    path = read_path(text)
+    return path.absolute() if text.startswith(".") or text.endswith("/") else path
+
+
 def without_null(path: Path) -> Path:
     """Return `path`. Raise `ValueError` if it holds a null character, which no file name can."""
     if "\0" in str(path):
@@ -272,6 +282,13 @@ Location = Annotated[
     Path,
     Field(strict=True),
     BeforeValidator(lambda value: read_path(value) if isinstance(value, str) else value),
+    AfterValidator(without_null),
+    Kind("a path", "PATH"),
+]
+ModelLocation = Annotated[
+    Path,
+    Field(strict=True),
+    BeforeValidator(lambda value: read_model_path(value) if isinstance(value, str) else value),
     AfterValidator(without_null),
     Kind("a path", "PATH"),
 ]

@@ -44,6 +44,7 @@ from reference_trainer.config.kinds import (
     Location,
     Loggers,
     Mode,
+    ModelLocation,
     OptimizerName,
     Part,
     Rates,
@@ -162,7 +163,7 @@ class Data(_Group):
 class Student(_Group):
     """The student, and what of it is trained."""
 
-    model: Location | None = _setting(
+    model: ModelLocation | None = _setting(
         None,
         "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
         flat="student",
@@ -170,7 +171,7 @@ class Student(_Group):
     revision: Text | None = _setting(None, "Branch, tag or commit of --student on the hub. [default: main]")
     layers: Count = _setting(1, "Number of layers of the student.")
     width: Width = _setting(32, "Hidden width of the student.")
-    init_from: Location | None = _setting(
+    init_from: ModelLocation | None = _setting(
         None, "Begin with the weights of this checkpoint or model; optimizer, steps and learning rate start anew."
     )
     weights: Weights = _setting(
@@ -192,7 +193,7 @@ class Student(_Group):
 class Teacher(_Group):
     """The teacher, or its stored outputs."""
 
-    model: Location | None = _setting(
+    model: ModelLocation | None = _setting(
         None,
         "Directory of a trained teacher. [default: the packaged one, or with --data one that is trained first]",
         flat="teacher",

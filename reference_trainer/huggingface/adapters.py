@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from reference_trainer.errors import SettingError, first_line
 from reference_trainer.huggingface.models import Causal, loading
+from reference_trainer.models.loading import StoredTensor, lend_memory, return_memory, weights_of
 
 ADAPTER_CONFIG = "adapter_config.json"
 
@@ -37,9 +38,10 @@ class Adapted(Causal):
         return super().load_state_dict(state_dict, strict=False, assign=assign)
 
 
-def frozen_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters that require no gradient, by name."""
-    return {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad}
+def frozen_weights(model: nn.Module) -> dict[str, Tensor | StoredTensor]:
+    """Return the parameters that require no gradient, by name; those of a skeleton are read when they are indexed."""
+    weights = weights_of(model)
+    return {name: weights[name] for name, parameter in model.named_parameters() if not parameter.requires_grad}
 
 
 def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, Any], seed: int) -> Adapted:
@@ -64,6 +66,21 @@ def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, A
             raise SettingError(f"lora_options: {first_line(error)}; expected options of peft's LoraConfig") from error
     peft_model.peft_config["default"].base_model_name_or_path = os.fspath(place.resolve() if place.exists() else place)
     return Adapted(peft_model)
+
+
+def add_adapter_to_skeleton(
+    base: Causal, place: Path, *, rank: int, options: Mapping[str, Any], seed: int
+) -> Adapted | None:
+    """Return what `add_adapter` does for a skeleton, with the adapter in memory and the weights of the base in files.
+
+    Return None for options that compute the adapter from the weights of the base, and for those that peft refuses.
+    """
+    lend_memory(base)
+    try:
+        adapted = add_adapter(base, place, rank=rank, options=options, seed=seed)
+    except Exception:  # of a factorization of NaN, too; with the whole model, `add_adapter` raises what remains
+        return None
+    return adapted if return_memory(adapted) else None
 
 
 def check_merge(student: Causal) -> None:

@@ -21,7 +21,8 @@ from reference_trainer.distillation.packed_rows import packed_rows
 from reference_trainer.errors import ModelFileError, OutputError, PackageError, SettingError, first_line, similar_path
 from reference_trainer.huggingface.attention import equal_logits, leave_uncompiled, takes_documents
 from reference_trainer.models.loading import skeleton, weight_files
-from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES, has_weights
+from reference_trainer.storage.export import CONFIG, INDEX, MANIFEST, MODEL_FILES, WEIGHTS, has_weights
+from reference_trainer.storage.export import weight_files as stored_files
 from reference_trainer.storage.files import atomic_write, file_digest
 from reference_trainer.training.update import layers_of
 
@@ -150,30 +151,73 @@ def load_model(source: Source | Path, *, dtype: Any, seed: int | None = None) ->
     return Causal(model)
 
 
-def load_skeleton(source: Source, *, dtype: Any) -> Causal | None:
+def load_skeleton(source: Source, *, dtype: Any, directory: Path | None = None) -> Causal | None:
     """Return what `load_model` does, with weights that every rank of a sharded model reads in part; else None.
 
-    None for an id of the hub, for an adapter, for quantized weights, and for files whose tensors transformers converts
-    when it loads them.
+    None for files that are not safetensors, for an adapter, for quantized weights, for a model that keeps some weights
+    in float32, and for files whose tensors transformers converts when it loads them.
+
+    Args:
+        source: The model.
+        dtype: A dtype of torch, or "auto".
+        directory: The files of the model as `download` returns it; by default `download` is called.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-    place = source.place
-    paths = sorted(place.glob("*.safetensors")) if place.is_dir() and source.quantization is None else []
-    if not paths:
+    if source.quantization is not None:
         return None
     config = _loaded(source, AutoConfig.from_pretrained)
-    with loading(place):
+    directory = download(source) if directory is None else directory
+    try:
+        paths = stored_files(directory)
+    except ModelFileError:  # other formats, or nothing; `load_model` reports it
+        return None
+    if getattr(config, "quantization_config", None) is not None:  # scales belong to the weights
+        return None
+    with loading(source.place):
         files = weight_files(paths, "model.")
-        kind = next((files.opened(f"model.{name}")[:0].dtype for name in files.files), None)
+        kind = next((tensor.dtype for tensor in files.values()), None)
         dtype = (getattr(config, "dtype", None) or kind) if dtype == "auto" else dtype
         with torch.random.fork_rng(devices=[]):
             options: dict[str, Any] = {} if source.attention is None else {"attn_implementation": source.attention}
             options |= {"dtype": dtype, "trust_remote_code": source.trust_remote_code}
             causal = skeleton(lambda: Causal(AutoModelForCausalLM.from_config(config, **options)), files)
-    if causal is not None and (place / "generation_config.json").is_file():
-        causal.model.generation_config = _loaded(source, GenerationConfig.from_pretrained)
-    return None if causal is None else causal.eval()
+    if causal is None:
+        return None
+    model: Any = causal.model
+    if dtype in (torch.float16, torch.bfloat16) and _float32_parts(model):
+        return None
+    if (directory / "generation_config.json").is_file():
+        model.generation_config = _loaded(source, GenerationConfig.from_pretrained)
+    return causal.eval()
+
+
+def _float32_parts(model: Any) -> bool:
+    """Return whether `from_pretrained` keeps some weights of a model in float32 whatever its data type."""
+    return any(getattr(model, f"_keep_in_fp32_modules{kind}", None) for kind in ("", "_strict"))
+
+
+def download(source: Source) -> Path:
+    """Return the directory with the files of a model: its place, or the snapshot in the cache of the hub.
+
+    Safetensors files that the cache lacks are downloaded; weights in other formats are not. Raise `ModelFileError` if
+    the hub cannot be read.
+    """
+    from transformers.utils import cached_file
+    from transformers.utils.hub import get_checkpoint_shard_files
+
+    if source.place.is_dir():
+        return source.place
+
+    def fetch(place: str, *, revision: str | None = None, **_: Any) -> Path:
+        options: dict[str, Any] = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
+        for name in (CONFIG, "generation_config.json"):
+            cached_file(place, name, **options)
+        if cached_file(place, WEIGHTS, **options) is None and (index := cached_file(place, INDEX, **options)):
+            get_checkpoint_shard_files(place, index, revision=revision)
+        return directory_of(source)
+
+    return _loaded(source, fetch)
 
 
 def load_shapes(source: Source, *, dtype: Any) -> Causal:
@@ -293,10 +337,47 @@ def _loaded(source: Source, load: Callable[..., Loaded], **options: Any) -> Load
     missing = "" if os.path.lexists(place) else f"there is no such directory{similar_path(place)}"
     if missing and not ID.fullmatch(os.fspath(place)):
         raise ModelFileError(f"cannot load {place}: {missing}; expected a model of transformers")
-    with loading(place, missing and f"{missing}, and as the id of a model: "):
+    if missing:
+        check_hub(source, missing)
+    hint = f"a model of transformers{_hub_hint()}" if missing else "a model of transformers"
+    with loading(place, missing and f"{missing}, and as the id of a model: ", hint):
         if not source.trust_remote_code and (code := _code_of(source)):
             raise ValueError(f"it has code, for {', '.join(sorted(code))}; read it, then use --trust-remote-code")
         return load(os.fspath(place), **source.options, **options)
+
+
+def _hub_hint() -> str:
+    """Return what to try if a model of the hub cannot be loaded."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return ", by its path, or by an id that is in the cache: HF_HUB_OFFLINE is set, so nothing is downloaded"
+    return ", by its path or its id; HF_TOKEN is needed for a private or gated one"
+
+
+def check_hub(source: Source, missing: str) -> None:
+    """Raise `ModelFileError` if the hub would have to be read and cannot be reached.
+
+    The library tries six times for every file that it looks for, which takes a minute; here one request is made.
+    """
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import FileMetadataError, HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+
+    place, revision = os.fspath(source.place), source.revision
+    if constants.HF_HUB_OFFLINE:
+        return
+    try:
+        if try_to_load_from_cache(place, CONFIG, revision=revision) is not None:
+            return
+        get_hf_file_metadata(hf_hub_url(place, CONFIG, revision=revision), timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except (HfHubHTTPError, FileMetadataError, HFValidationError, OfflineModeIsEnabled):
+        return  # an answer of the hub, or an invalid id, which the caller reports
+    except Exception as error:  # of the HTTP library, which depends on the version of huggingface_hub
+        raise ModelFileError(
+            f"cannot load {place}: {missing}, and {constants.ENDPOINT}, which may have a model of this id, cannot be "
+            f"reached: {first_line(error)}; check the path, or the network and its proxy, or load the model from the "
+            "cache with HF_HUB_OFFLINE=1"
+        ) from error
 
 
 def _code_of(source: Source) -> Mapping[str, object]:
@@ -337,6 +418,16 @@ def directory_of(source: Source | Path) -> Path:
     if place.is_dir():
         return place
     return Path(str(cached_file(os.fspath(place), CONFIG, revision=revision, local_files_only=True))).parent
+
+
+def digested_files(directory: Path) -> list[Path]:
+    """Return the files of the weights of a model: safetensors, or those of `torch.save`. Raise `ModelFileError`."""
+    try:
+        return stored_files(directory)
+    except ModelFileError:
+        if pickled := sorted(directory.glob("pytorch_model*.bin")):
+            return pickled
+        raise
 
 
 def tokenizer_digests(tokenizer: Any) -> dict[str, str]:

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import (
@@ -36,6 +36,7 @@ from reference_trainer.huggingface.adapters import (
     Adapted,
     adapter_weights,
     add_adapter,
+    add_adapter_to_skeleton,
     check_merge,
     frozen_weights,
     merge_adapter,
@@ -58,7 +59,9 @@ from reference_trainer.huggingface.models import (
     check_loading,
     check_tokens,
     compile_layers,
+    digested_files,
     directory_of,
+    download,
     load_model,
     load_shapes,
     load_skeleton,
@@ -68,6 +71,7 @@ from reference_trainer.huggingface.models import (
     vocab_size_of,
 )
 from reference_trainer.huggingface.pairs import PairedDocuments, check_pairs, read_pairs, write_pairs
+from reference_trainer.models.loading import Weights, is_skeleton, weights_of, when_loaded
 from reference_trainer.pipeline.defaults import defaults_line, with_defaults
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledOptimizer, shuffled_batches
@@ -78,7 +82,6 @@ from reference_trainer.storage.export import (
     files_digest,
     has_weights,
     verify_manifest,
-    weight_files,
     weights_digest,
 )
 from reference_trainer.storage.produce_once import identity_digest, keep_within, used_entry
@@ -418,6 +421,21 @@ def check_student_settings(settings: Settings, place: Path) -> None:
         )
 
 
+def _skeleton(run: HuggingFace, source: Source, dtype: Any) -> Causal | None:
+    """Return a model that ranks load in parts, as `load_skeleton`; one process of each machine downloads its files."""
+    directory = Path(str(run.ranks.on_each_machine(lambda: os.fspath(download(source)))))
+    return load_skeleton(source, dtype=dtype, directory=directory)
+
+
+def _finish(name: str, model: Causal, settings: Settings, note: Callable[[str], object]) -> None:
+    """Isolate documents and compile layers of a model, as the settings say; both run it. name: for messages."""
+    if settings.data.documents == "pack":
+        with next(model.parameters()).device:  # it may be on a device already
+            isolate_documents(name, model, note)
+    if settings.run.compile:
+        compile_layers(name, model)
+
+
 class CausalStudent:
     """The causal model that the settings name, or an adapter of it."""
 
@@ -430,30 +448,43 @@ class CausalStudent:
         check_student_settings(settings, place)
         name = "float64" if settings.run.dtype == "float64" else settings.student.weights
         source, dtype = student_source(settings), getattr(torch, name)
-        # These read weights before the model is divided, so every rank loads the whole one.
-        whole = settings.student.lora is not None or settings.student.init_from is not None
-        whole = whole or settings.data.documents == "pack"
-        part = load_skeleton(source, dtype=dtype) if run.is_student_sharded and not whole else None
+        part = self._in_parts(source, dtype) if run.is_student_sharded else None
         student = part or load_model(source, dtype=dtype, seed=settings.run.seed)
         run.vocab_size = student.vocab_size
         self._data.check_size(student, "student")
-        if settings.data.documents == "pack":
-            isolate_documents("the student", student, run.lines.write)
+        if settings.student.lora is None and getattr(student.model, "is_quantized", False):
+            raise SettingError(
+                f"--student {place} has quantized weights, which cannot be trained; use --lora, or a model without "
+                "quantization"
+            )
         if settings.student.lora is not None:
-            options = json.loads(settings.student.lora_options or "{}")
-            student = add_adapter(student, place, rank=settings.student.lora, options=options, seed=settings.run.seed)
+            student = part or add_adapter(student, place, **self._adapter_options)
             if settings.student.lora_merge:
                 check_merge(student)
-            run.digests["base_sha256"] = tensors_digest(frozen_weights(student))
+            digest = partial(tensors_digest, frozen_weights(student))
+            run.digests["base_sha256"] = str(run.ranks.on_each_machine(digest) if part is not None else digest())
         if settings.student.checkpoint_activations:
             model: Any = student.model
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
         if settings.run.compile:
             torch.compiler.reset()  # an earlier run in this process would decide what is compiled again
-            compile_layers("the student", student)
             run.lines.write("compile: the layers of student and teacher are compiled; the first steps take longer")
+        when_loaded(student, partial(_finish, "the student", student, settings, run.lines.write))
         return student.train()
+
+    def _in_parts(self, source: Source, dtype: torch.dtype) -> Causal | None:
+        """Return the student as a skeleton; None if every rank has to load the whole one first."""
+        base = _skeleton(self._run, source, dtype)
+        if base is None or self._run.settings.student.lora is None:
+            return base
+        return add_adapter_to_skeleton(base, source.place, **self._adapter_options)
+
+    @property
+    def _adapter_options(self) -> dict[str, Any]:
+        settings = self._run.settings
+        options = json.loads(settings.student.lora_options or "{}")
+        return {"rank": settings.student.lora, "options": options, "seed": settings.run.seed}
 
     def shapes(self) -> nn.Module:
         """Return the student on the meta device, from its configuration alone."""
@@ -464,9 +495,8 @@ class CausalStudent:
         self._run.vocab_size = student.vocab_size
         if settings.student.lora is None:
             return student
-        options = json.loads(settings.student.lora_options or "{}")
         with torch.device("meta"):
-            return add_adapter(student, source.place, rank=settings.student.lora, options=options, seed=0)
+            return add_adapter(student, source.place, **self._adapter_options)
 
 
 class CausalTeacher:
@@ -496,21 +526,21 @@ class CausalTeacher:
         source = teacher_source(settings)
         if settings.teacher.quantization is not None and settings.teacher.device_map is None:
             source = replace(source, device_map={"": str(run.device)})  # some kinds of weights cannot move later
-        whole = settings.data.documents == "pack" or settings.teacher.device_map is not None
-        part = load_skeleton(source, dtype="auto") if run.is_sharded and not whole else None
-        teacher = part or load_model(source, dtype="auto")
+        in_parts = run.is_sharded and settings.teacher.device_map is None
+        teacher = (_skeleton(run, source, "auto") if in_parts else None) or load_model(source, dtype="auto")
         self._data.check_size(teacher, "teacher")
+        if run.is_sharded and getattr(teacher.model, "is_quantized", False):
+            raise SettingError(
+                f"--teacher {settings.teacher.model} has quantized weights, which cannot be divided among ranks; leave "
+                "out --shard-teacher"
+            )
         shares = settings.teacher.share_vocabulary is not None or settings.teacher.cross_tokenizer
         if teacher.vocab_size != run.vocab_size and not shares:
             raise SettingError(
                 f"the teacher has logits of {teacher.vocab_size} tokens and the student of {run.vocab_size}; use "
                 f"--share-vocabulary to share the tokens that both have"
             )
-        if settings.data.documents == "pack":
-            with next(teacher.parameters()).device:  # it may be on a device already
-                isolate_documents("the teacher", teacher, run.lines.write)
-        if settings.run.compile:
-            compile_layers("the teacher", teacher)
+        when_loaded(teacher, partial(_finish, "the teacher", teacher, settings, run.lines.write))
         return teacher
 
     def shapes(self) -> nn.Module:
@@ -524,7 +554,7 @@ class CausalTeacher:
             return self._served.digest()
         settings, ranks = self._run.settings, self._run.ranks
         source = teacher_source(settings)
-        digest = str(ranks.on_each_machine(lambda: files_digest(weight_files(directory_of(source)))))
+        digest = str(ranks.on_each_machine(lambda: files_digest(digested_files(directory_of(source)))))
         if settings.teacher.quantization is None:
             return digest
         return identity_digest({"files": digest, "quantization": json.loads(settings.teacher.quantization)})
@@ -552,15 +582,18 @@ class CausalExport:
         merge = merge_adapter if run.settings.student.lora_merge and isinstance(student, Adapted) else None
         run.student = save_model(student, self._data.tokenizer, directory, manifest, merge=merge)
 
-    def load(self, directory: Path) -> Mapping[str, Tensor]:
-        """Return the weights of a model or adapter of transformers, a directory or an id, with the student's tokens."""
+    def load(self, directory: Path) -> Weights:
+        """Return the weights of a model or adapter of transformers, a directory or an id, with the student's tokens.
+
+        Those of a model for a student that ranks load in parts are read when they are indexed.
+        """
         student = self._run.student
         self._check_saved(directory, "model to begin with")
         if isinstance(student, Adapted):
             return adapter_weights(directory, like=student)
-        source = self._source(directory)
-        weights: dict[str, Tensor] = load_model(source, dtype=next(student.parameters()).dtype).state_dict()
-        return weights
+        source, dtype = self._source(directory), next(student.parameters()).dtype
+        part = _skeleton(self._run, source, dtype) if is_skeleton(student) else None
+        return weights_of(part or load_model(source, dtype=dtype))
 
     def saved_model(self, directory: Path) -> nn.Module:
         """Return a model or adapter in its own data type, of any shapes. directory: also an id."""
@@ -572,7 +605,7 @@ class CausalExport:
 
     def saved_digest(self, path: Path, module: nn.Module) -> str:
         try:
-            return files_digest(weight_files(directory_of(path)))
+            return files_digest(digested_files(directory_of(path)))
         except ModelFileError:  # a checkpoint or an adapter; its digest has the base, too
             return weights_digest(module.model if isinstance(module, Causal) else module)
 

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import EllipsisType
 from typing import Any, TypeVar
 
 import torch
@@ -20,57 +21,85 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True)
-class WeightFiles:
-    """The safetensors files of the weights of a module.
+class StoredTensor:
+    """A tensor in safetensors files, of which indexing reads a part: a range of rows, or all by an ellipsis.
 
     Attributes:
-        files: The file of each tensor, by the name of the tensor in the file.
-        prefix: What the name of a parameter in the module has before its name in the file.
+        pieces: Files, and names there, of tensors whose rows in this order are those of this tensor.
+        dtype: The data type to which what is read is converted.
+        shape: The shape of the whole tensor.
     """
 
-    files: Mapping[str, Path]
-    prefix: str = ""
+    pieces: tuple[tuple[Path, str], ...]
+    dtype: torch.dtype
+    shape: torch.Size
 
-    def holds(self, name: str) -> bool:
-        """Return whether a file has the tensor that the module calls `name`."""
-        return self._stored(name) in self.files
+    def __getitem__(self, rows: slice | EllipsisType) -> Tensor:
+        with_rows = isinstance(rows, slice)
+        begin, end = (rows.start, rows.stop) if isinstance(rows, slice) else (0, 0)
+        parts, first = [], 0
+        for path, name in self.pieces:
+            with safe_open(path, framework="pt") as file:
+                stored: Any = file.get_slice(name)
+                if not with_rows:
+                    parts.append(stored[:] if self.shape else stored[...])
+                    continue
+                size = stored.get_shape()[0]
+                if (first < end and begin < first + size) or len(self.pieces) == 1:
+                    parts.append(stored[max(begin - first, 0) : min(end - first, size)])
+                first += size
+        if not parts:
+            return torch.empty(0, *self.shape[1:], dtype=self.dtype)
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(self.dtype)
 
-    def _stored(self, name: str) -> str:
-        return name.removeprefix(self.prefix)
-
-    def opened(self, name: str) -> Any:
-        """Return a `PySafeSlice` of the tensor that the module calls `name`, of which indexing reads a part."""
-        stored = self._stored(name)
-        with safe_open(self.files[stored], framework="pt") as file:
-            return file.get_slice(stored)
+    def dim(self) -> int:
+        return len(self.shape)
 
 
-def weight_files(paths: Iterable[Path], prefix: str = "") -> WeightFiles:
-    """Return which of the files has which tensor.
+Weights = Mapping[str, Tensor | StoredTensor]
+"""Tensors by name, in memory or in files."""
+
+
+def weight_files(paths: Iterable[Path], prefix: str = "") -> dict[str, StoredTensor]:
+    """Return the tensors in safetensors files, by name.
 
     Args:
         paths: Safetensors files.
-        prefix: As in `WeightFiles`.
+        prefix: Put before every name, as of the module that has the model as an attribute.
 
     Raises:
         OSError: If a file cannot be read.
         SafetensorError: If a file is damaged.
     """
-    files: dict[str, Path] = {}
+    tensors: dict[str, StoredTensor] = {}
     for path in paths:
         with safe_open(path, framework="pt") as file:
-            files |= dict.fromkeys(file.keys(), path)
-    return WeightFiles(files, prefix)
+            for name in file.keys():
+                stored = file.get_slice(name)
+                shape = torch.Size(stored.get_shape())
+                kind = (stored[:0] if shape else stored[...]).dtype
+                tensors[prefix + name] = StoredTensor(((path, name),), kind, shape)
+    return tensors
 
 
-def skeleton(make: Callable[[], Module], files: WeightFiles) -> Module | None:
+def joined(parts: Sequence[Tensor | StoredTensor]) -> Tensor | StoredTensor:
+    """Return the tensor of which `parts` are the rows, in order; all have one dtype and one length of rows."""
+    stored = [part for part in parts if isinstance(part, StoredTensor)]
+    if not stored:
+        return torch.cat([part[...] for part in parts])
+    pieces = tuple(piece for part in stored for piece in part.pieces)
+    rows = sum(part.shape[0] for part in stored)
+    return StoredTensor(pieces, stored[0].dtype, torch.Size([rows, *stored[0].shape[1:]]))
+
+
+def skeleton(make: Callable[[], Module], files: Weights) -> Module | None:
     """Return the module that `make` creates, with parameters on the meta device, which takes no memory.
 
     Buffers have their values, because files do not contain all of them.
 
     Args:
         make: Creates the module.
-        files: The weights, which `load_shards` reads later.
+        files: The weights by the names of the module, which `load_shards` reads later.
 
     Returns:
         The module, or None if the files lack one of its parameters or have it in another shape. That is so for models
@@ -78,11 +107,13 @@ def skeleton(make: Callable[[], Module], files: WeightFiles) -> Module | None:
     """
     with _parameters_on_meta():
         module = make()
+    weights = dict(files)
     for group in _shared(module):
-        held = [name for name, _ in group if files.holds(name)]
-        if not held or files.opened(held[0]).get_shape() != list(group[0][1].shape):
+        held = [name for name, _ in group if name in files]
+        if not held or files[held[0]].shape != group[0][1].shape:
             return None
-    module.weight_files = files  # type: ignore[assignment]  # no tensor or module
+        weights |= dict.fromkeys((name for name, _ in group), files[held[0]])
+    set_weights(module, weights)
     return module
 
 
@@ -91,8 +122,80 @@ def is_skeleton(module: nn.Module) -> bool:
     return any(parameter.is_meta for parameter in module.parameters())
 
 
+def set_weights(module: nn.Module, weights: Weights) -> None:
+    """Let `load_shards` load these weights, by their names in the module, into a skeleton; others stay as they are.
+
+    They are kept by the modules that have the parameters, so that adapters and FSDP2 may rename or copy these.
+    """
+    for prefix, child in module.named_modules(remove_duplicate=False) if weights else ():
+        names = {key: f"{prefix}.{key}" if prefix else key for key in (*child._parameters, *child._buffers)}
+        stored = {key: weights[name] for key, name in names.items() if name in weights}
+        child.stored_weights = {**_stored(child), **stored}
+
+
+def _stored(child: nn.Module) -> Mapping[str, Tensor | StoredTensor]:
+    """Return what `set_weights` keeps in a module, by the names of its parameters and buffers."""
+    stored: Mapping[str, Tensor | StoredTensor] = child.__dict__.get("stored_weights", {})
+    return stored
+
+
+def weights_of(module: nn.Module) -> dict[str, Tensor | StoredTensor]:
+    """Return all parameters by name, and the persistent buffers; those of a skeleton are read when they are indexed."""
+    weights: dict[str, Tensor | StoredTensor] = dict(module.named_parameters(remove_duplicate=False))
+    weights |= module.state_dict()
+    if is_skeleton(module):
+        for name, like in tuple(weights.items()):
+            prefix, _, key = name.rpartition(".")
+            stored = _stored(module.get_submodule(prefix)).get(key)
+            if isinstance(stored, StoredTensor):
+                weights[name] = replace(stored, dtype=like.dtype)
+            elif stored is not None:
+                weights[name] = stored.to(like.dtype)
+    return weights
+
+
+def when_loaded(module: nn.Module, action: Callable[[], object]) -> None:
+    """Call `action`, which runs the module: at once, or of a skeleton when `shard` has loaded it."""
+    if is_skeleton(module):
+        pending: Any = module.__dict__.get("pending", [])
+        module.pending = [*pending, action]  # type: ignore[assignment]  # no tensor or module
+    else:
+        action()
+
+
+def lend_memory(module: nn.Module) -> None:
+    """Let each parameter of a skeleton be a NaN on the CPU, repeated without memory, until `return_memory`.
+
+    Code that adds adapters reads device and data type of the weights; what it computes from their values is NaN.
+    """
+    lent: dict[int, nn.Parameter] = {}
+    for child in module.modules():
+        for key in _stored(child).keys() & child._parameters.keys():
+            parameter = child._parameters[key]
+            if parameter is not None:
+                number = torch.full((), torch.nan, dtype=parameter.dtype)
+                repeated = nn.Parameter(number.expand(parameter.shape), requires_grad=parameter.requires_grad)
+                child._parameters[key] = lent.setdefault(id(parameter), repeated)
+
+
+def return_memory(module: nn.Module) -> bool:
+    """Put the parameters of a skeleton, and copies of them, on the meta device again after `lend_memory`.
+
+    Returns:
+        Whether no other parameter was computed from them.
+    """
+    returned: dict[int, nn.Parameter] = {}
+    for child in module.modules():
+        for key in _stored(child).keys() & child._parameters.keys():
+            parameter = child._parameters[key]
+            if parameter is not None:
+                like = nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
+                child._parameters[key] = returned.setdefault(id(parameter), like)
+    return not any(parameter.isnan().any() for parameter in module.parameters() if not parameter.is_meta)
+
+
 def load_shards(module: nn.Module, device: torch.device) -> None:
-    """Load this rank's part of each parameter of a skeleton that FSDP2 has divided.
+    """Load this rank's part of each parameter of a skeleton that FSDP2 has divided; then call what awaits the weights.
 
     Args:
         module: A module of `skeleton`, divided over the mesh of FSDP2; weights are converted to its data types.
@@ -100,29 +203,35 @@ def load_shards(module: nn.Module, device: torch.device) -> None:
     """
     from torch.distributed.tensor import DTensor
 
-    files: Any = module.weight_files
-    state: dict[str, Tensor] = {}
-    for group in _shared(module):
-        name = next(name for name, _ in group if files.holds(name))
-        divided: Any = group[0][1]
+    owners: dict[int, list[tuple[nn.Module, str]]] = {}
+    for child in module.modules():
+        for key, parameter in child._parameters.items():
+            if parameter is not None and parameter.is_meta:
+                owners.setdefault(id(parameter), []).append((child, key))
+    for group in owners.values():
+        stored = next(_stored(child)[key] for child, key in group if key in _stored(child))
+        divided: Any = group[0][0]._parameters[group[0][1]]
         # FSDP2 divides the first dimension as torch.chunk does: the last ranks may have less, or nothing.
         mesh, rows = divided.device_mesh, divided.shape[0]
         size = -(-rows // mesh.size())
         begin = min(mesh.get_local_rank() * size, rows)
-        part = files.opened(name)[begin : min(begin + size, rows)]
+        part = stored[begin : min(begin + size, rows)]
         whole = {"shape": divided.shape, "stride": divided.stride()}
         local = part.to(device, divided.dtype, copy=True)  # a view would keep the mapping of the whole tensor
         shard = DTensor.from_local(local, mesh, divided.placements, run_check=False, **whole)
         # One parameter for all names of a tied weight, so that it stays tied.
         loaded = nn.Parameter(shard, requires_grad=divided.requires_grad)
-        state |= {name: loaded for name, _ in group}
-    for name, buffer in module.named_buffers():
-        if files.holds(name):
-            buffer.copy_(files.opened(name)[:] if buffer.dim() else files.opened(name)[...])
-    module.load_state_dict(state, strict=False, assign=True)
+        for child, key in group:
+            child._parameters[key] = loaded
     for child in module.modules():
         for name, held in child._buffers.items():
-            child._buffers[name] = None if held is None else held.to(device)
+            if held is not None:
+                if name in _stored(child):
+                    held.copy_(_stored(child)[name][...])
+                child._buffers[name] = held.to(device)
+        child.__dict__.pop("stored_weights", None)
+    for action in module.__dict__.pop("pending", []):
+        action()
 
 
 def _shared(module: nn.Module) -> list[list[tuple[str, nn.Parameter]]]:

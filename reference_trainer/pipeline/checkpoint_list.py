@@ -85,7 +85,8 @@ def checkpoint_student(saved: SavedWeights) -> Decoder:
             raise CheckpointError(f"{path / MANIFEST} describes no student of this package; expected its decoder")
         with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
             decoder = Decoder(DecoderConfig(**described))
-        decoder.load_state_dict(saved.of("student", decoder.state_dict()), assign=True)
+        weights = saved.of("student", decoder.state_dict())
+        decoder.load_state_dict({name: tensor[...] for name, tensor in weights.items()}, assign=True)
     except (TypeError, RuntimeError, SettingError) as error:
         raise CheckpointError(f"{path} does not fit its student: {' '.join(str(error).split())[:300]}") from error
     return decoder

@@ -55,6 +55,7 @@ from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.universal import Paired
 from reference_trainer.errors import DataError, ModelFileError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
+from reference_trainer.models.loading import Weights
 from reference_trainer.models.placement import computing_in, stored_in
 from reference_trainer.pipeline.loss import objective
 from reference_trainer.pipeline.ranks import Ranks
@@ -170,7 +171,7 @@ class Export(Protocol):
         """Write the trained student and the manifest."""
         ...
 
-    def load(self, directory: Path) -> Mapping[str, Tensor]:
+    def load(self, directory: Path) -> Weights:
         """Return the weights of a model that `save` wrote, by their names in the `state_dict` of the student."""
         ...
 
@@ -352,7 +353,7 @@ class Run:
         """Write the trained student and the manifest."""
         self.recipe.export.save(directory, manifest)
 
-    def load(self, directory: Path) -> Mapping[str, Tensor]:
+    def load(self, directory: Path) -> Weights:
         """Return the weights of a model that `save` wrote, by their names in the `state_dict` of the student.
 
         `--init-from` begins with them; all ranks call it. The command `evaluate` loads them into what `make_student`
@@ -643,7 +644,7 @@ class DecoderExport:
     def save(self, directory: Path, manifest: dict[str, object]) -> None:
         save_decoder(cast(Decoder, self._run.student), directory, manifest)
 
-    def load(self, directory: Path) -> Mapping[str, Tensor]:
+    def load(self, directory: Path) -> Weights:
         if "save" in self._run.replaced:
             reason = f"{type(self._run).__name__} has a save of its own and no load"
             raise ModelFileError(f"cannot load {directory}: {reason}; override load too, or give a checkpoint")

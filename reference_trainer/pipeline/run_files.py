@@ -20,6 +20,7 @@ from reference_trainer.callbacks.trace import TraceCallback
 from reference_trainer.config.kinds import path_in_json
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, OutputError, SettingError
+from reference_trainer.models.loading import is_skeleton
 from reference_trainer.pipeline.checkpointing import (
     CHECKPOINTS,
     RUN_ID,
@@ -39,7 +40,7 @@ from reference_trainer.storage.checkpoints import Checkpoint, checkpoint_bytes, 
 from reference_trainer.storage.export import WEIGHTS, exported_bytes
 from reference_trainer.storage.files import check_room, exclusive_directory, refuse_existing
 from reference_trainer.storage.snapshot import expected_tensors
-from reference_trainer.storage.whole_weights import SavedWeights, read_model, read_weights
+from reference_trainer.storage.whole_weights import SavedWeights, find_weights, read_model, read_weights
 from reference_trainer.training.state import TrainState
 
 CHECKPOINT = re.compile(rf"{RUN_ID}-step[0-9]+")
@@ -89,7 +90,10 @@ def _read(path: Path, run: Run) -> SavedWeights:
     if "load" in run.replaced or run.recipe.export.has_own_format:
         named = CHECKPOINT.fullmatch(path.resolve().name)
         model = named is None and not os.path.isfile(path / rank_file(0))  # noqa: PTH113  (is_file raises for long names)
-    return read_model(path, run.load) if model else read_with_hint(read_weights, path)
+    if not is_skeleton(run.student):
+        return read_model(path, run.load) if model else read_with_hint(read_weights, path)
+    once = run.ranks.on_each_machine
+    return read_model(path, run.load, once) if model else read_with_hint(partial(find_weights, once=once), path)
 
 
 class RunFiles:

@@ -382,12 +382,16 @@ def wrap_projections(module: nn.Module, features: FeatureMatching) -> tuple[Feat
 def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
     """Return a sharded student as one process has it. All ranks call this; like: makes a module of its kind."""
     alone, full = like(), dict[str, Tensor](student.state_dict())
+    empty = is_skeleton(alone)
     gathered: dict[int, nn.Parameter] = {}
     for name, parameter in student.named_parameters(remove_duplicate=False):
-        if name not in full:  # the frozen base of an adapter, which `like` reads
+        if name not in full and not empty:  # the frozen base of an adapter, which `like` reads
             continue
         if id(parameter) not in gathered:  # a tied weight stays tied
             gathered[id(parameter)] = nn.Parameter(whole(parameter.detach()), requires_grad=parameter.requires_grad)
         full[name] = gathered[id(parameter)]
-    alone.load_state_dict(full, assign=True)  # also into a skeleton
+    if empty:  # the frozen base of an adapter, too, which its `load_state_dict` refuses
+        nn.Module.load_state_dict(alone, dict(student.named_buffers()) | full, strict=False, assign=True)
+    else:
+        alone.load_state_dict(full, assign=True)
     return alone

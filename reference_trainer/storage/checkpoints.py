@@ -26,7 +26,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from reference_trainer.errors import CheckpointError, OutputError
-from reference_trainer.storage.files import sync
+from reference_trainer.storage.files import file_digest, sync
 from reference_trainer.storage.retention import (
     Best,
     check_follows,
@@ -37,6 +37,8 @@ from reference_trainer.storage.retention import (
     steps_of,
     superseded,
 )
+
+Result = TypeVar("Result")
 
 FORMAT, MANIFEST = "reference-trainer/checkpoint/1", "manifest.json"
 
@@ -241,7 +243,7 @@ def check_files(path: Path, manifest: Manifest) -> None:
         name = min(odd)
         raise CheckpointError(f"{path / name} is {'missing' if name in files else 'not of this checkpoint'}")
     for name in files:
-        _content(path / name, manifest.files[name])
+        _check_file(path / name, manifest.files[name])
 
 
 def _tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
@@ -254,18 +256,30 @@ def _tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
 
 def _content(path: Path, entry: FileEntry) -> bytes:
     """Return the bytes of a file. Raise `CheckpointError` unless they are those that were written."""
+    content = _read(path, lambda: path.read_bytes())
+    _check(path, entry, len(content), lambda: hashlib.sha256(content).hexdigest())
+    return content
+
+
+def _check_file(path: Path, entry: FileEntry) -> None:
+    """Raise `CheckpointError` unless a file is as it was written. It is read in pieces, so its size does not matter."""
+    _check(path, entry, _read(path, lambda: path.stat().st_size), lambda: _read(path, lambda: file_digest(path)))
+
+
+def _read(path: Path, read: Callable[[], Result]) -> Result:
     try:
         if not path.is_file():
             raise CheckpointError(f"{path} is not a file")
-        content = path.read_bytes()
+        return read()
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    if len(content) != entry.size:
-        raise CheckpointError(f"{path} has {len(content)} bytes; {entry.size} were written")
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != entry.sha256:
+
+
+def _check(path: Path, entry: FileEntry, size: int, digest_of: Callable[[], str]) -> None:
+    if size != entry.size:
+        raise CheckpointError(f"{path} has {size} bytes; {entry.size} were written")
+    if (digest := digest_of()) != entry.sha256:
         raise CheckpointError(f"{path} has the SHA-256 {digest}; {entry.sha256} was written")
-    return content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -472,9 +486,6 @@ def sweep(directory: Path) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink(missing_ok=True)
-
-
-Result = TypeVar("Result")
 
 
 class Agreeing(Protocol):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.errors import CheckpointError
+from reference_trainer.models.loading import StoredTensor, Weights
 from reference_trainer.storage.retention import differences
 
 COUNTER = "step"
@@ -70,9 +71,7 @@ def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.
     _check_optimizer(described, _described(modules, optimizer))
     weights = _weights(modules)
     saved_weights = {name: tensor for name, tensor in saved.tensors.items() if not name.startswith("optimizer.")}
-    _check_names("weights", saved_weights, weights)
-    for name, weight in weights.items():
-        _check_like(name, saved_weights[name], _local(weight))
+    check_weights(saved_weights, {name: _local(weight) for name, weight in weights.items()})
     states: dict[Tensor, Any] = dict(_states(saved, _parameter_names(modules, optimizer), optimizer))
     with torch.no_grad():
         for name, weight in weights.items():
@@ -80,6 +79,13 @@ def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.
     if optimizer is not None:
         optimizer.state.clear()
         optimizer.state.update(states)
+
+
+def check_weights(saved: Weights, expected: Mapping[str, Tensor]) -> None:
+    """Raise `CheckpointError` for a tensor that is missing, unknown or of another shape or dtype than expected."""
+    _check_names("weights", saved, expected)
+    for name, weight in expected.items():
+        _check_like(name, saved[name], weight)
 
 
 def expected_tensors(module: nn.Module, *, masters: bool = False) -> list[Tensor]:
@@ -241,12 +247,12 @@ def _check_state(name: str, value: object, parameter: Tensor) -> None:
         raise CheckpointError(f"optimizer state {name} is {_kind(value)}; expected a number")
 
 
-def _check_like(name: str, value: Tensor, expected: Tensor) -> None:
+def _check_like(name: str, value: Tensor | StoredTensor, expected: Tensor) -> None:
     if _kind(value) != _kind(expected):
         raise CheckpointError(f"{name} is {_kind(value)}; expected {_kind(expected)}")
 
 
-def _kind(tensor: Tensor) -> str:
+def _kind(tensor: Tensor | StoredTensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 

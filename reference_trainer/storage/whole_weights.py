@@ -6,31 +6,39 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from reference_trainer.errors import CheckpointError, ModelFileError
-from reference_trainer.storage.checkpoints import Manifest, read_every_file
+from reference_trainer.models.loading import StoredTensor, Weights, joined, set_weights, weight_files
+from reference_trainer.storage.checkpoints import Manifest, check_files, read_every_file, read_manifest
 from reference_trainer.storage.export import MANIFEST, load_decoder, verify_manifest
-from reference_trainer.storage.snapshot import Snapshot, restore
+from reference_trainer.storage.snapshot import check_weights
+
+Held = TypeVar("Held", Tensor, Tensor | StoredTensor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedWeights:
-    """The weights and buffers of a checkpoint. files: tensors by name, of each rank that wrote a file, in order."""
+    """The weights and buffers of a checkpoint.
+
+    files: tensors by name, in memory or stored, of each rank that wrote a file, in order.
+    """
 
     path: Path
     manifest: Manifest
-    files: Sequence[Mapping[str, Tensor]]
+    files: Sequence[Weights]
 
     def has(self, module: str) -> bool:
         """Return whether the checkpoint has tensors of the module of this name, such as "student"."""
         return any(name.startswith(f"{module}.") for name in self.files[0])
 
-    def of(self, module: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def of(self, module: str, like: Mapping[str, Tensor]) -> dict[str, Tensor | StoredTensor]:
         """Return the whole tensors of a module by name. like: tensors of the shapes that the whole ones have.
 
         Shards are put together in the order of the ranks. A tensor that every rank has whole, such as a buffer, and one
@@ -42,16 +50,22 @@ class SavedWeights:
     def load_into(self, name: str, module: nn.Module) -> None:
         """Load the tensors of the module of this name into one that is not divided among ranks.
 
-        Raise `CheckpointError`, before anything is changed, for a tensor that is missing, unknown or of another shape
-        or dtype.
+        A skeleton has them loaded when it is divided. Raise `CheckpointError`, before anything is changed, for a tensor
+        that is missing, unknown or of another shape or dtype.
         """
-        whole = {f"{name}.{full_name}": tensor for full_name, tensor in self.of(name, module.state_dict()).items()}
+        state: Mapping[str, Tensor] = module.state_dict()
+        saved = self.of(name, state)
         try:
-            restore(Snapshot(tensors=whole, optimizer={"kind": None}), {name: module}, None)
+            check_weights(_prefixed(name, saved), _prefixed(name, state))
         except CheckpointError as error:
             raise CheckpointError(f"{self.path} does not fit the {name} of this run: {error}") from error
+        with torch.no_grad():
+            for key, tensor in state.items():
+                if not tensor.is_meta:
+                    tensor.copy_(saved[key][...])
+        set_weights(module, {key: saved[key] for key, tensor in state.items() if tensor.is_meta})
 
-    def _whole(self, name: str, like: Tensor | None) -> Tensor:
+    def _whole(self, name: str, like: Tensor | None) -> Tensor | StoredTensor:
         parts = [file[name] for file in self.files]
         if like is None or all(part.shape == like.shape for part in parts) or len(parts) == 1:
             return parts[0]
@@ -60,7 +74,11 @@ class SavedWeights:
             raise CheckpointError(
                 f"{self.path}: the ranks have {name} with shapes {shapes}; expected shards of one tensor"
             )
-        return torch.cat(parts)
+        return joined(parts)
+
+
+def _prefixed(prefix: str, tensors: Mapping[str, Held]) -> dict[str, Held]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def read_weights(path: Path) -> SavedWeights:
@@ -69,13 +87,34 @@ def read_weights(path: Path) -> SavedWeights:
     Raise `CheckpointError` as `read_checkpoint` does, and if its files have tensors of different names.
     """
     checkpoints = read_every_file(path)
-    files = [
-        {name: tensor for name, tensor in checkpoint.tensors.items() if not name.startswith("optimizer.")}
-        for checkpoint in checkpoints
-    ]
+    return _saved(path, checkpoints[0].manifest, [checkpoint.tensors for checkpoint in checkpoints])
+
+
+def find_weights(path: Path, once: Callable[[Callable[[], object]], object]) -> SavedWeights:
+    """Return the weights of the checkpoint at `path`, which are read when they are indexed.
+
+    once: calls its argument, which compares the files with their digests, in one process of each machine. Errors: those
+    of `read_weights`.
+    """
+    manifest = read_manifest(path)
+
+    def checked() -> bool:
+        check_files(path, manifest)
+        return True
+
+    once(checked)
+    try:
+        files = [weight_files([path / name]) for name in sorted(manifest.files)]
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} has a file that is not a safetensors file: {error}") from error
+    return _saved(path, manifest, files)
+
+
+def _saved(path: Path, manifest: Manifest, tensors: Sequence[Weights]) -> SavedWeights:
+    files = [{name: tensor for name, tensor in file.items() if not name.startswith("optimizer.")} for file in tensors]
     if any(file.keys() != files[0].keys() for file in files):
         raise CheckpointError(f"{path}: its files have tensors of different names; expected shards of one model")
-    return SavedWeights(path=path, manifest=checkpoints[0].manifest, files=files)
+    return SavedWeights(path=path, manifest=manifest, files=files)
 
 
 def decoder_weights(path: Path) -> dict[str, Tensor]:
@@ -85,34 +124,37 @@ def decoder_weights(path: Path) -> dict[str, Tensor]:
     return weights
 
 
-def read_model(path: Path, load: Callable[[Path], Mapping[str, Tensor]] = decoder_weights) -> SavedWeights:
+def read_model(
+    path: Path,
+    load: Callable[[Path], Weights] = decoder_weights,
+    once: Callable[[Callable[[], str]], object] = lambda digest: digest(),
+) -> SavedWeights:
     """Return the weights of the model at `path`, which `load` reads, as those of a student, saved by one rank.
 
     The step is that of the run or of the checkpoint whose student it is, the digest that of its manifest; without a
-    manifest, as of a model that was downloaded, the step is 0, and the digest that of the weights. Raise
-    `ModelFileError` for a manifest that names no step, and the errors of `load`.
+    manifest, as of a model that was downloaded, the step is 0, and the digest that of the weights, which `once`
+    computes by its argument. Raise `ModelFileError` for a manifest that names no step, and the errors of `load`.
     """
     weights = load(path)
     try:
         content = (path / MANIFEST).read_bytes()
     except FileNotFoundError:
-        step, digest = 0, tensors_digest(weights)
+        step, digest = 0, str(once(partial(tensors_digest, weights)))
     else:
         step, digest = _step(path, content), hashlib.sha256(content).hexdigest()
     manifest = Manifest(run_id="student", step=step, conditions={}, state={}, sha256=digest)
-    tensors = {f"student.{name}": tensor for name, tensor in weights.items()}
-    return SavedWeights(path=path, manifest=manifest, files=[tensors])
+    return SavedWeights(path=path, manifest=manifest, files=[_prefixed("student", weights)])
 
 
-def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+def tensors_digest(tensors: Weights) -> str:
     """Return the SHA-256 of tensors by name, in hexadecimal digits: of name, dtype, shape and bytes of each.
 
-    One tensor at a time is copied to the CPU.
+    One tensor at a time is read or copied to the CPU.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        content: Any = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        content: Any = tensor[...].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         digest.update(content)
     return digest.hexdigest()
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from reference_trainer import DataError, Lines, ModelFileError, OutputError, SettingError, distill, read_metrics
 from reference_trainer.errors import DriftError
 from reference_trainer.huggingface.models import Source, load_model, load_tokenizer, save_model
+from reference_trainer.huggingface.parts import HuggingFace
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.storage.export import verify_manifest
@@ -101,6 +102,33 @@ def test_name_that_is_neither_directory_nor_id_is_said_to_be_both(monkeypatch: p
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelFileError, match="no-model-of-anyone: there is no such directory, and as the id of"):
         load_tokenizer(Path("no-model-of-anyone"))
+
+
+def test_weights_of_torch_save_are_read(place: Path, tmp_path: Path) -> None:
+    for name in ("teacher", "student"):
+        shutil.copytree(place / name, tmp_path / name)
+        torch.save(load_file(tmp_path / name / "model.safetensors"), tmp_path / name / "pytorch_model.bin")
+        (tmp_path / name / "model.safetensors").unlink()
+    models = {name: tmp_path / name for name in ("teacher", "student")}
+    distill(settings(place, tmp_path / "bin", max_steps=1, **models))
+    distill(settings(place, tmp_path / "safetensors", max_steps=1))
+    assert digest(tmp_path / "bin") == digest(tmp_path / "safetensors")
+
+
+@pytest.mark.parametrize(("name", "words"), [("student", "cannot be trained"), ("teacher", "cannot be divided")])
+def test_quantized_weights_that_cannot_be_used_are_refused(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+) -> None:
+    def load(source: Any, **options: Any) -> Any:
+        model = load_model(source, **options)
+        model.model.is_quantized = source.place.name == name
+        return model
+
+    monkeypatch.setattr("reference_trainer.huggingface.parts.load_model", load)
+    monkeypatch.setattr(HuggingFace, "is_sharded", name == "teacher")
+    monkeypatch.setattr("reference_trainer.huggingface.parts.load_skeleton", lambda *_, **__: None)
+    with pytest.raises(SettingError, match=f"--{name} .*{words}"):
+        distill(settings(place, tmp_path / "out"))
 
 
 def test_model_of_hugging_face_without_its_flag_is_named(place: Path, tmp_path: Path) -> None:

@@ -1,0 +1,212 @@
+"""Attacks on models that two ranks load in parts: ids of the hub, packed rows, adapters and `init_from`."""
+
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+import reference_trainer
+from falsifiers.hugging_face_run.falsify_run import conversations, word_tokenizer, write_causal
+from falsifiers.rank_runs.falsify_runs import launcher
+from falsifiers.support.ranks import run_ranks
+from falsifiers.support.runs import scratch
+from reference_trainer.huggingface.adapters import add_adapter, frozen_weights
+from reference_trainer.huggingface.models import load_model
+from reference_trainer.storage.checkpoints import DISK, Manifest, rank_file, save_checkpoint, write_tensors
+from reference_trainer.storage.whole_weights import tensors_digest
+
+COMMIT, SEED, RANKS, LORA = "0" * 40, 3, 2, 2
+READERS = ("reference_trainer.models.loading", "transformers.modeling_utils", "safetensors.torch")
+"""The modules that read safetensors files by `safe_open`."""
+
+
+class Reads:
+    """The bytes of the tensors that this process has read of safetensors files, and the weights that it looked up."""
+
+    def __init__(self) -> None:
+        self.bytes, self.lookups = 0, 0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        from transformers import utils
+        from transformers.utils import hub
+
+        from reference_trainer.storage import checkpoints
+
+        def load(content: bytes) -> Any:
+            self.bytes += len(content)
+            return loads(content)
+
+        def cached(place: Any, name: str, **options: Any) -> Any:
+            self.lookups += name.endswith((".safetensors", ".index.json"))
+            return cached_file(place, name, **options)
+
+        loads, cached_file = checkpoints.load, hub.cached_file
+        with ExitStack() as stack:
+            for module in READERS:
+                stack.enter_context(mock.patch(f"{module}.safe_open", lambda *a, **k: _File(self, safe_open(*a, **k))))
+            stack.enter_context(mock.patch.object(checkpoints, "load", load))
+            stack.enter_context(mock.patch.object(utils, "cached_file", cached))
+            yield
+
+    def of(self, tensor: Tensor) -> Tensor:
+        self.bytes += tensor.nbytes
+        return tensor
+
+
+class _File:
+    """An open safetensors file, or a tensor of it, of which indexing is counted."""
+
+    def __init__(self, reads: Reads, target: Any) -> None:
+        self._reads, self._target = reads, target
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def __enter__(self) -> "_File":
+        return _File(self._reads, self._target.__enter__())
+
+    def __exit__(self, *error: object) -> None:
+        self._target.__exit__(*error)
+
+    def get_slice(self, name: str) -> "_File":
+        return _File(self._reads, self._target.get_slice(name))
+
+    def get_tensor(self, name: str) -> Tensor:
+        return self._reads.of(self._target.get_tensor(name))
+
+    def __getitem__(self, rows: Any) -> Tensor:
+        return self._reads.of(self._target[rows])
+
+
+def part_of(tensor: Tensor, rank: int) -> Tensor:
+    """Return the rows of a rank: equal parts but for the last."""
+    size = -(-len(tensor) // RANKS)
+    return tensor[rank * size : (rank + 1) * size]
+
+
+def checkpoint(directory: Path, tensors: dict[str, Tensor]) -> Path:
+    """Write a checkpoint of two ranks with these weights of a student."""
+    shards = [{f"student.{name}": part_of(tensor, rank) for name, tensor in tensors.items()} for rank in range(RANKS)]
+    manifest = Manifest(run_id="student", step=2, world_size=RANKS, strategy="fsdp2", conditions={}, state={})
+
+    def write_other(partial: Path) -> Any:
+        return {rank_file(1): write_tensors(partial / rank_file(1), shards[1], DISK)}
+
+    return save_checkpoint(directory, manifest, shards[0], others=write_other)
+
+
+def into_cache(directory: Path, cache: Path, name: str) -> Path:
+    """Move a model into a cache of the hub; return its id."""
+    place = cache / f"models--tiny--{name}"
+    shutil.move(directory, place / "snapshots" / COMMIT)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text(COMMIT)
+    return Path("tiny", name)
+
+
+@given(
+    is_id=st.booleans(),
+    documents=st.sampled_from(["pack", "pad"]),
+    lora=st.booleans(),
+    start=st.sampled_from([None, "model", "checkpoint"]),
+    tied=st.booleans(),
+)
+@example(is_id=True, documents="pack", lora=True, start=None, tied=False)
+@example(is_id=False, documents="pad", lora=False, start="checkpoint", tied=False)
+@example(is_id=True, documents="pad", lora=False, start="model", tied=True)
+def falsify_two_ranks_read_their_parts(
+    subject: Any, is_id: bool, documents: str, lora: bool, start: str | None, tied: bool
+) -> None:
+    """Every rank has its part of what a run of one process begins with, and reads no more bytes than those."""
+    start = None if lora else start  # an adapter begins with weights of an adapter
+    with scratch() as directory, ExitStack() as stack:
+        words, cache = word_tokenizer(), directory / "hub"
+        for name, width in (("student", 8), ("teacher", 12)):
+            write_causal(directory / name, words, width, torch.float32, tie_word_embeddings=tied)
+        (directory / "chats.jsonl").write_text("\n".join(map(json.dumps, conversations(0)[:10])))
+        weights = {name: load_file(directory / name / "model.safetensors") for name in ("student", "teacher")}
+        expected = {f"model.{name}": tensor for name, tensor in weights["student"].items()}
+        digest = None
+        if lora:
+            whole = add_adapter(
+                load_model(directory / "student", dtype=torch.float32), Path(), rank=LORA, options={}, seed=SEED
+            )
+            expected, digest = dict(whole.named_parameters()), tensors_digest(frozen_weights(whole))
+        if start is not None:  # other numbers in the same shapes
+            expected = {name: tensor.flip(0) for name, tensor in expected.items()}
+        places = {name: directory / name for name in ("student", "teacher")}
+        if start == "checkpoint":
+            more = {"model.lm_head.weight": expected["model.model.embed_tokens.weight"]} if tied else {}
+            places["init_from"] = checkpoint(directory / "checkpoints", expected | more)
+        elif start == "model":
+            model = load_model(directory / "student", dtype=torch.float32)
+            model.load_state_dict(expected, strict=False)
+            model.model.save_pretrained(directory / "start")
+            words.save_pretrained(directory / "start")
+            places["init_from"] = directory / "start"
+        if is_id:
+            places |= {
+                name: into_cache(place, cache, name) for name, place in places.items() if place.parent == directory
+            }
+        for name, value in (("HF_HUB_CACHE", str(cache)), ("HF_HUB_OFFLINE", True)):
+            stack.enter_context(mock.patch(f"huggingface_hub.constants.{name}", value))
+        settings = reference_trainer.Settings(
+            **places,
+            data=directory / "chats.jsonl",
+            out=directory / "out",
+            data_cache=directory / "cache",
+            documents=documents,
+            lora=LORA if lora else None,
+            strategy="fsdp2",
+            shard_teacher=True,
+            length=40,
+            batch_size=1,
+            seed=SEED,
+            device="cpu",
+            hang_after=0.0,
+        )
+        variables, served = launcher()
+
+        def work(rank: int) -> Any:
+            environment = {**variables, "WORLD_SIZE": str(RANKS), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            lines, reads = reference_trainer.Lines(io.StringIO()), Reads()
+            with reads.counted(), subject.HuggingFace(settings, lines=lines, environment=environment) as run:
+                run.prepare()
+                parts = {
+                    name: {key: p.to_local().detach().clone() for key, p in module.named_parameters()}
+                    for name, module in (("student", run.student), ("teacher", run.teacher))
+                }
+                kernels = {run.student.model.config._attn_implementation, run.teacher.model.config._attn_implementation}
+                return parts, reads.bytes, reads.lookups, kernels, run.digests.get("base_sha256")
+
+        ends = run_ranks(RANKS, work, served=served)
+    parts_of = {"student": expected, "teacher": {f"model.{name}": held for name, held in weights["teacher"].items()}}
+    sizes = {name: sum(held.nbytes for held in tensors.values()) for name, tensors in weights.items()}
+    for rank, (parts, read, lookups, kernels, seen) in enumerate(ends):
+        where = f"rank {rank}"
+        for name, tensors in parts_of.items():
+            assert parts[name].keys() == tensors.keys(), (
+                f"{where} has other weights of the {name}: {sorted(parts[name])}"
+            )
+            for key, tensor in tensors.items():
+                assert torch.equal(parts[name][key], part_of(tensor, rank)), f"{where}: {key} of the {name} differs"
+        bound = sum(-(-len(t) // RANKS) * t[0].nbytes for held in weights.values() for t in held.values())
+        if rank == 0 and (lora or start == "model"):  # whose digest the first rank of a machine computes
+            bound += sum(sizes.values())
+        assert read <= bound, f"{where} reads {read} bytes of weights; its parts have {bound}, the models {sizes}"
+        assert rank == 0 or not lookups, f"{where} looks for weights of the hub {lookups} times; expected rank 0 alone"
+        isolated = {kernel.startswith("by_document") for kernel in kernels}
+        assert isolated == {documents == "pack"}, f"{where}: with rows {documents}, the attention is {kernels}"
+        assert seen == digest, f"{where}: the digest of the frozen weights is {seen}; expected {digest}"
