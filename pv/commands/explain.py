@@ -13,50 +13,22 @@ from pv.commands.naming import nearest_name, same_claims, similar_suite_name
 from pv.commands.plan import Plan, Request, check, plan_validation, project_of
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.load import Loaded, load
-from pv.contract.model import Contract, Falsifier, Mutant
+from pv.contract.model import Contract, Falsifier
 from pv.contract.suites import OBSERVED, suites
 from pv.errors import UsageError
 from pv.execution.attempt import Attempts
 from pv.mutation import score
 from pv.results import store
+from pv.results.explained import Explained
 from pv.results.outcome import Result
 from pv.results.reuse.cache import CacheEntry, ResultCache
 from pv.results.reuse.dependencies import EVERYTHING
 from pv.results.saved import report as saved
-from pv.results.trial import PROOFS, MutationScore, Recorded
+from pv.results.trial import PROOFS, Recorded
 from pv.source.project import Project
 from pv.source.resolve import Unbound, function
 
 DEVICES = ("cuda", PROOFS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
-    """The explanation of a claim (`claim` is set), of a mutant (`mutant` is set), or of a whole contract.
-
-    Attributes:
-        contract: The contract.
-        claim: The claim.
-        mutant: The mutant.
-        test: Location and first line of the docstring of the claim's function.
-        recorded: Results of the claim in the evidence folder.
-        last: Start of a validation and result of the claim in its report.
-        score: The recorded mutation score of the contract.
-        findings: Lint findings.
-        same: Ids of claims of another suite with the same meaning.
-        judged: Label and text rows of a claim about a script: what it looks for, and when it is not reached.
-    """
-
-    contract: Contract
-    claim: Falsifier | None = None
-    mutant: Mutant | None = None
-    test: tuple[Location, str] | None = None
-    recorded: tuple[Recorded, ...] = ()
-    last: tuple[tuple[str, Result], ...] = ()
-    score: MutationScore | None = None
-    findings: tuple[Finding, ...] = ()
-    same: tuple[str, ...] = ()
-    judged: tuple[tuple[str, str], ...] = ()
 
 
 def explain(
@@ -80,7 +52,10 @@ def explain(
     if not files:
         raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, loaded)}")
     contracts, findings = check(files, project=project)  # lints only these: linting all takes seconds
-    results = _results(report) if report is not None else []
+    results: list[tuple[str, Result]] = []
+    if report is not None:
+        saved_report = saved.load(report)
+        results = [(saved_report.started, item) for verdict in saved_report.contracts for item in verdict.results]
     return tuple(_named(id, project, contracts, findings, results))
 
 
@@ -170,11 +145,6 @@ def _recorded(project: Project, contract: Contract, claim: Falsifier) -> tuple[R
         for device in DEVICES:
             records += store.read(project, contract, device, fingerprints)[0].values()
     return tuple(records)
-
-
-def _results(report: Path) -> list[tuple[str, Result]]:
-    read = saved.load(report)
-    return [(read.started, result) for verdict in read.contracts for result in verdict.results]
 
 
 def _hint(id_: str, loaded: Loaded) -> str:
