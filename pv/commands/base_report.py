@@ -19,6 +19,7 @@ from pv.contract.load import is_folder, load_as, shown_path
 from pv.contract.model import Contract, Target
 from pv.contract.wording import FEW, count, listed
 from pv.errors import UsageError
+from pv.results import worktree
 from pv.results.definitions import definitions
 from pv.results.saved import report as saved
 from pv.results.saved.changes import Change, ChangeKind, Compared, FailOn, Hunk, compare, parse_diff
@@ -201,10 +202,9 @@ def _commit(project: Project, name: str) -> str:
 def _git(project: Project, *words: str) -> bytes | None:
     """Return what git prints, None if it fails. Raise `UsageError` without git."""
     try:
-        ended = subprocess.run(["git", *words], cwd=project.root, capture_output=True, timeout=LIMIT_S)
+        return worktree.git(project.root, *words, limit_s=LIMIT_S)
     except (OSError, subprocess.SubprocessError) as error:
         raise UsageError(f"cannot read a baseline from git: {error}") from error
-    return ended.stdout if ended.returncode == 0 else None
 
 
 def _written(project: Project, commit: str, paths: Iterable[str | Path], folder: Path) -> Iterator[tuple[Path, Path]]:

@@ -259,7 +259,7 @@ def _report(
         notes=(*plan.notes, *filter(None, notes), *_old_names(plan)),
         unmatched=plan.unmatched,
         shards=(request.shard,) if request.shard is not None else (),
-        commit=store.commit_of(plan.project.root),
+        commit=worktree.commit_of(plan.project.root),
         edits=worktree.edits(plan.project),
         files=worktree.digests(plan.project, files),
         project=_project(plan),

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pv.engines.registry import engine_of
 from pv.errors import UsageError
 from pv.results.own_code import is_dependency
 from pv.results.trial import PROOFS, DeviceInfo, Recorded, Trial, TrialStatus
+from pv.results.worktree import commit_of
 from pv.source import imports, resolve
 from pv.source.digest import digest_data, digest_file
 from pv.source.project import Project
@@ -212,16 +212,6 @@ def write_whole(path: Path, text: str) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def commit_of(root: Path) -> str:
-    """Return the commit of a folder, with "+" if files were changed; "" without git."""
-    try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, timeout=10)
-        dirty = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "") if head.returncode == 0 else ""
 
 
 def read(
