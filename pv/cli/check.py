@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from pv.cli.options import CHECK
 from pv.cli.validate import print_and_exit
-from pv.commands.terminal import folder, live, output, print_whole, terminal_width, uses_color, write
+from pv.commands.terminal import folder, live, output, print_whole, write
 from pv.report import formats, render
 
 if TYPE_CHECKING:
@@ -203,16 +203,15 @@ def _print_run(
     from pv.commands.observed import render as render_run
 
     # Text has the findings and figures of a run; the other formats take its report, as for a validation.
-    if form == "text":
-        print_whole(render_run(observed, verbose=verbose, hints=hints))
-    else:
-        report, color, width = observed.report, uses_color(), terminal_width()
-        print_whole(render(report, form, color=color, width=width, verbose=verbose, folder=folder()))
-    for kind, file in files:
-        if kind == "text":
-            write(file, render_run(observed, verbose=True, hints=hints))
-        else:
-            write(file, render(observed.report, kind, verbose=verbose, folder=folder()))
+    texts = [file for kind, file in files if kind == "text"]
+    for file in texts:
+        write(file, render_run(observed, verbose=True, hints=hints))
+    remaining = [(kind, file) for kind, file in files if kind != "text"]
+    if form != "text":
+        print_and_exit(observed.report, form, remaining, verbose)
+    print_whole(render_run(observed, verbose=verbose, hints=hints))
+    for kind, file in remaining:
+        write(file, render(observed.report, kind, verbose=verbose, folder=folder()))
     sys.exit(observed.exit_code)
 
 

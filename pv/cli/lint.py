@@ -36,38 +36,28 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: boo
             click.echo("\n".join(f"{code}  {meaning}" for code, meaning in CODES.items()))
             return
         contracts, findings = check(paths, subjects=pairs(subjects))
-    _print_findings(findings, form, len(contracts), verbose)
-    severities = {finding.severity.value for finding in findings}
-    sys.exit(ExitCode.worst(refused="refusal" in severities, failed="error" in severities, undecided=not contracts))
-
-
-def _print_findings(findings: "Sequence[Finding]", form: str, contracts: int, verbose: bool) -> None:
+    kinds = [finding.severity.value for finding in findings]
     if form == "json":
         import json
 
         from pv.results.saved.report import to_json
 
-        click.echo(json.dumps([to_json(finding) for finding in findings], indent=1, ensure_ascii=False))
-        return
-    from pv.report.wrapping import excerpt, hanging
+        print_whole(json.dumps([to_json(finding) for finding in findings], indent=1, ensure_ascii=False) + "\n")
+    else:
+        from pv.contract.wording import count
+        from pv.report.wrapping import excerpt, hanging
 
-    for finding in findings:
-        click.echo(hanging(f"{finding.severity.value}: {finding}", columns()))
-        if verbose:
-            click.echo("".join(f"{line}\n" for line in excerpt(finding)), nl=False)
-    click.echo(_lint_summary(contracts, findings))
-
-
-def _lint_summary(contracts: int, findings: "Sequence[Finding]") -> str:
-    from pv.contract.wording import count
-
-    kinds = [finding.severity.value for finding in findings]
-    invalid = {finding.location.path for finding in findings if finding.severity.value == "refusal"}
-    counts = [
-        count(len(invalid), "invalid file"),
-        *(count(kinds.count(severity), severity) for severity in ("error", "notice")),
-    ]
-    return f"{count(contracts, 'contract')}: {', '.join(counts)}"
+        for finding in findings:
+            click.echo(hanging(f"{finding.severity.value}: {finding}", columns()))
+            for line in excerpt(finding) if verbose else ():
+                click.echo(line)
+        invalid = {finding.location.path for finding in findings if finding.severity.value == "refusal"}
+        counts = [
+            count(len(invalid), "invalid file"),
+            *(count(kinds.count(kind), kind) for kind in ("error", "notice")),
+        ]
+        click.echo(f"{count(len(contracts), 'contract')}: {', '.join(counts)}")
+    sys.exit(ExitCode.worst(refused="refusal" in kinds, failed="error" in kinds, undecided=not contracts))
 
 
 @click.command("list")

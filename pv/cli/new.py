@@ -3,16 +3,12 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from pv.cli.options import NAME, SPAWN
 from pv.commands.terminal import columns, print_whole, uncollected
 from pv.errors import ExitCode
-
-if TYPE_CHECKING:
-    from pv.commands.explain import Explained
 
 
 @click.command(short_help="Write a first contract, or an adapter.")
@@ -71,32 +67,7 @@ def explain(name: str, report: Path | None) -> None:
             print_whole(texts.code(code, CODES[code], explanation(code)))
             return
         subjects = collect(name, report=report)
-    print_whole("\n".join(map(_explained, subjects)))
-
-
-def _explained(subject: "Explained") -> str:
-    from pv.report import explanation as texts
-
-    if subject.claim is not None:
-        rows = texts.claim(
-            subject.contract,
-            subject.claim,
-            test=subject.test,
-            recorded=subject.recorded,
-            last=subject.last,
-            findings=subject.findings,
-            same=subject.same,
-            judged=subject.judged,
-        )
-        return texts.table(f"{subject.claim.id}  {subject.claim.location}", rows, columns())
-    if subject.mutant is not None:
-        return texts.table(
-            f"{subject.mutant.id}  {subject.mutant.location}", texts.mutant(subject.contract, subject.mutant), columns()
-        )
-    rows = texts.contract(subject.contract, score=subject.score, findings=subject.findings)
-    return texts.table(
-        f"{subject.contract.id} {subject.contract.version}  {subject.contract.location.path}", rows, columns()
-    )
+    print_whole("\n".join(texts.text(subject, columns()) for subject in subjects))
 
 
 @click.command()
@@ -108,11 +79,15 @@ def doctor(spawn: bool) -> None:
     """
     from pv.commands.doctor import Level
     from pv.commands.doctor import doctor as examine
-    from pv.report.listing import render_checks
+    from pv.contract.wording import count
+    from pv.report.wrapping import hanging
 
     checks = examine(spawn=spawn)
-    print_whole(render_checks(checks, columns()))
-    sys.exit(ExitCode.worst(failed=any(check.level is Level.PROBLEM for check in checks)))
+    levels = [check.level for check in checks]
+    lines = [line for check in checks for line in check.lines]
+    lines += ["", f"{count(levels.count(Level.PROBLEM), 'problem')}, {count(levels.count(Level.NOTE), 'note')}"]
+    print_whole("".join(f"{hanging(line, columns(), 12)}\n" for line in lines))
+    sys.exit(ExitCode.worst(failed=Level.PROBLEM in levels))
 
 
 @click.command(short_help="Say why claims run again or are reused.")

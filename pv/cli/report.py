@@ -1,14 +1,14 @@
 """The command report: render saved reports."""
 
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from pv.cli.options import baseline, form, outputs, taking
-from pv.commands.terminal import folder, output, print_whole, terminal_width, uses_color, write
+from pv.cli.validate import print_and_exit
+from pv.commands.terminal import output
 from pv.report import FORMATS, MAX_BYTES, formats, render
 
 
@@ -51,41 +51,13 @@ def report(
     merged = base_report.read_reports(files, partial=partial)
     base = base_report.read(baseline, merged.project.values()) if baseline is not None else None
     compared = base_report.compared(base, merged, fail_on) if base is not None else None
-    shown = render(
-        merged,
-        form,
-        color=uses_color(),
-        width=terminal_width(),
-        verbose=verbose,
-        compared=compared,
-        max_bytes=max_bytes,
-        folder=folder(),
-    )
-    print_whole(shown)
-    for kind, file in targets:
-        write(
-            file,
-            render(merged, kind, verbose=verbose, compared=compared, max_bytes=max_bytes, folder=folder()),
-        )
-    if form == "github" and os.environ.get("GITHUB_STEP_SUMMARY"):
-        _summarize(
-            Path(os.environ["GITHUB_STEP_SUMMARY"]),
-            lambda max_bytes: render(merged, "markdown", compared=compared, max_bytes=max_bytes),
-        )
-    sys.exit(merged.exit_code if compared is None else compared.exit_code(merged))
-
-
-def _summarize(path: Path, text: Callable[[int], str]) -> None:
-    """Append a text to a job summary.
-
-    Args:
-        path: The file of the summary.
-        text: Returns the text of at most a number of bytes.
-    """
-    # GitHub rejects a summary that is too large as a whole, so the text only gets the space that is left.
-    used = path.stat().st_size if path.exists() else 0
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text(max(MAX_BYTES - used, 1024)))
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if form == "github" and summary:
+        # GitHub rejects a summary that is too large as a whole, so the report only gets the space that is left.
+        with Path(summary).open("a", encoding="utf-8") as file:
+            left = max(MAX_BYTES - file.tell(), 1024)
+            file.write(render(merged, "markdown", compared=compared, max_bytes=left))
+    print_and_exit(merged, form, targets, verbose, compared, max_bytes)
 
 
 COMMANDS = (report,)

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,7 +20,7 @@ from pv.commands.terminal import (
     uses_color,
     write,
 )
-from pv.report import COMPARISON_FORMATS, formats, render
+from pv.report import COMPARISON_FORMATS, MAX_BYTES, formats, render
 
 if TYPE_CHECKING:
     from pv.results.saved.changes import Compared
@@ -90,6 +91,7 @@ def print_and_exit(
     files: Sequence[tuple[str, Path]],
     verbose: bool,
     compared: "Compared | None" = None,
+    max_bytes: int = MAX_BYTES,
 ) -> NoReturn:
     """Print a report, write its files, and exit.
 
@@ -99,19 +101,12 @@ def print_and_exit(
         files: Further formats and their files.
         verbose: Show all details.
         compared: The comparison with a base.
+        max_bytes: Maximum size of Markdown.
     """
-    shown = render(
-        report,
-        form,
-        color=uses_color(),
-        width=terminal_width(),
-        verbose=verbose,
-        folder=folder(),
-        compared=compared,
-    )
-    print_whole(shown)
+    text = partial(render, report, verbose=verbose, folder=folder(), compared=compared, max_bytes=max_bytes)
+    print_whole(text(form, color=uses_color(), width=terminal_width()))
     for kind, file in files:
-        write(file, render(report, kind, verbose=verbose, folder=folder(), compared=compared))
+        write(file, text(kind))
     sys.exit(report.exit_code if compared is None else compared.exit_code(report))
 
 

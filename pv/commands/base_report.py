@@ -1,7 +1,6 @@
 """Read saved reports, and the base of a comparison: a report, or the contracts of a commit, which are not run."""
 
 import os
-import platform
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -9,16 +8,14 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
-from pv import __version__
 from pv.commands.declarations import find_less, read_declarations
-from pv.contract.finding import Finding
 from pv.contract.load import is_folder, load_as, shown_path
-from pv.contract.model import Contract, Target
+from pv.contract.model import Target
 from pv.contract.wording import FEW, count, listed
 from pv.errors import UsageError
+from pv.results import worktree
 from pv.results.definitions import definitions
 from pv.results.saved import report as saved
 from pv.results.saved.changes import Change, ChangeKind, Compared, FailOn, Hunk, compare, parse_diff
@@ -180,9 +177,18 @@ def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None)
     with tempfile.TemporaryDirectory() as folder:
         files = dict(_written(project, commit, paths, Path(folder).resolve()))
         loaded = load_as(files)
-    reason = f"read from the commit {commit[:12]}, not run"
-    contracts = tuple(_stated(contract, reason) for contract in loaded.contracts)
-    return _unmeasured(contracts, loaded.findings, commit)
+    verdicts = [
+        ContractVerdict(
+            contract=contract,
+            status=Status.UNDECIDED,
+            results=(),
+            definitions=definitions(contract),
+            absent=f"read from the commit {commit[:12]}, not run",
+        )
+        for contract in loaded.contracts
+    ]
+    paths_by_id = {contract.id: str(contract.location.path) for contract in loaded.contracts}
+    return Report(contracts=tuple(verdicts), findings=loaded.findings, commit=commit, project=paths_by_id)
 
 
 def _commit(project: Project, name: str) -> str:
@@ -201,10 +207,9 @@ def _commit(project: Project, name: str) -> str:
 def _git(project: Project, *words: str) -> bytes | None:
     """Return what git prints, None if it fails. Raise `UsageError` without git."""
     try:
-        ended = subprocess.run(["git", *words], cwd=project.root, capture_output=True, timeout=LIMIT_S)
+        return worktree.git(project.root, *words, limit_s=LIMIT_S)
     except (OSError, subprocess.SubprocessError) as error:
         raise UsageError(f"cannot read a baseline from git: {error}") from error
-    return ended.stdout if ended.returncode == 0 else None
 
 
 def _written(project: Project, commit: str, paths: Iterable[str | Path], folder: Path) -> Iterator[tuple[Path, Path]]:
@@ -216,53 +221,17 @@ def _written(project: Project, commit: str, paths: Iterable[str | Path], folder:
     then = find_project(folder)
     folders = {path.relative_to(folder).as_posix() for path in (then.contracts if then.declared else ())}
     folders |= {path.relative_to(project.root).as_posix() for path in project.contracts}
-    folders |= set(_inside(project, paths))
-    for name in _names(project, commit, folders):
+    for path in map(Path, paths):
+        is_contract = path.suffix.lower() in SUFFIXES or is_folder(path)
+        if is_contract and path.resolve().is_relative_to(project.root):
+            folders.add(path.resolve().relative_to(project.root).as_posix())
+    listed_files = _git(project, "ls-tree", "-r", "-z", "--name-only", commit, "--", *sorted(folders)) or b""
+    for name in map(os.fsdecode, listed_files.split(b"\0")):
+        if not name.lower().endswith(SUFFIXES) or any(part[:1] == "." for part in name.split("/")):
+            continue  # not a contract, or hidden
         text = _git(project, "show", f"{commit}:./{name}")
         if text is not None:
             file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(text)
             yield file, shown_path(project.root / name)
-
-
-def _inside(project: Project, paths: Iterable[str | Path]) -> Iterator[str]:
-    """Yield the files and folders of contracts in the project, by their paths below its root."""
-    for path in map(Path, paths):
-        is_contract = path.suffix.lower() in SUFFIXES or is_folder(path)
-        if is_contract and path.resolve().is_relative_to(project.root):
-            yield path.resolve().relative_to(project.root).as_posix()
-
-
-def _names(project: Project, commit: str, folders: Iterable[str]) -> list[str]:
-    """Return the YAML files of a commit in some folders, without hidden files."""
-    output = _git(project, "ls-tree", "-r", "-z", "--name-only", commit, "--", *sorted(folders)) or b""
-    names = map(os.fsdecode, filter(None, output.split(b"\0")))
-    return [n for n in names if n.lower().endswith(SUFFIXES) and not any(p[0] == "." for p in n.split("/"))]
-
-
-def _stated(contract: Contract, reason: str) -> ContractVerdict:
-    """Return the undecided verdict of a contract that was read but not run."""
-    return ContractVerdict(
-        contract=contract,
-        status=Status.UNDECIDED,
-        results=(),
-        definitions=definitions(contract),
-        absent=reason,
-    )
-
-
-def _unmeasured(contracts: tuple[ContractVerdict, ...], findings: tuple[Finding, ...], commit: str) -> Report:
-    return Report(
-        contracts=contracts,
-        findings=findings,
-        devices={},
-        seed=0,
-        seconds=0.0,
-        started="",
-        version=__version__,
-        python=platform.python_version(),
-        hypothesis=version("hypothesis"),
-        commit=commit,
-        project={verdict.contract.id: str(verdict.contract.location.path) for verdict in contracts},
-    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from pv.commands.naming import contract_id, missing_package, resolve_subject
 from pv.commands.plan import Request, project_of, read
 from pv.commands.validate import Interrupted, validated
-from pv.contract.model import Contract, OtherSubject
+from pv.contract.model import Contract
 from pv.contract.suites import suites
 from pv.contract.wording import did_you_mean
 from pv.errors import UsageError
@@ -60,9 +60,14 @@ def compare(
     """
     refuse_optimized()
     project = project or project_of(paths)
-    paths, contract = paths or _file(contract), contract_id(contract)
+    # The contract may be named by its path, as a suite, or by an id of the project.
+    file = suites().get(contract, Path(contract))
+    paths, contract = paths or ([file] if file.is_file() else []), contract_id(contract)
     loaded_contract = _contract(contract, paths, project)
-    _check_only(loaded_contract, only)
+    ids = [claim.id for claim in loaded_contract.claims]
+    for pattern in only:
+        if not any(fnmatchcase(id_, pattern) for id_ in ids):
+            raise UsageError(f"--only {pattern} matches no claim of {contract}; {did_you_mean(pattern, ids)}")
     # A subject may be named twice, once by name and once by target; equal columns are tried once.
     columns = list(dict.fromkeys(_columns(loaded_contract, subjects, project)))
     request = Request(
@@ -99,12 +104,6 @@ def _tried(
     return columns_tried, False
 
 
-def _file(contract: str) -> list[Path]:
-    """Return the file of a contract that is named by its path or as a suite; [] if the name is an id of the project."""
-    path = suites().get(contract, Path(contract))
-    return [path] if path.is_file() else []
-
-
 def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contract:
     loaded = read(paths, project)
     matches = [contract for contract in loaded.contracts if contract.id == id_]
@@ -115,16 +114,13 @@ def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contra
     return matches[0]
 
 
-def _check_only(contract: Contract, only: Sequence[str]) -> None:
-    ids = [claim.id for claim in contract.claims]
-    for pattern in only:
-        if not any(fnmatchcase(id_, pattern) for id_ in ids):
-            raise UsageError(f"--only {pattern} matches no claim of {contract.id}; {did_you_mean(pattern, ids)}")
-
-
 def _columns(contract: Contract, names: Sequence[str], project: Project) -> Iterator[Column]:
     own_column = Column(name=str(contract.subject), target=str(contract.subject), own=True)
-    declared = {other.name: _declared(other) for other in contract.subjects}
+    declared: dict[str, Column] = {}
+    for other in contract.subjects:
+        missing, package = missing_package(other.package), other.package
+        package = f"{package} {version(package)}" if package and not missing else package
+        declared[other.name] = Column(name=other.name, target=str(other.target), package=package, missing=missing)
     by_target = {column.target: column for column in reversed([own_column, *declared.values()])}
     for text in names or [own_column.target, *declared]:
         yield (
@@ -132,9 +128,3 @@ def _columns(contract: Contract, names: Sequence[str], project: Project) -> Iter
             or by_target.get(text)
             or Column(name=text, target=str(resolve_subject(contract, text, project)))
         )
-
-
-def _declared(other: OtherSubject) -> Column:
-    missing = missing_package(other.package)
-    package = f"{other.package} {version(other.package)}" if other.package and not missing else other.package
-    return Column(name=other.name, target=str(other.target), package=package, missing=missing)

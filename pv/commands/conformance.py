@@ -6,7 +6,6 @@ from pathlib import Path
 from pv.commands.naming import expand_topics, missing_package
 from pv.commands.plan import Request, read
 from pv.commands.validate import validated
-from pv.contract.model import Contract, OtherSubject
 from pv.contract.suites import OBSERVED, adapter_suites
 from pv.contract.wording import did_you_mean
 from pv.engines.replay import read as read_example
@@ -58,14 +57,19 @@ def check(
     if suite == OBSERVED:
         raise UsageError(f"the suite {suite!r} judges a command, not a subject: pv check -- python train.py")
     project = project or find_project(Path.cwd())
-    file = _file(suite)
-    contract = _contract(file, project)
-    declared = next((other for other in contract.subjects if other.name == subject), None)
+    files = adapter_suites()
+    if suite not in files:
+        raise UsageError(f"unknown suite {suite!r}; {did_you_mean(suite, files)}")
+    file = files[suite]
+    (contract,) = read([file], project).contracts
+    # The subjects that a suite declares are the adapters that come with it.
+    packages = [other.package for other in contract.subjects if other.name == subject]
+    absent = [f"{why}: pip install 'pv-contracts[{name}]'" for name in packages if (why := missing_package(name))]
     request = Request(
         paths=[file],
         only=expand_topics(contract, only),
         subjects={suite: subject},
-        absent=_absent(declared) if declared is not None else "",
+        absent="".join(absent),
         command=f"pv check {subject}" + (f" --suite {suite}" if suite != DEFAULT else ""),
         replay=read_example(replay),
         mutants=False,
@@ -75,22 +79,3 @@ def check(
         spawn=spawn,
     )
     return validated(project, request, replay, on_progress=on_progress)
-
-
-def _file(suite: str) -> Path:
-    files = adapter_suites()
-    if suite not in files:
-        raise UsageError(f"unknown suite {suite!r}; {did_you_mean(suite, files)}")
-    return files[suite]
-
-
-def _contract(file: Path, project: Project) -> Contract:
-    """Return the contract of a suite; the subjects that it declares are the adapters that come with it."""
-    (contract,) = read([file], project).contracts
-    return contract
-
-
-def _absent(declared: OtherSubject) -> str:
-    """Return the reason why a subject cannot be tried, with the command that installs its package; "" if it can."""
-    why = missing_package(declared.package)
-    return f"{why}: pip install 'pv-contracts[{declared.package}]'" if why else ""

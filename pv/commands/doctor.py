@@ -110,6 +110,12 @@ class Check:
     text: str
     remedy: str = ""
 
+    @property
+    def lines(self) -> list[str]:
+        """Return the check as text, with its remedy below."""
+        below = [f"{'':20}{self.remedy}"] if self.remedy else []
+        return [f"{self.level.value:<8} {self.topic:<10} {self.text}", *below]
+
 
 def doctor(start: Path | None = None, *, spawn: bool = False) -> tuple[Check, ...]:
     """Check the installation, the machine and a project.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pv.commands.plan import Plan, Request, plan_validation, project_of
-from pv.contract.finding import Finding, Severity
+from pv.contract.finding import Severity
 from pv.contract.model import Contract, Falsifier
 from pv.engines.registry import engine_of
 from pv.errors import PvError
@@ -46,19 +46,14 @@ def dry_run(
     plan = plan_validation(project or project_of(paths), request)
     attempts = Attempts(plan.project, plan.subjects)
     runnable = [c for c in plan.contracts if c.strict and plan.runnable(c)]
+    # A stale mutant keeps a task from being built only if mutants are tried.
+    harmless = RUNNABLE - MUTANT_STALE if any(_on_mutants(plan, contract) for contract in plan.contracts) else RUNNABLE
     return DryRun(
-        findings=tuple(_preventing(plan)),
+        findings=tuple(f for f in plan.findings if f.severity is not Severity.NOTICE and f.code not in harmless),
         devices=tuple(dict.fromkeys(devices)) or ("cpu",),
         tasks={c.id: tuple(_built(plan, attempts, c)) for c in runnable},
         automatic={c.id: sum(not claim.kills for claim in _on_mutants(plan, c)) for c in runnable},
     )
-
-
-def _preventing(plan: Plan) -> Iterator[Finding]:
-    """Yield the findings that keep a task from being built; a stale mutant matters only if mutants are tried."""
-    on_cpu = any(_on_mutants(plan, contract) for contract in plan.contracts)
-    harmless = RUNNABLE - MUTANT_STALE if on_cpu else RUNNABLE
-    return (f for f in plan.findings if f.severity is not Severity.NOTICE and f.code not in harmless)
 
 
 def _claims(plan: Plan, contract: Contract) -> list[Falsifier]:

@@ -10,53 +10,25 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pv.commands.naming import nearest_name, same_claims, similar_suite_name
-from pv.commands.plan import Plan, Request, check, plan_validation, project_of
+from pv.commands.plan import Request, check, plan_validation, project_of
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.load import Loaded, load
-from pv.contract.model import Contract, Falsifier, Mutant
+from pv.contract.model import Contract, Falsifier
 from pv.contract.suites import OBSERVED, suites
 from pv.errors import UsageError
 from pv.execution.attempt import Attempts
 from pv.mutation import score
 from pv.results import store
+from pv.results.explained import Explained
 from pv.results.outcome import Result
 from pv.results.reuse.cache import CacheEntry, ResultCache
 from pv.results.reuse.dependencies import EVERYTHING
 from pv.results.saved import report as saved
-from pv.results.trial import PROOFS, MutationScore, Recorded
+from pv.results.trial import PROOFS, Recorded
 from pv.source.project import Project
 from pv.source.resolve import Unbound, function
 
 DEVICES = ("cuda", PROOFS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
-    """The explanation of a claim (`claim` is set), of a mutant (`mutant` is set), or of a whole contract.
-
-    Attributes:
-        contract: The contract.
-        claim: The claim.
-        mutant: The mutant.
-        test: Location and first line of the docstring of the claim's function.
-        recorded: Results of the claim in the evidence folder.
-        last: Start of a validation and result of the claim in its report.
-        score: The recorded mutation score of the contract.
-        findings: Lint findings.
-        same: Ids of claims of another suite with the same meaning.
-        judged: Label and text rows of a claim about a script: what it looks for, and when it is not reached.
-    """
-
-    contract: Contract
-    claim: Falsifier | None = None
-    mutant: Mutant | None = None
-    test: tuple[Location, str] | None = None
-    recorded: tuple[Recorded, ...] = ()
-    last: tuple[tuple[str, Result], ...] = ()
-    score: MutationScore | None = None
-    findings: tuple[Finding, ...] = ()
-    same: tuple[str, ...] = ()
-    judged: tuple[tuple[str, str], ...] = ()
 
 
 def explain(
@@ -80,7 +52,10 @@ def explain(
     if not files:
         raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, loaded)}")
     contracts, findings = check(files, project=project)  # lints only these: linting all takes seconds
-    results = _results(report) if report is not None else []
+    results: list[tuple[str, Result]] = []
+    if report is not None:
+        saved_report = saved.load(report)
+        results = [(saved_report.started, item) for verdict in saved_report.contracts for item in verdict.results]
     return tuple(_named(id, project, contracts, findings, results))
 
 
@@ -99,32 +74,33 @@ def _named(
     findings: Sequence[Finding],
     results: Sequence[tuple[str, Result]],
 ) -> Iterator[Explained]:
+    ids_by_id = same_claims()
     for contract in contracts:
         mine = tuple(f for f in findings if f.location.path == contract.location.path)
         if fnmatchcase(contract.id, pattern):
             yield Explained(contract=contract, score=score.read(project, contract)[0], findings=mine)
         for claim in (item for item in contract.claims if fnmatchcase(item.id, pattern)):
+            # The claims with the same meaning: of a loop for a claim about one run, and vice versa.
+            id_ = claim.id.rpartition(".")[2]
+            same = ids_by_id.get(id_, ()) or tuple(other for other, ids in ids_by_id.items() if id_ in ids)
+            places = (claim.location, *claim.places.values())
+            about = (
+                f for f in mine
+                if claim.id in f.message or f.location in places or _equation(f, contract) == claim.equation
+            )  # fmt: skip
             yield Explained(
                 contract=contract,
                 claim=claim,
                 test=_test(project, claim),
                 recorded=_recorded(project, contract, claim),
                 last=tuple((started, item) for started, item in results if item.falsifier.id == claim.id),
-                same=_same(claim.id.rpartition(".")[2]),
+                same=same,
                 judged=tuple(_judged(claim.id)) if contract.id == OBSERVED else (),
-                findings=tuple(f for f in mine if _is_about(f, claim) or _equation(f, contract) == claim.equation),
+                findings=tuple(about),
             )
-        yield from (
-            Explained(contract=contract, mutant=mutant)
-            for mutant in contract.mutants
-            if fnmatchcase(mutant.id, pattern)
-        )
-
-
-def _same(id_: str) -> tuple[str, ...]:
-    """Return the ids of the claims with the same meaning: of a loop for a claim about one run, and vice versa."""
-    ids_by_id = same_claims()
-    return ids_by_id.get(id_, ()) or tuple(other for other, same in ids_by_id.items() if id_ in same)
+        for mutant in contract.mutants:
+            if fnmatchcase(mutant.id, pattern):
+                yield Explained(contract=contract, mutant=mutant)
 
 
 def _judged(id_: str) -> Iterator[tuple[str, str]]:
@@ -134,10 +110,6 @@ def _judged(id_: str) -> Iterator[tuple[str, str]]:
     for paragraph in (CLAIMS[id_].function.__doc__ or "").split("\n\n"):
         yield "looks for", " ".join(paragraph.split())
     yield "not reached", f"where {CLAIMS[id_].needs}"
-
-
-def _is_about(finding: Finding, claim: Falsifier) -> bool:
-    return claim.id in finding.message or finding.location in (claim.location, *claim.places.values())
 
 
 def _equation(finding: Finding, contract: Contract) -> str:
@@ -170,11 +142,6 @@ def _recorded(project: Project, contract: Contract, claim: Falsifier) -> tuple[R
         for device in DEVICES:
             records += store.read(project, contract, device, fingerprints)[0].values()
     return tuple(records)
-
-
-def _results(report: Path) -> list[tuple[str, Result]]:
-    read = saved.load(report)
-    return [(read.started, result) for verdict in read.contracts for result in verdict.results]
 
 
 def _hint(id_: str, loaded: Loaded) -> str:
@@ -221,15 +188,13 @@ def why(names: list[str], project: Project | None = None) -> list[Why]:
     for name in names:
         if not any(fnmatchcase(id_, name) for id_ in ids):
             raise UsageError(f"no claim matches {name!r} (`pv list` shows all ids)")
-    with closing(ResultCache(project)) as cache:
-        return list(_answers(chosen, cache))
-
-
-def _answers(chosen: Plan, cache: ResultCache) -> Iterator[Why]:
     attempts = Attempts(chosen.project, chosen.subjects)
-    for contract in chosen.contracts:
-        for claim in filter(chosen.selections[contract.id].runs, contract.claims):
-            yield _why(attempts, cache, contract, claim)
+    with closing(ResultCache(project)) as cache:
+        return [
+            _why(attempts, cache, contract, claim)
+            for contract in chosen.contracts
+            for claim in filter(chosen.selections[contract.id].runs, contract.claims)
+        ]
 
 
 def _why(attempts: Attempts, cache: ResultCache, contract: Contract, claim: Falsifier) -> Why:

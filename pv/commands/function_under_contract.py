@@ -67,6 +67,28 @@ class Parameter:
         return f"{self.name}={value}" if self.by_keyword else f"{self.star}{value}"
 
 
+def with_defaults(node: Node, skipped: int = 0) -> list[tuple[ast.arg, ast.expr | None]]:
+    """Return the parameters of a function, each with its default, None without one.
+
+    Args:
+        node: The function.
+        skipped: Number of leading positional parameters to leave out, such as `self`.
+    """
+    positional = [*node.args.posonlyargs, *node.args.args]
+    required: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults))
+    rows = list(zip(positional, [*required, *node.args.defaults], strict=True))[skipped:]
+    return [*rows, *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
+
+
+def class_fields(kind: ast.ClassDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
+    """Yield the fields of a class as parameters, each with its default, None without one."""
+    for statement in kind.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            yield ast.arg(statement.target.id, statement.annotation), statement.value
+        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            yield ast.arg(statement.targets[0].id), statement.value
+
+
 def parameters(node: Node, skipped: int = 0, *, required: bool = False) -> tuple[Parameter, ...]:
     """Return the parameters that a test draws: those without a default, or all if every parameter has one.
 
@@ -75,53 +97,20 @@ def parameters(node: Node, skipped: int = 0, *, required: bool = False) -> tuple
         skipped: Number of leading parameters that a call does not pass, such as `self`.
         required: Return () if every parameter has a default.
     """
-    required_parameters = tuple(
-        _parameter(argument, by_keyword) for argument, by_keyword in list(required_arguments(node.args))[skipped:]
-    )
-    return required_parameters or (() if required else (*optional(node, skipped), *_any_number(node.args)))
+    rows = with_defaults(node, skipped)
+    drawn = tuple(_parameter(argument, argument in node.args.kwonlyargs) for argument, value in rows if value is None)
+    if drawn or required:
+        return drawn
+    stars = ((node.args.vararg, "*"), (node.args.kwarg, "**"))
+    any_number = (Parameter(a.arg, _text(a.annotation), "", "", False, star) for a, star in stars if a is not None)
+    return (*optional(node, skipped), *any_number)
 
 
 def optional(node: Node, skipped: int) -> tuple[Parameter, ...]:
     """Return the parameters that have a default, with values proposed from it."""
-    positional = [*node.args.posonlyargs, *node.args.args]
-    defaults: list[tuple[ast.arg, ast.expr | None]] = list(
-        zip(positional[len(positional) - len(node.args.defaults) :], node.args.defaults, strict=True)
-    )
-    defaults += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
     # Optional parameters are passed by keyword, which positional-only ones cannot be.
-    alone = {argument.arg for argument in node.args.posonlyargs} | {argument.arg for argument in positional[:skipped]}
-    return tuple(
-        _around(argument, value) for argument, value in defaults if value is not None and argument.arg not in alone
-    )
-
-
-def fields(owner: ast.ClassDef) -> tuple[Parameter, ...]:
-    """Return the fields of a dataclass that have no default."""
-    annotations = [
-        statement for statement in owner.body if isinstance(statement, ast.AnnAssign) and statement.value is None
-    ]
-    annotated = [
-        (statement.target.id, statement.annotation)
-        for statement in annotations
-        if isinstance(statement.target, ast.Name)
-    ]
-    return tuple(_parameter(ast.arg(name, annotation), True) for name, annotation in annotated)
-
-
-def _any_number(arguments: ast.arguments) -> Iterator[Parameter]:
-    for argument, star in ((arguments.vararg, "*"), (arguments.kwarg, "**")):
-        if argument is not None:
-            yield Parameter(argument.arg, _text(argument.annotation), "", "", False, star)
-
-
-def required_arguments(arguments: ast.arguments) -> Iterator[tuple[ast.arg, bool]]:
-    """Yield the parameters that have no default, and whether a call must pass them by keyword."""
-    positional = [*arguments.posonlyargs, *arguments.args]
-    for argument in positional[: len(positional) - len(arguments.defaults)]:
-        yield argument, False
-    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        if default is None:
-            yield argument, True
+    rows = [row for row in with_defaults(node, skipped) if row[0] not in node.args.posonlyargs]
+    return tuple(_around(argument, value) for argument, value in rows if value is not None)
 
 
 def _parameter(argument: ast.arg, by_keyword: bool) -> Parameter:
@@ -257,47 +246,34 @@ def _only_method(target: Target, definitions: dict[str, syntax.Definition]) -> s
 
 
 def _callee(target: Target, bound: Function, definitions: dict[str, syntax.Definition]) -> FunctionUnderContract:
-    owner = definitions.get(target.attribute.rpartition(".")[0])
+    owner_name, _, name = target.attribute.rpartition(".")
+    owner = definitions.get(owner_name)
     decorators = {ast.unparse(decorator) for decorator in bound.node.decorator_list}
-    if "property" in decorators or target.attribute.rpartition(".")[2].startswith("__"):
+    if "property" in decorators or name.startswith("__"):
         raise UsageError(f"invalid subject '{target}': a property or special method; write a function that calls it")
-    method = isinstance(owner, ast.ClassDef)
-    skipped = int(method and "staticmethod" not in decorators)
-    constructor = (
-        _constructor_parameters(owner, definitions, target)
-        if isinstance(owner, ast.ClassDef) and not decorators & FREE
-        else None
-    )
+    skipped = int(isinstance(owner, ast.ClassDef) and "staticmethod" not in decorators)
     call_parameters = parameters(bound.node, skipped)
     names = {parameter.name for parameter in call_parameters}
+    constructor: tuple[Parameter, ...] | None = None
+    if isinstance(owner, ast.ClassDef) and not decorators & FREE:
+        init = definitions.get(f"{owner_name}.__init__")
+        constructor = ()
+        if isinstance(init, ast.FunctionDef):
+            constructor = parameters(init, 1, required=True)
+        elif any("dataclass" in ast.unparse(decorator) for decorator in owner.decorator_list):
+            constructor = tuple(_parameter(argument, True) for argument, value in class_fields(owner) if value is None)
+        # A parameter of the constructor has another name in the test if the method has one of the same name.
+        constructor = tuple(replace(p, alias=f"own_{p.name}" if p.name in names else "") for p in constructor)
+    words = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(bound.node)}
     return FunctionUnderContract(
         target=target,
         text=ast.get_docstring(bound.node) or "",
         parameters=call_parameters,
         optional=tuple(parameter for parameter in optional(bound.node, skipped) if parameter.name not in names),
-        constructor=None if constructor is None else tuple(_apart(parameter, names) for parameter in constructor),
+        constructor=constructor,
         silent=isinstance(bound.node, ast.FunctionDef) and returns_nothing(bound.node),
-        steady=not {word.id if isinstance(word, ast.Name) else word.attr for word in _words(bound.node)} & RANDOM,
+        steady=not words & RANDOM,
     )
-
-
-def _constructor_parameters(
-    owner: ast.ClassDef, definitions: dict[str, syntax.Definition], target: Target
-) -> tuple[Parameter, ...]:
-    """Return the required parameters of the constructor."""
-    init = definitions.get(f"{target.attribute.rpartition('.')[0]}.__init__")
-    if isinstance(init, ast.FunctionDef):
-        return parameters(init, 1, required=True)
-    return fields(owner) if any("dataclass" in ast.unparse(decorator) for decorator in owner.decorator_list) else ()
-
-
-def _apart(parameter: Parameter, names: set[str]) -> Parameter:
-    """Return a parameter of a constructor, with an alias if the method has a parameter of the same name."""
-    return replace(parameter, alias=f"own_{parameter.name}") if parameter.name in names else parameter
-
-
-def _words(node: ast.AST) -> list[ast.Name | ast.Attribute]:
-    return [child for child in ast.walk(node) if isinstance(child, ast.Name | ast.Attribute)]
 
 
 MAX_CHARACTERS = 200

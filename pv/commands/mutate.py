@@ -85,10 +85,19 @@ def mutate(
     results = []
     for contract, falsifiers in requested:
         if held := scope.holders(project, contract):
-            results.append(_held_elsewhere(contract, held))
+            elsewhere = f"{contract.id} has no score of its own; its modules are scored in {', '.join(held)}"
+            results.append(
+                MutationResult(
+                    contract=contract, falsifiers=(), total=0, judged=(), restricted=True, elsewhere=elsewhere
+                )
+            )
             continue
         result = trials_of(contract, falsifiers).run(on_progress)
-        results.append(_recorded(project, result, seed) if record else result)
+        if record and summary.objections(result):
+            result = replace(result, unrecorded=True)
+        elif record:
+            score.write(project, result, seed)
+        results.append(result)
     return tuple(results)
 
 
@@ -133,11 +142,6 @@ def _judges(project: Project, contract: Contract, falsifier: Falsifier, names: S
     return matches(falsifier.id, names) and (owner is contract or bool(scope.holders(project, owner)))
 
 
-def _held_elsewhere(contract: Contract, held: Sequence[str]) -> MutationResult:
-    message = f"{contract.id} has no score of its own; its modules are scored in {', '.join(held)}"
-    return MutationResult(contract=contract, falsifiers=(), total=0, judged=(), restricted=True, elsewhere=message)
-
-
 def _refuse(
     contract: Contract, falsifiers: Sequence[Falsifier], findings: Sequence[Finding], *, part: bool, record: bool
 ) -> None:
@@ -153,11 +157,3 @@ def _refuse(
         raise UsageError(
             "--record needs all falsifiers and the declared scope: omit --record, or --wide, --module and falsifiers"
         )
-
-
-def _recorded(project: Project, result: MutationResult, seed: int) -> MutationResult:
-    """Record the score of a result without problems; return the result, marked if it was not recorded."""
-    if summary.objections(result):
-        return replace(result, unrecorded=True)
-    score.write(project, result, seed)
-    return result

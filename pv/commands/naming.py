@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
@@ -108,7 +108,11 @@ def resolve_names(names: Sequence[str | Path], project: Project) -> ResolvedArgu
     paths = tuple(dict.fromkeys(path for named in resolved for path in named.paths))
     if all(named.claims is None for named in resolved):
         return ResolvedArguments(paths)
-    return ResolvedArguments(paths, tuple(dict.fromkeys(id_ for named in resolved for id_ in _claims(named))))
+    claims: dict[str, None] = {}
+    for named in resolved:  # of contracts that are named as a whole all claims
+        whole = () if named.claims is not None else load(named.paths).contracts
+        claims |= dict.fromkeys(named.claims or [claim.id for contract in whole for claim in contract.claims])
+    return ResolvedArguments(paths, tuple(claims))
 
 
 def ids() -> dict[str, str]:
@@ -151,14 +155,6 @@ def _resolve_one(name: str, loaded: Loaded) -> ResolvedArguments:
     if not matching:
         raise _unknown(name, loaded)
     return ResolvedArguments(tuple(c.location.path for c, _ in matching), tuple(id_ for _, id_ in matching))
-
-
-def _claims(arguments: ResolvedArguments) -> Iterator[str]:
-    """Yield the ids of the named claims, and of all claims of contracts that are named as a whole."""
-    if arguments.claims is not None:
-        yield from arguments.claims
-    else:
-        yield from (claim.id for contract in load(arguments.paths).contracts for claim in contract.claims)
 
 
 def _unknown(name: str, loaded: Loaded) -> UsageError:
@@ -226,20 +222,13 @@ def must_be_installed(contract: Contract, target: Target, project: Project) -> N
     """Raise `UsageError` if the contract says that `target` needs a distribution which is not installed."""
     for other in contract.subjects:
         if other.target == target and (why := missing_package(other.package)):
-            raise UsageError(f"{why}: pip install {other.package}{_extra(project, other.package)}")
-
-
-def _extra(project: Project, package: str) -> str:
-    """Return a text with the extra of the project that contains a distribution; "" if no extra does."""
-    holding = [extra for extra, needed in _extras(project).items() if _name(package) in map(_name, needed)]
-    return f" (extra {holding[0]})" if holding else ""
-
-
-def _extras(project: Project) -> dict[str, list[str]]:
-    file = project.root / "pyproject.toml"
-    table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    extras: dict[str, list[str]] = table.get("project", {}).get("optional-dependencies", {})
-    return extras
+            # The extra of the project that contains the distribution is named too.
+            file = project.root / "pyproject.toml"
+            table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+            extras: dict[str, list[str]] = table.get("project", {}).get("optional-dependencies", {})
+            holding = [name for name, needed in extras.items() if _name(other.package) in map(_name, needed)]
+            extra = f" (extra {holding[0]})" if holding else ""
+            raise UsageError(f"{why}: pip install {other.package}{extra}")
 
 
 def _name(requirement: str) -> str:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from string import Template
 
-from pv.commands.function_under_contract import required_arguments
+from pv.commands.function_under_contract import class_fields, with_defaults
 from pv.commands.naming import same_claims
-from pv.commands.new import Written, create
+from pv.commands.new import Written, create, template
 from pv.commands.observed import ObservedRun, check_run
 from pv.contract.load import shown_path
 from pv.contract.model import Target, hyphen_hint
@@ -30,56 +30,34 @@ A function that returns what its parser of the command line has read returns set
 Classes = Mapping[str, ast.ClassDef]
 
 
-def imported_classes(project: Project, target: Target, tree: ast.Module) -> dict[str, ast.ClassDef]:
-    """Return the classes that a module imports from other modules of the project, by their local name."""
-    names = [*_imported(tree.body), *annotated_classes(project, target, tree)]
-    definitions = {name: definition(project, Target(target.module, name)) for name in names}
-    return {name: node for name, node in definitions.items() if isinstance(node, ast.ClassDef)}
-
-
-def annotated_classes(project: Project, target: Target, tree: ast.Module) -> dict[str, Target]:
-    """Return where names are defined that a module imports only under `TYPE_CHECKING`."""
-    guards = (
-        statement
-        for statement in tree.body
-        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test)
-    )
-    return {name: home(project, Target(target.module, name)) for guard in guards for name in _imported(guard.body)}
-
-
 def _imported(body: list[ast.stmt]) -> list[str]:
     return [name.asname or name.name for node in body if isinstance(node, ast.ImportFrom) for name in node.names]
 
 
-def makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
-    """Return the functions that return default settings without arguments, by dotted name."""
-    # Recognized by a usual name, or because they return what an ArgumentParser has parsed.
-    functions = ((name, function) for name, function in syntax.walk(tree.body) if isinstance(function, ast.FunctionDef))
-    usual = {
-        n: function
-        for n, function in functions
-        if (MAKER.fullmatch(function.name) or _parses(function)) and any(default_fields(function))
-    }
+def find_makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
+    """Return the functions that return default settings without arguments, by dotted name.
+
+    They have a usual name, or return what an ArgumentParser has parsed.
+    """
     return {
         name: function
-        for name, function in usual.items()
-        if {arg.arg for arg, _ in required_arguments(function.args)} <= {"cls"}
+        for name, function in syntax.walk(tree.body)
+        if isinstance(function, ast.FunctionDef)
+        and (MAKER.fullmatch(function.name) or _parses(function))
+        and any(default_fields(function))
+        and {argument.arg for argument, value in with_defaults(function) if value is None} <= {"cls"}
     }
 
 
 def _parses(function: ast.FunctionDef) -> bool:
     """Return whether a function returns parsed command-line arguments."""
-    names = ("parse_args", "parse_known_args")
-    calls = [ast.unparse(child) for child in ast.walk(function) if isinstance(child, ast.Call)]
-    parsed = {text for text in calls if any(f".{name}(" in text for name in names)}
-    stored = {
-        ast.unparse(target)
-        for child in ast.walk(function)
-        if isinstance(child, ast.Assign) and ast.unparse(child.value) in parsed
-        for target in child.targets
-    }
-    returned = {ast.unparse(node.value) for node in ast.walk(function) if isinstance(node, ast.Return) and node.value}
-    return bool(returned & (parsed | stored))
+    nodes = list(ast.walk(function))
+    calls = {ast.unparse(node) for node in nodes if isinstance(node, ast.Call)}
+    parsed = {text for text in calls if ".parse_args(" in text or ".parse_known_args(" in text}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and ast.unparse(node.value) in parsed:
+            parsed |= {*map(ast.unparse, node.targets)}
+    return any(isinstance(node, ast.Return) and node.value and ast.unparse(node.value) in parsed for node in nodes)
 
 
 def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
@@ -106,92 +84,63 @@ def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr |
 
 
 def settings_of(
-    parameter: ast.arg,
-    default: ast.expr | None,
-    classes: Classes,
-    makers: Mapping[str, ast.FunctionDef],
-    used: set[str],
+    parameter: ast.arg, default: ast.expr | None, loop: "Loop"
 ) -> tuple[str, list[tuple[ast.arg, ast.expr | None]]]:
     """Find the settings class of a parameter and the arguments that its constructor needs.
 
     1. A class that the annotation or the default of the parameter names.
     2. Otherwise, if the parameter has a usual name such as `config`: the class with a usual name, or the only function
-       that returns default settings, which has the most settings of a job.
+       that returns default settings, which has the most settings of a job. A candidate without an attribute that the
+       loop reads of the parameter is dropped, so that the settings of the model are not taken for those of the loop.
 
     Args:
         parameter: The parameter of the loop.
         default: Its default; None without one.
-        classes: The classes that the module can name.
-        makers: Functions that return default settings.
-        used: The attributes that the loop reads of the parameter. A candidate without one of them is dropped, so that
-            the settings of the model are not taken for those of the loop.
+        loop: The loop.
 
     Returns:
         The name of the class or function, and its fields with defaults; ("", []) if there is none.
     """
-    if name := settings_class(parameter, default, classes):
-        return name, _fields_of(classes[name])
-    if not PARAMETER.fullmatch(parameter.arg) or parameter.annotation is not None:
+    usual = PARAMETER.fullmatch(parameter.arg) is not None
+    name = next(_class_names(parameter.annotation, loop.classes), "")
+    if not name and isinstance(default, ast.Call):
+        created = next(_class_names(default.func, loop.classes), "")
+        name = created if usual or CLASS.fullmatch(created) else ""
+    if name:
+        return name, _fields_of(loop.classes[name])
+    if not usual or parameter.annotation is not None:
         return "", []
-    candidates = {name: _fields_of(kind) for name, kind in classes.items() if CLASS.fullmatch(name)}
-    if len(makers) == 1:
-        candidates |= {name: list(default_fields(maker)) for name, maker in makers.items()}
-    candidates = {name: those for name, those in candidates.items() if used <= _attributes(name, those, classes)}
-    counts = {name: sum(bool(setting_of(argument.arg)) for argument, _ in those) for name, those in candidates.items()}
+    candidates = {name: _fields_of(kind) for name, kind in loop.classes.items() if CLASS.fullmatch(name)}
+    if len(loop.makers) == 1:
+        candidates |= {name: list(default_fields(maker)) for name, maker in loop.makers.items()}
+    used = _used(parameter.arg, loop)
+    counts: dict[str, int] = {}
+    for name, rows in candidates.items():
+        body = loop.classes[name].body if name in loop.classes else []
+        methods = {statement.name for statement in body if isinstance(statement, ast.FunctionDef)}
+        if used <= methods | {argument.arg for argument, _ in rows}:
+            counts[name] = sum(bool(setting_of(argument.arg)) for argument, _ in rows)
     most = [name for name, n in counts.items() if n and n == max(counts.values())]
     return (most[0], candidates[most[0]]) if len(most) == 1 else ("", [])
 
 
-def _attributes(name: str, those: list[tuple[ast.arg, ast.expr | None]], classes: Classes) -> set[str]:
-    """Return the names of the fields, methods and properties of settings."""
-    body = classes[name].body if name in classes else []
-    return {argument.arg for argument, _ in those} | {
-        statement.name for statement in body if isinstance(statement, ast.FunctionDef)
-    }
-
-
 def _fields_of(kind: ast.ClassDef) -> list[tuple[ast.arg, ast.expr | None]]:
     """Return the arguments of the constructor of a settings class, with defaults."""
-    init = constructor(kind)
-    return list(fields(kind) if init is None else with_defaults(init))
+    init = _signature(kind)
+    return list(class_fields(kind)) if init is None else with_defaults(init, 1)
 
 
-def settings_class(parameter: ast.arg, default: ast.expr | None, classes: Classes) -> str:
-    """Return the name of the class of settings that the annotation or the default of a parameter names; "" if none."""
-    if annotated := next(_class_names(parameter.annotation, classes), ""):
-        return annotated
-    created = next(_class_names(default.func, classes), "") if isinstance(default, ast.Call) else ""
-    usual = PARAMETER.fullmatch(parameter.arg) is not None
-    return created if created and (usual or CLASS.fullmatch(created)) else ""
+def _signature(node: ast.ClassDef | ast.FunctionDef) -> ast.FunctionDef | None:
+    """Return the function itself, or `__init__` of a class; None for a class without one."""
+    if isinstance(node, ast.FunctionDef):
+        return node
+    methods = (statement for statement in node.body if isinstance(statement, ast.FunctionDef))
+    return next((method for method in methods if method.name == "__init__"), None)
 
 
-def constructor(kind: ast.ClassDef) -> ast.FunctionDef | None:
-    """Return the method `__init__` of a class; None if it has none."""
-    methods = (
-        statement for statement in kind.body if isinstance(statement, ast.FunctionDef) and statement.name == "__init__"
-    )
-    return next(methods, None)
-
-
-def fields(kind: ast.ClassDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
-    """Yield the fields of a class as parameters, each with its default, None without one."""
-    for statement in kind.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            yield ast.arg(statement.target.id, statement.annotation), statement.value
-        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            yield ast.arg(statement.targets[0].id), statement.value
-
-
-def with_defaults(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, ast.expr | None]]:
-    """Yield the parameters without `self`, each with its default, None without one."""
-    if node is None:
-        return
-    positional = [*node.args.posonlyargs, *node.args.args]
-    required: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults))
-    for argument, default in zip(positional, [*required, *node.args.defaults], strict=True):
-        if argument.arg != "self":
-            yield argument, default
-    yield from zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+def _parameters(node: ast.FunctionDef | None) -> list[tuple[ast.arg, ast.expr | None]]:
+    """Return the parameters without `self`, each with its default; [] without a function."""
+    return [row for row in with_defaults(node) if row[0].arg != "self"] if node is not None else []
 
 
 def _class_names(node: ast.expr | None, classes: Classes) -> Iterator[str]:
@@ -203,7 +152,6 @@ def _class_names(node: ast.expr | None, classes: Classes) -> Iterator[str]:
             yield part.id
 
 
-Definition: TypeAlias = ast.ClassDef | ast.FunctionDef
 LONGEST = 90
 SUMMED = ("loss", "norm")
 """Numbers of the last step; an attribute that accumulates a sum does not hold them."""
@@ -223,15 +171,27 @@ class Loop:
         is_warm: Whether the loop divides by its warm-up, so that the warm-up cannot be 0.
     """
 
-    node: Definition
+    node: ast.ClassDef | ast.FunctionDef
     classes: Mapping[str, ast.ClassDef]
     makers: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
     annotated: Mapping[str, Target] = field(default_factory=dict)
     is_warm: bool = False
 
+    @property
+    def is_class(self) -> bool:
+        """Return whether the loop is a class with parts, and not one function."""
+        return isinstance(self.node, ast.ClassDef)
+
+    @property
+    def assigned(self) -> set[str]:
+        """Return the names of the attributes that the loop assigns."""
+        nodes = (node for node in ast.walk(self.node) if isinstance(node, ast.Attribute))
+        return {node.attr for node in nodes if isinstance(node.ctx, ast.Store) and _is_self(node.value)}
+
     def method(self, role: str) -> ast.FunctionDef | None:
         """Return the method with a role, such as "update"; of several the one with the fewest required parameters."""
-        return min(self.named(role), key=_demands, default=None)
+        demands = {method: sum(default is None for _, default in _parameters(method)) for method in self.named(role)}
+        return min(demands, key=lambda method: demands[method], default=None)
 
     def named(self, role: str) -> list[ast.FunctionDef]:
         """Return the methods with a usual name for a role, without those that another of them calls."""
@@ -243,10 +203,8 @@ class Loop:
 
     def numbers(self) -> list[str]:
         """Return the attributes that hold a number, such as the loss, if only one attribute has a usual name for it."""
-        attributes_by_number = (
-            [attribute for attribute in _assigned(self) if re.fullmatch(usual, attribute)] for usual in NUMBERS.values()
-        )
-        return [f"self.loop.{names[0]}" for names in attributes_by_number if len(names) == 1]
+        names = ([name for name in self.assigned if re.fullmatch(usual, name)] for usual in NUMBERS.values())
+        return [f"self.loop.{usual[0]}" for usual in names if len(usual) == 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +242,7 @@ def read_loop(project: Project, target: Target) -> Loop:
             hint = f"{hint}; a loop at the level of the module has to be in a function that takes its model"
         raise UsageError(f"unknown class or function {target.attribute!r} in {target.module}; {hint}")
     node = definitions[target.attribute]
-    parameters = [item.arg for item, _ in with_defaults(_signature(node))]
+    parameters = [item.arg for item, _ in _parameters(_signature(node))]
     if not any(map(MODEL.fullmatch, parameters)):
         signature = f"its parameters: {', '.join(parameters)}" if parameters else "it has no parameters"
         derived = isinstance(node, ast.ClassDef) and node.bases
@@ -298,17 +256,21 @@ def read_loop(project: Project, target: Target) -> Loop:
                 else ""
             )
         )
-    local_classes = {name: item for name, item in definitions.items() if isinstance(item, ast.ClassDef)}
-    classes, annotated = (
-        imported_classes(project, target, tree) | local_classes,
-        annotated_classes(project, target, tree),
+    # A name that is imported only under `TYPE_CHECKING` is imported from where it is defined.
+    guarded = [
+        name
+        for statement in tree.body
+        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test)
+        for name in _imported(statement.body)
+    ]
+    imported = {name: definition(project, Target(target.module, name)) for name in (*_imported(tree.body), *guarded)}
+    return Loop(
+        node,
+        {name: item for name, item in {**imported, **definitions}.items() if isinstance(item, ast.ClassDef)},
+        find_makers(tree),
+        {name: home(project, Target(target.module, name)) for name in guarded},
+        divides_by_warmup(tree),
     )
-    return Loop(node, classes, makers(tree), annotated, divides_by_warmup(tree))
-
-
-def is_class(loop: Loop) -> bool:
-    """Return whether the loop is a class with parts, and not one function."""
-    return isinstance(loop.node, ast.ClassDef)
 
 
 def called(loop: Loop, name: str, names_of_job: Mapping[str, str], method: ast.FunctionDef | None = None) -> Call:
@@ -323,7 +285,7 @@ def called(loop: Loop, name: str, names_of_job: Mapping[str, str], method: ast.F
     node = method or _signature(loop.node)
     imports, arguments, taken = [loop.node.name], [], set[str]()
     first = names_of_job.get("first", "")
-    for parameter, default in with_defaults(node):
+    for parameter, default in _parameters(node):
         settings = _settings(parameter, default, loop, names_of_job["job"])
         if first and default is None:
             arguments.append(first)
@@ -348,7 +310,9 @@ def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
 
 def attributes(loop: Loop) -> dict[str, str]:
     """Return the expressions for `loss`, `norm`, `rate` and `steps` that attributes of the loop hold."""
-    assigned, added = _assigned(loop), _added_to(loop)
+    assigned = loop.assigned
+    sums = (node.target for node in ast.walk(loop.node) if isinstance(node, ast.AugAssign))
+    added = {target.attr for target in sums if isinstance(target, ast.Attribute) and _is_self(target.value)}
     expressions: dict[str, str] = {}
     for number, pattern in NUMBERS.items():
         for name in sorted(assigned - added if number in SUMMED else assigned):
@@ -360,21 +324,6 @@ def attributes(loop: Loop) -> dict[str, str]:
     return expressions
 
 
-def _assigned(loop: Loop) -> set[str]:
-    """Return the names of the attributes that a loop assigns."""
-    return {
-        node.attr
-        for node in ast.walk(loop.node)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value)
-    }
-
-
-def _added_to(loop: Loop) -> set[str]:
-    """Return the names of the attributes that a loop adds to, as a sum does."""
-    added = (node.target for node in ast.walk(loop.node) if isinstance(node, ast.AugAssign))
-    return {target.attr for target in added if isinstance(target, ast.Attribute) and _is_self(target.value)}
-
-
 def _called_on_self(method: ast.FunctionDef) -> Iterator[str]:
     """Yield the names of the methods that a method calls on `self`."""
     for node in ast.walk(method):
@@ -382,20 +331,8 @@ def _called_on_self(method: ast.FunctionDef) -> Iterator[str]:
             yield node.func.attr
 
 
-def _demands(method: ast.FunctionDef) -> int:
-    """Return how many parameters of a method have no default."""
-    return sum(default is None for _, default in with_defaults(method))
-
-
 def _is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
-
-
-def _signature(node: Definition) -> ast.FunctionDef | None:
-    """Return the function itself, or `__init__` of a class; None for a class without one."""
-    if isinstance(node, ast.FunctionDef):
-        return node
-    return constructor(node)
 
 
 def _used(parameter: str, loop: Loop) -> set[str]:
@@ -404,12 +341,8 @@ def _used(parameter: str, loop: Loop) -> set[str]:
     for node in ast.walk(loop.node):
         values = zip(*_pair(node), strict=False) if isinstance(node, ast.Assign) else ()
         expressions |= {ast.unparse(target) for target, value in values if ast.unparse(value) == parameter}
-    read = (
-        attribute
-        for attribute in ast.walk(loop.node)
-        if isinstance(attribute, ast.Attribute) and isinstance(attribute.ctx, ast.Load)
-    )
-    return {attribute.attr for attribute in read if ast.unparse(attribute.value) in expressions}
+    read = (node for node in ast.walk(loop.node) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load))
+    return {node.attr for node in read if ast.unparse(node.value) in expressions}
 
 
 def _pair(node: ast.Assign) -> tuple[list[ast.expr], list[ast.expr]]:
@@ -444,7 +377,7 @@ def _annotation(parameter: ast.arg) -> str:
 
 def _settings(parameter: ast.arg, default: ast.expr | None, loop: Loop, job: str) -> Call:
     """Return the call that creates the settings for a parameter; its text is "" if the settings class is unknown."""
-    name, fields = settings_of(parameter, default, loop.classes, loop.makers, _used(parameter.arg, loop))
+    name, fields = settings_of(parameter, default, loop)
     if not name:
         return Call("")
     setting_by_field = {argument.arg: _setting(argument, loop) for argument, _ in fields}
@@ -459,21 +392,6 @@ def _settings(parameter: ast.arg, default: ast.expr | None, loop: Loop, job: str
 
 
 SEEN = ("loss", "rate", "norm")
-_IN_PARTS = '''"""The adapter of `{target}`: what `pv check` calls to attack it."""
-
-{imports}
-from pv.suites.training_loop.job import Job
-from pv.suites.training_loop.probe import Probe
-{call_imports}
-
-
-class Adapter(HandWritten):
-    features = {features}
-{not_claimed}
-    def build(self, job: Job, model: Probe) -> None:
-        # model(tokens) maps token ids [B, T] to logits [B, T, V]. Wrap it if the loop calls its model otherwise.
-        self.loop = {build}
-'''
 _LAST_LOSS = """    not_claimed = dict.fromkeys(  # delete it if the loss is the mean over all tokens since the last log
         ("TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), "the loss is that of the last step"
     )
@@ -505,25 +423,6 @@ _METHODS = {
     "load": "load(self, path: Path) -> int:\n        {}",
 }
 _IMPORTS = {"collections.abc": ("Iterable", "Mapping"), "pathlib": ("Path",), "typing": ("Any",)}
-_WHOLE = '''"""The adapter of `{target}`: what `pv check` calls to attack it."""
-
-{imports}
-from pv.suites.training_loop.job import Job, Report
-{call_imports}
-
-
-class Adapter(HandWritten):
-    # pv.suites.training_loop.adapters.usual: `logged(rows)` returns logs and evaluations for the report, and
-    # `copies(loop)` checkpoints. If the loop logs, name what it logs, such as "loss": True, "rate": True, "norm": True.
-    features = {features}
-
-    def run(self, job: Job) -> Report:
-        # model(tokens) maps token ids [B, T] to logits [B, T, V]. Wrap it if the loop calls its model otherwise.
-        model = job.model()
-        # `next_tokens(job.train)` and `Rows(job, job.train)` of pv.suites.training_loop.adapters.usual are usual rows.
-        {train}
-        {ends}
-'''
 _REPORTED = {
     "evaluate": """report.evaluations = fill_in("pairs of step and loss; see `logged`") if job.eval_every else []""",
     "save": """report.checkpoints = fill_in("paths by step; see `copies`") if job.save_every else {}""",
@@ -549,25 +448,24 @@ def new_adapter(trainer: str, *, trace: Path | None = None) -> Written:
     loop = read_loop(project, target)
     path = module_file(project, target.module)
     path = path.with_name(f"{path.stem}_adapter.py")
-    text = _in_parts(target, loop) if is_class(loop) and not _trains_in_one_call(loop) else _whole(target, loop)
+    # A class that trains in one method call, and has no method that yields windows of data, is called as a whole.
+    in_parts = loop.is_class and (loop.method("fit") is None or loop.method("windows") is not None)
+    text = _in_parts(target, loop) if in_parts else _in_one_call(target, loop)
     if os.path.lexists(path):
         raise UsageError(f"{shown_path(path)} exists; nothing was written")
     create({path: text})
+    blanks = [
+        f"  {shown_path(path)}:{number}  {name}"
+        for number, line in enumerate(text.splitlines(), 1)
+        for name in re.findall(r'fill_in\("(.+?)"\)', line)
+    ]
+    if blanks:
+        shown.append("fill in what the source does not tell; until then the claims that need it are undecided:")
     return Written(
         files=(shown_path(path),),
-        advice=(*shown, *_to_fill_in(shown_path(path), text)),
+        advice=(*shown, *blanks),
         commands=(f"pv check {module_name(project, path)}:Adapter",),
     )
-
-
-def _to_fill_in(path: Path, text: str) -> list[str]:
-    """Return advice that lists every part to fill in, with its line and name."""
-    blanks = [
-        (i, name) for i, line in enumerate(text.splitlines(), 1) for name in re.findall(r'fill_in\("(.+?)"\)', line)
-    ]
-    places = [f"  {path}:{line}  {name}" for line, name in blanks]
-    asks = "fill in what the source does not tell; until then the claims that need it are undecided:"
-    return [asks, *places] if places else []
 
 
 def _shown_by(run: ObservedRun) -> list[str]:
@@ -585,18 +483,12 @@ def _shown_by(run: ObservedRun) -> list[str]:
     return lines
 
 
-def _trains_in_one_call(loop: Loop) -> bool:
-    """Return whether a class trains in one method call and has no method that yields windows of data."""
-    return loop.method("fit") is not None and loop.method("windows") is None
-
-
 def _training(loop: Loop) -> Call:
     """Return the call of a function that trains, or the construction of a class and the call of its method."""
     construction = called(loop, loop.node.name, {"job": "job", "model": "model"})
-    if not is_class(loop):
+    method = loop.method("fit") if loop.is_class else None
+    if method is None:
         return construction
-    method = loop.method("fit")
-    assert method is not None
     call = called(loop, f"loop.{method.name}", {"job": "job"}, method)
     return Call(
         f"loop = {construction.text}\n        {call.text}",
@@ -605,23 +497,28 @@ def _training(loop: Loop) -> Call:
     )
 
 
-def _whole(target: Target, loop: Loop) -> str:
+def _in_one_call(target: Target, loop: Loop) -> str:
+    """Return the adapter of a loop that trains in one call."""
     call = _with_its_end(_training(loop))
     # A settings object that is left to fill in may have any of these settings, so none is declared missing.
     unread = any(map(PARAMETER.fullmatch, re.findall(r'fill_in\("(\w+)"\)', call.text)))
-    unset = [name for setting, name in _BY_SETTING.items() if setting not in call.taken and not unread]
-    reported = [role for role in _REPORTED if is_class(loop) and loop.method(role) is not None]
+    reported = [role for role in _REPORTED if loop.is_class and loop.method(role) is not None]
     missing = [role for role in _REPORTED if role not in reported]
-    without = [*missing, *unset, *_ends(call), *_windows(call)]
-    text = _WHOLE.format(
-        target=target,
-        imports="{imports}",
+    missing += [name for setting, name in _BY_SETTING.items() if setting not in call.taken and not unread]
+    missing += _ends(call)
+    if _ends(call) and "accumulate" not in call.taken:
+        missing.append("accumulate")
+    steps = attributes(loop).get("steps", "").removeprefix("self.") if loop.is_class else ""
+    report = f"Report(model=model, final_step={steps})" if steps else "Report(model=model)"
+    ends = [f"report = {report}", *(_REPORTED[role] for role in reported), "return report"]
+    return _filled(
+        "adapter_in_one_call.py",
+        target=str(target),
         call_imports=_imports_of_call(target, loop, call),
-        features=_features({name: _REASONS[name] for name in without}),
+        features=_features({name: _REASONS[name] for name in missing}),
         train=call.text,
-        ends=_report(loop, reported),
+        ends="\n        ".join(ends) if reported else f"return {report}",
     )
-    return text.replace("{imports}", _imports(text))
 
 
 def _imports_of_call(target: Target, loop: Loop, call: Call) -> str:
@@ -633,42 +530,35 @@ def _imports_of_call(target: Target, loop: Loop, call: Call) -> str:
     return "\n".join([f"from {target.module} import {', '.join(sorted(names))}", *lines])
 
 
-def _report(loop: Loop, reported: list[str]) -> str:
-    """Return the lines that return the report of a loop.
-
-    Args:
-        loop: The loop.
-        reported: The roles of the loop's methods whose results the report includes.
-    """
-    report = f"Report(model=model{_final_step(loop)})"
-    if not reported:
-        return f"return {report}"
-    return "\n        ".join([f"report = {report}", *(_REPORTED[role] for role in reported), "return report"])
-
-
-def _final_step(loop: Loop) -> str:
-    """Return the argument with the final step, for a class that counts its steps."""
-    steps = attributes(loop).get("steps", "") if is_class(loop) else ""
-    return f", final_step={steps.removeprefix('self.')}" if steps else ""
-
-
 def _in_parts(target: Target, loop: Loop) -> str:
+    """Return the adapter of a class with a method for each part of a step."""
     build = _with_its_end(called(loop, loop.node.name, {"job": "job", "model": "model"}))
     expressions = attributes(loop)
     features: dict[str, bool | str] = {name: True for name in SEEN if name in expressions}
     features |= {name: _REASONS[name] for name in _ends(build)} | ({"schedule": _DIVIDES} if loop.is_warm else {})
-    methods = "".join(
-        f"\n    def {_METHODS[name].format(body)}\n" for name, body in _overridden(loop, expressions).items()
-    )
-    text = _IN_PARTS.format(
-        target=target,
-        imports="{imports}",
+    return _filled(
+        "adapter_in_parts.py",
+        target=str(target),
         call_imports=_imports_of_call(target, loop, build),
         build=build.text,
         features=_features(features),
         not_claimed=_LAST_LOSS if "loss" in expressions else "",
+        methods="".join(
+            f"\n    def {_METHODS[name].format(body)}\n" for name, body in _overridden(loop, expressions).items()
+        ),
     )
-    return text.replace("{imports}", _imports(text + methods)) + methods
+
+
+def _filled(name: str, **parts: str) -> str:
+    """Return the text of a template, with the imports of the usual names that occur in it."""
+    text = Template(template(name)).safe_substitute(parts)
+    used = {module: [name for name in names if re.search(rf"\b{name}\b", text)] for module, names in _IMPORTS.items()}
+    lines = [f"from {module} import {', '.join(names)}" for module, names in used.items() if names]
+    helper = "HandWritten, fill_in" if "fill_in(" in text else "HandWritten"
+    lines += [*([""] if lines else []), f"from pv.suites.training_loop.adapters.handwritten import {helper}"]
+    if "=settings(" in text:
+        lines.append("from pv.suites.training_loop.adapters.usual import settings")
+    return text.replace("$imports", "\n".join(lines))
 
 
 def _with_its_end(call: Call) -> Call:
@@ -679,15 +569,8 @@ def _with_its_end(call: Call) -> Call:
 
 def _ends(call: Call) -> list[str]:
     """Return the one of `epochs` and `max_steps` that a loop does not take, if it takes the other."""
-    is_taken_by_name = {name: name in call.taken for name in ("epochs", "max_steps")}
-    return (
-        [name for name, is_taken in is_taken_by_name.items() if not is_taken] if any(is_taken_by_name.values()) else []
-    )
-
-
-def _windows(call: Call) -> list[str]:
-    """Return `accumulate` if a function that takes the length of the run takes no number of micro-batches."""
-    return ["accumulate"] if _ends(call) and "accumulate" not in call.taken else []
+    missing = [name for name in ("epochs", "max_steps") if name not in call.taken]
+    return missing if len(missing) == 1 else []
 
 
 def _overridden(loop: Loop, expressions: Mapping[str, str]) -> dict[str, str]:
@@ -719,17 +602,6 @@ def _usual(loop: Loop, role: str, call: str) -> str:
     return call.format(f"self.loop.{names[0].name}") if len(names) == 1 else ""
 
 
-def _imports(text: str) -> str:
-    """Return the imports of the usual names that occur in an adapter."""
-    used = {module: [name for name in names if re.search(rf"\b{name}\b", text)] for module, names in _IMPORTS.items()}
-    lines = [f"from {module} import {', '.join(names)}" for module, names in used.items() if names]
-    helper = "HandWritten, fill_in" if "fill_in(" in text else "HandWritten"
-    usual_imports = [f"from pv.suites.training_loop.adapters.handwritten import {helper}"]
-    if "=settings(" in text:
-        usual_imports.append("from pv.suites.training_loop.adapters.usual import settings")
-    return "\n".join([*lines, *([""] if lines else []), *usual_imports])
-
-
 def _part(loop: Loop, role: str, first: str = "") -> Call:
     """Return the call of the method with a role; `first` is the argument for its first required parameter."""
     method = loop.method(role)
@@ -755,7 +627,8 @@ def _evaluate(call: Call) -> str:
 
 def _features(features: Mapping[str, bool | str]) -> str:
     """Return the mapping of an adapter as code, with comments about features that the source does not tell."""
-    lines = (f'        "{name}": {value if value is True else _quoted(value)},\n' for name, value in features.items())
+    values = {name: "True" if value is True else f'"{value}"' for name, value in features.items()}
+    lines = (f'        "{name}": {value},\n' for name, value in values.items())
     return f"{{\n{''.join(lines)}{_TO_ADD}    }}"
 
 

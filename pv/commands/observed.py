@@ -1,7 +1,6 @@
 """Runs a training script with an observer in it, and judges the traces: `pv check -- COMMAND`."""
 
 import contextlib
-import platform
 import shlex
 import signal
 import tempfile
@@ -9,10 +8,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
-from pv import __version__
 from pv.commands.naming import claim_hint, expand_topics
 from pv.commands.plan import matches
 from pv.commands.resumed import Comparing, Interruptions
@@ -233,14 +230,8 @@ def _judged(
         verdict = replace(verdict, status=Status.UNDECIDED, absent=failure)
     report = Report(
         contracts=(verdict,),
-        findings=(),
-        devices={},
-        seed=0,
         seconds=time.monotonic() - started,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
-        python=platform.python_version(),
-        hypothesis=version("hypothesis"),
         notes=tuple(notes),
         steps=tuple(_steps(run)),
     )

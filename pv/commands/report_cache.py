@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pv.commands.plan import project_of
-from pv.results import store, worktree
+from pv.results import worktree
 from pv.results.reuse.cache import ResultCache
 from pv.results.saved import report as saved
 from pv.results.verdict import Report
@@ -78,6 +78,6 @@ class ReportCache:
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=(time.time_ns() - self._started) / 1e9,
             notes=(*notes, note),
-            commit=store.commit_of(self._project.root),
+            commit=worktree.commit_of(self._project.root),
             edits=worktree.edits(self._project),
         )

@@ -1,6 +1,5 @@
 """Validate contracts: plan, run trials, read recorded evidence, decide verdicts, and report."""
 
-import platform
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,15 +7,13 @@ from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
-from pv import __version__
 from pv.commands import counterexamples
 from pv.commands.declarations import old_names_note, read_declarations
 from pv.commands.plan import DEVICES, Plan, Request, plan_validation, project_of
 from pv.contract.finding import Finding
-from pv.contract.model import Contract, Falsifier, Target
+from pv.contract.model import Contract, Target
 from pv.contract.wording import FEW, listed
 from pv.engines.registry import engine_of
 from pv.engines.replay import read as read_example
@@ -172,7 +169,9 @@ def validated(
             try:
                 # Without a contract that can be tried, no worker starts.
                 if contracts:
-                    imported = [(c, claim) for c in contracts for claim in c.claims if _imports_subject(c, claim)]
+                    # The subject of a run that is a command is not imported.
+                    claims = [(c, claim, engine_of(claim).run_of(c, claim)) for c in contracts for claim in c.claims]
+                    imported = ((c, claim) for c, claim, run in claims if run is None or run.callable is not None)
                     subjects = {attempts.subject(contract, claim) for contract, claim in imported}
                     with pools.pool(tasks.preload(project, contracts, subjects)) as pool:
                         requested = sorted({name for c in contracts for name in plan.selections[c.id].live})
@@ -208,12 +207,6 @@ def _run(
     executor.run(validation, journal.order if journal is not None and request.fail_fast else None)
 
 
-def _imports_subject(contract: Contract, claim: Falsifier) -> bool:
-    """Return whether a worker imports the subject of a claim; a run that is a command does not."""
-    run = engine_of(claim).run_of(contract, claim)
-    return run is None or run.callable is not None
-
-
 def _notes_on_reuse(cache: ResultCache | None) -> tuple[str, ...]:
     """Return notes about the reuse of results."""
     if cache is None:
@@ -245,6 +238,8 @@ def _report(
         verdict = decide(contract, evidence, plan.selections[contract.id], (*mine, *problems))
         verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, ""), repeat=_repeat(request)))
     verdicts.sort(key=lambda v: (_ORDER.index(v.status), v.contract.id))
+    # Every loaded contract has a mapping of all contracts of the project.
+    project_contracts = plan.contracts[0].known.values() if plan.contracts else ()
     all_findings = (*plan.findings, *(f for v in verdicts for f in v.findings if f not in plan.findings))
     return Report(
         contracts=tuple(verdicts),
@@ -253,16 +248,13 @@ def _report(
         seed=request.seed,
         seconds=time.monotonic() - started,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
-        python=platform.python_version(),
-        hypothesis=version("hypothesis"),
         notes=(*plan.notes, *filter(None, notes), *_old_names(plan)),
         unmatched=plan.unmatched,
         shards=(request.shard,) if request.shard is not None else (),
-        commit=store.commit_of(plan.project.root),
+        commit=worktree.commit_of(plan.project.root),
         edits=worktree.edits(plan.project),
         files=worktree.digests(plan.project, files),
-        project=_project(plan),
+        project={contract.id: str(contract.location.path) for contract in (*project_contracts, *plan.contracts)},
     )
 
 
@@ -277,13 +269,6 @@ def _old_names(plan: Plan) -> Iterator[str]:
             if not is_shipped(file):
                 note = old_names_note(str(subject), read_declarations(source(file), subject.attribute))
                 yield from [note] if note else []
-
-
-def _project(plan: Plan) -> dict[str, str]:
-    """Return the path of every contract of the project by id."""
-    # Every loaded contract has a mapping of all contracts of the project.
-    project_contracts = plan.contracts[0].known.values() if plan.contracts else ()
-    return {contract.id: str(contract.location.path) for contract in (*project_contracts, *plan.contracts)}
 
 
 def _repeat(request: Request) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pv.engines.registry import engine_of
 from pv.execution.attempt import Attempt
 from pv.execution.plan import Consumer, Event, Finished, Queued, Result, Started
 from pv.mutation.judge import Judged
-from pv.results import store
+from pv.results import store, worktree
 from pv.results.reuse.cache import ResultCache
 from pv.results.trial import PROOFS, DeviceInfo, Trial, TrialStatus
 from pv.source.project import Project
@@ -139,7 +139,7 @@ class EvidenceWriter:
     @cached_property
     def _commit(self) -> str:
         """The measured commit, read once: evidence files that are written later must not count as changes."""
-        return store.commit_of(self._project.root)
+        return worktree.commit_of(self._project.root)
 
     def __call__(self, event: Event) -> None:
         if not isinstance(event, Result) or not event.attempt.is_clean:

@@ -13,7 +13,7 @@ from pv.contract.model import Contract
 from pv.engines.registry import engine_of
 from pv.mutation import scope
 from pv.mutation.judge import DETECTED, UNDETECTED, MutantStatus, MutationResult
-from pv.results import store
+from pv.results import store, worktree
 from pv.results.store import Fingerprint
 from pv.results.trial import MutationScore
 from pv.source.digest import digest_data
@@ -72,7 +72,7 @@ def write(project: Project, result: MutationResult, seed: int) -> Path:
         "contract": contract.id,
         "python": platform.python_version(),
         "when": score.when,
-        "commit": store.commit_of(project.root),
+        "commit": worktree.commit_of(project.root),
         "renew": f"pv mutate {contract.id}{sample} --record",
         **{name: getattr(score, name) for name in COUNTS},
         "mutation_scope": list(score.scope),

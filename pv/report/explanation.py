@@ -1,16 +1,17 @@
 """Codes, claims, mutants and contracts explained as text, for `pv explain`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from pv.contract.codes import Explanation
-from pv.contract.finding import Finding, Location
+from pv.contract.finding import Location
 from pv.contract.model import Contract, Edit, Falsifier, Mutant, Run
 from pv.contract.suites import OBSERVED, is_suite
 from pv.contract.wording import count
 from pv.engines.registry import engine_of
 from pv.report.wrapping import hanging
+from pv.results.explained import Explained
 from pv.results.outcome import Result, killed
-from pv.results.trial import MutationScore, Recorded
+from pv.results.trial import Recorded
 
 INDENT = 14
 Rows = Iterator[tuple[str, str]]
@@ -36,7 +37,7 @@ def _example(label: str, explanation: Explanation, text: str) -> Iterator[str]:
     yield from (f"    {line}".rstrip() for line in text.splitlines())
 
 
-def table(title: str, rows: Iterable[tuple[str, str]], width: int = 0) -> str:
+def _table(title: str, rows: Iterable[tuple[str, str]], width: int) -> str:
     """Return a title and labelled rows below it; a label that repeats is printed once."""
     lines, previous = [title], ""
     for label, text in rows:
@@ -46,45 +47,35 @@ def table(title: str, rows: Iterable[tuple[str, str]], width: int = 0) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def claim(
-    contract: Contract,
-    claim: Falsifier,
-    *,
-    test: tuple[Location, str] | None,
-    recorded: Sequence[Recorded],
-    last: Sequence[tuple[str, Result]],
-    findings: Sequence[Finding],
-    same: Sequence[str] = (),
-    judged: Sequence[tuple[str, str]] = (),
-) -> Rows:
-    """Yield the rows of a claim: rule, test, mutants, recorded and last results, next command.
+def text(explained: Explained, width: int = 0) -> str:
+    """Return the explanation of a claim, a mutant or a contract."""
+    contract = explained.contract
+    if explained.claim is not None:
+        return _table(f"{explained.claim.id}  {explained.claim.location}", _claim(explained, explained.claim), width)
+    if explained.mutant is not None:
+        return _table(f"{explained.mutant.id}  {explained.mutant.location}", _mutant(contract, explained.mutant), width)
+    return _table(f"{contract.id} {contract.version}  {contract.location.path}", _contract(explained), width)
 
-    Args:
-        contract: The contract of the claim.
-        claim: The claim.
-        test: Location and first docstring line of its function.
-        recorded: Recorded results.
-        last: Start of a validation and result in its report.
-        findings: Lint findings about the claim.
-        same: Ids of claims of another suite with the same meaning.
-        judged: Further rows of a claim about a script.
-    """
+
+def _claim(explained: Explained, claim: Falsifier) -> Rows:
+    """Yield the rows of a claim: rule, test, mutants, recorded and last results, next command."""
+    contract = explained.contract
     yield "claim", claim.rule
     yield from _present({"predicted": claim.prediction, "author": claim.guess})
     statements = {obligation.id: obligation.statement for obligation in contract.obligations}
     if claim.obligation:
         yield "obligation", f"{claim.obligation}: {statements.get(claim.obligation, 'not declared')}"
     yield "contract", f"{contract.id} {contract.version}: {contract.description}"
-    if same:
+    if explained.same:
         other = "every job of a loop with an adapter" if contract.id == OBSERVED else "one run of a script"
-        yield "same as", f"{', '.join(same)}, about {other}"
-    yield from judged
-    yield from _tried(contract, claim, test)
+        yield "same as", f"{', '.join(explained.same)}, about {other}"
+    yield from explained.judged
+    yield from _tried(contract, claim, explained.test)
     yield from _mutants(contract, claim)
-    yield from (("recorded", _record(record)) for record in recorded)
-    for started, result in last:
+    yield from (("recorded", _record(record)) for record in explained.recorded)
+    for started, result in explained.last:
         yield from (("last result", text) for text in _last(started, result))
-    yield from (("lint", str(finding)) for finding in findings)
+    yield from (("lint", str(finding)) for finding in explained.findings)
     again = f"pv check --suite {contract.id} SUBJECT --only {claim.id}" if is_suite(contract) else ""
     if contract.id == OBSERVED:
         again = "pv check -- python train.py"
@@ -105,21 +96,13 @@ def _tried(contract: Contract, claim: Falsifier, test: tuple[Location, str] | No
     yield from _present({"over": kind.scope(claim)})
     yield from (("run", _run(run)) for run in contract.runs if run.name == claim.run)
     if kind.bound:
-        yield (
-            "effort",
-            f"{_effort(claim)}, at most {_limit_s(contract, claim):g} s; devices: {', '.join(claim.devices)}",
-        )
-
-
-def _effort(claim: Falsifier) -> str:
-    if engine_of(claim).proves:
-        return "every point of its bounds"
-    return "one run" if claim.run else count(claim.examples, "example")
-
-
-def _limit_s(contract: Contract, claim: Falsifier) -> float:
-    """Return the time limit of the run that a claim reads, or of the claim itself."""
-    return next((run.limit_s for run in contract.runs if run.name == claim.run), claim.limit_s)
+        effort = "every point of its bounds" if kind.proves else count(claim.examples, "example")
+        # A claim that reads a run has the time limit of the run.
+        limit_s = claim.limit_s
+        for run in contract.runs:
+            if run.name == claim.run:
+                effort, limit_s = "one run", run.limit_s
+        yield "effort", f"{effort}, at most {limit_s:g} s; devices: {', '.join(claim.devices)}"
 
 
 def _run(run: Run) -> str:
@@ -153,7 +136,7 @@ def _last(started: str, result: Result) -> Iterator[str]:
         yield f"mutant {mutant_trial.mutant}: {'killed' if killed(mutant_trial) else mutant_trial.status.value}"
 
 
-def mutant(contract: Contract, mutant: Mutant) -> Rows:
+def _mutant(contract: Contract, mutant: Mutant) -> Rows:
     """Yield the rows of a mutant: its change, and the claims that must kill it."""
     change = mutant.change
     yield "fault", mutant.fault
@@ -163,16 +146,13 @@ def mutant(contract: Contract, mutant: Mutant) -> Rows:
     else:
         yield "swap", f"{change.object}  ->  {change.replacement}"
     yield from (("killed by", f"{killer.id}: {killer.rule}") for killer in contract.claims if mutant.id in killer.kills)
-    yield "next", f"pytest {_folder(contract, mutant)} --pv-mutant {mutant.id}"
-
-
-def _folder(contract: Contract, mutant: Mutant) -> str:
     files = [claim.test.file for claim in contract.claims if claim.test is not None and mutant.id in claim.kills]
-    return " ".join(dict.fromkeys(files)) or "falsifiers/"
+    yield "next", f"pytest {' '.join(dict.fromkeys(files)) or 'falsifiers/'} --pv-mutant {mutant.id}"
 
 
-def contract(contract: Contract, *, score: MutationScore | None, findings: Sequence[Finding]) -> Rows:
+def _contract(explained: Explained) -> Rows:
     """Yield the rows of a contract: subject, references, equations, claims, mutants, score."""
+    contract, score = explained.contract, explained.score
     yield "about", contract.description
     yield "subject", str(contract.subject or "none")
     yield from (("reference", text) for text in contract.references)
@@ -188,5 +168,5 @@ def contract(contract: Contract, *, score: MutationScore | None, findings: Seque
     if score is not None:
         stale = "; stale" if score.changed else ""
         yield "score", f"{score.percent} of {count(score.judged, 'generated mutant')} killed, {score.when}{stale}"
-    yield from (("lint", str(finding)) for finding in findings)
+    yield from (("lint", str(finding)) for finding in explained.findings)
     yield "next", f"pv validate {contract.id}"

@@ -1,12 +1,12 @@
-"""Lists as text or JSON: contracts and claims, equations, the checks of `pv doctor`, the tasks of a dry run."""
+"""Lists as text or JSON: contracts and claims, equations, the tasks of a dry run."""
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from dataclasses import asdict
 
 from pv.contract import sharing
-from pv.contract.model import Contract, Falsifier, Harness
+from pv.contract.model import Contract
 from pv.contract.wording import count
 from pv.engines.registry import engine_of
 from pv.equations.parse import parse_equations
@@ -37,7 +37,9 @@ def _text(contract: Contract, verbose: bool) -> Iterator[str]:
         yield f"  {contract.description}"
     for claim in contract.claims:
         yield f"  {claim.id}  [{', '.join(claim.devices)}]  {claim.rule}"
-        yield f"      {_bound(claim)}" + (f"  kills {', '.join(claim.kills)}" if claim.kills else "")
+        kind = engine_of(claim)
+        over = f"  over {scope}" if (scope := kind.scope(claim)) else ""
+        yield f"      {kind.binding(claim)}{over}" + (f"  kills {', '.join(claim.kills)}" if claim.kills else "")
         if verbose:
             yield f"      predicted {claim.prediction}" if claim.prediction else f"      at {claim.location}"
             yield from [f"      author {claim.guess}"] if claim.guess else []
@@ -45,43 +47,34 @@ def _text(contract: Contract, verbose: bool) -> Iterator[str]:
         yield from (f"  mutant {mutant.id}  {mutant.fault}" for mutant in contract.mutants)
 
 
-def _bound(claim: Falsifier) -> str:
-    """Return the test or equation of a claim, and the inputs that it covers."""
-    kind = engine_of(claim)
-    scope = kind.scope(claim)
-    return kind.binding(claim) + (f"  over {scope}" if scope else "")
-
-
 def _data(contract: Contract) -> dict[str, object]:
     return {
         "id": contract.id,
         "version": contract.version,
         "path": str(contract.location.path),
-        "falsifiers": [_falsifier(falsifier) for falsifier in contract.falsifiers],
-        "harnesses": [_harness(harness) for harness in contract.harnesses],
-    }
-
-
-def _falsifier(falsifier: Falsifier) -> dict[str, object]:
-    return {
-        "id": falsifier.id,
-        "rule": falsifier.rule,
-        "test": str(falsifier.test) if falsifier.test is not None else None,
-        "equation": falsifier.equation,
-        "devices": list(falsifier.devices),
-        "kills": list(falsifier.kills),
-    }
-
-
-def _harness(harness: Harness) -> dict[str, object]:
-    return {
-        "id": harness.id,
-        "rule": harness.rule,
-        "predicate": str(harness.test) if harness.test is not None else None,
-        "bounds": dict(harness.bounds),
-        "requires": harness.requires,
-        "engine": harness.engine,
-        "kills": list(harness.kills),
+        "falsifiers": [
+            {
+                "id": claim.id,
+                "rule": claim.rule,
+                "test": str(claim.test) if claim.test is not None else None,
+                "equation": claim.equation,
+                "devices": list(claim.devices),
+                "kills": list(claim.kills),
+            }
+            for claim in contract.falsifiers
+        ],
+        "harnesses": [
+            {
+                "id": harness.id,
+                "rule": harness.rule,
+                "predicate": str(harness.test) if harness.test is not None else None,
+                "bounds": dict(harness.bounds),
+                "requires": harness.requires,
+                "engine": harness.engine,
+                "kills": list(harness.kills),
+            }
+            for harness in contract.harnesses
+        ],
     }
 
 
@@ -107,43 +100,6 @@ def _formulas(contract: Contract, *, as_latex: bool) -> Iterator[str]:
             yield from (f"% {name}", latex(name, definition.formula))
         else:
             yield from text(definition, units[name])
-
-
-COLUMN = 12
-
-
-class Level(Protocol):
-    """The result of a check."""
-
-    @property
-    def value(self) -> str: ...
-
-
-class Check(Protocol):
-    """One check; see `pv.commands.doctor`."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def level(self) -> Level: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def remedy(self) -> str: ...
-
-
-def render_checks(checks: Sequence[Check], width: int = 0) -> str:
-    """Return one line for every check, with its remedy below, and a summary."""
-    lines = [line for check in checks for line in _lines(check)]
-    levels = [check.level.value for check in checks]
-    summary = f"{count(levels.count('problem'), 'problem')}, {count(levels.count('note'), 'note')}"
-    return "".join(f"{hanging(line, width, COLUMN)}\n" for line in [*lines, "", summary])
-
-
-def _lines(check: Check) -> Iterator[str]:
-    yield f"{check.level.value:<8} {check.topic:<{COLUMN - 2}} {check.text}"
-    if check.remedy:
-        yield f"{'':<8} {'':<{COLUMN - 2}} {check.remedy}"
 
 
 FORMAT = "pv-dry-run/1"
@@ -173,7 +129,10 @@ def _figures(result: DryRun, id_: str) -> str:
 
 def dry_run_json(result: DryRun) -> str:
     """Return the result as a JSON object, with every task."""
-    contracts = [{"id": id_, "automatic": result.automatic[id_], "tasks": _tasks(result, id_)} for id_ in result.tasks]
+    contracts = [
+        {"id": id_, "automatic": result.automatic[id_], "tasks": [*map(asdict, result.tasks[id_])]}
+        for id_ in result.tasks
+    ]
     content = {
         "format": FORMAT,
         "exit_code": result.exit_code,
@@ -182,8 +141,3 @@ def dry_run_json(result: DryRun) -> str:
         "findings": [to_json(finding) for finding in result.findings],
     }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-
-
-def _tasks(result: DryRun, id_: str) -> list[dict[str, str]]:
-    names = ("device", "kind", "claim", "mutant", "problem")
-    return [{name: getattr(task, name) for name in names} for task in result.tasks[id_]]

@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pv.contract.wording import count, cut, listed
 from pv.engines.registry import engine_of
@@ -47,7 +47,9 @@ def _parts(report: Report, view: View) -> Iterator[list[str]]:
         yield _changes(view.compared)
     yield from ([f"- {escape(str(finding))}"] for finding in phrases.refusals_and_errors(report))
     shown = [(group, verdict) for verdict in report.contracts for group in phrases.repeated(phrases.blocks(verdict))]
-    yield from (["", *_group(group, verdict, view)] for group, verdict in shown[:MAX_BLOCKS])
+    for (first, *same_exception), verdict in shown[:MAX_BLOCKS]:
+        same = f"**{first.outcome.value}**: {_names(same_exception)}: the exception of {code(first.falsifier.id)}"
+        yield ["", *_block(first, verdict, view), *(["", same] if same_exception else [])]
     if len(shown) > MAX_BLOCKS:
         yield ["", f"The full report shows {len(shown) - MAX_BLOCKS} more."]
     for title, rows in steps.groups(report.steps):
@@ -115,12 +117,6 @@ def _size(lines: list[str]) -> int:
     return sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in lines)
 
 
-def _group(group: list[Result], verdict: ContractVerdict, view: View) -> list[str]:
-    first, *same_exception = group
-    same = f"**{first.outcome.value}**: {_names(same_exception)}: the exception of {code(first.falsifier.id)}"
-    return [*_block(first, verdict, view), *(["", same] if same_exception else [])]
-
-
 def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
     place = details.code_location(result, view)
     at = [code(f"{place.path}:{place.line}")] if place is not None else []
@@ -181,27 +177,19 @@ def _table(verdict: ContractVerdict) -> list[str]:
         f"<details><summary>{html.escape(verdict.contract.id)}: {count(len(results), 'result')}</summary>",
         "",
     ]
-    if all(result.falsifier.is_of_script for result in results):
-        return [*parts, *_claims_of_script(results), "", "</details>"]
-    parts += ["| falsifier | device | outcome | tried | claim |", "|---|---|---|---|---|"]
+    of_script = all(result.falsifier.is_of_script for result in results)
+    heads = ("claim", "result", "tried", "rule") if of_script else ("falsifier", "device", "outcome", "tried", "claim")
+    parts += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for result in results:
         effort = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
-        rule = escape(result.falsifier.rule)
-        parts.append(f"| {code(result.falsifier.id)} | {result.device} | {result.outcome.value} | {effort} | {rule} |")
+        device = [] if of_script else [result.device]
+        cells = [code(result.falsifier.id), *device, phrases.outcome(result), effort, escape(result.falsifier.rule)]
+        parts.append(f"| {' | '.join(cells)} |")
     for result in results:
         unseen = [f"- {escape(text)}" for text in details.survivors(result, verdict)]
         if unseen:
             parts += ["", f"Equation mutants that survived {code(result.falsifier.id)}:", "", *unseen]
     return [*parts, "", "</details>"]
-
-
-def _claims_of_script(results: Sequence[Result]) -> Iterator[str]:
-    """Yield the table of the claims about a script."""
-    yield from ("| claim | result | tried | rule |", "|---|---|---|---|")
-    for result in results:
-        effort = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
-        rule = escape(result.falsifier.rule)
-        yield f"| {code(result.falsifier.id)} | {phrases.outcome(result)} | {effort} | {rule} |"
 
 
 def _steps(title: str, rows: list[ObservedStep]) -> list[str]:

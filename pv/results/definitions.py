@@ -9,7 +9,7 @@ from typing import Any
 
 from pv.contract import sharing
 from pv.contract.finding import Location
-from pv.contract.model import Contract, Falsifier, Run, Target
+from pv.contract.model import Contract, Run, Target
 from pv.contract.wording import cut
 
 MAX_TEXT = 120
@@ -29,7 +29,7 @@ def definitions(contract: Contract) -> dict[str, Any]:
     data = {
         "subject": _text(contract.subject),
         "subjects": {other.name: {"target": str(other.target)} for other in contract.subjects},
-        "claims": {claim.id: _claim(claim) for claim in contract.claims},
+        "claims": {claim.id: {"subject": _text(claim.subject), **claim.options} for claim in contract.claims},
         "equations": {name: dict(keys) for name, keys in sharing.executable(contract).items()},
         "runs": {run.name: _run(run) for run in contract.runs},
         "places": {path: {"line": at.line, "column": at.column} for path, at in _places(contract)},
@@ -71,10 +71,6 @@ def find_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
     for claim in (id_ for id_ in old["claims"] if id_ in new["claims"]):
         texts = _keys("", old["claims"][claim], new["claims"][claim])
         yield from ((claim, f"claims/{claim}/{key}", text) for key, text in texts)
-
-
-def _claim(claim: Falsifier) -> dict[str, object]:
-    return {"subject": _text(claim.subject), **claim.options}
 
 
 def _run(run: Run) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """Describe the requirements that a contract, or a whole validation, does not meet."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pv.contract.finding import Severity
 from pv.contract.wording import count, listed
@@ -32,9 +32,10 @@ def _of_parts(verdict: ContractVerdict) -> Iterator[str]:
     if errors:
         yield count(errors, "lint error")
     for outcome in (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED):
-        blocking = [result for result in verdict.results if result.outcome is outcome and blocks_gate(result)]
-        if blocking:
-            yield f"{outcome.value}: {_named(blocking)}"
+        blocking = [r for r in verdict.results if r.outcome is outcome and blocks_gate(r)]
+        names = [r.falsifier.id if r.falsifier.is_of_script else f"{r.falsifier.id} on {r.device}" for r in blocking]
+        if names:
+            yield f"{outcome.value}: {listed(names)}"
 
 
 def _of_the_whole(verdict: ContractVerdict) -> Iterator[str]:
@@ -48,11 +49,6 @@ def blocks_gate(result: Result) -> bool:
     """Return whether a result keeps its contract from passing; a refutation does whatever the gate requires."""
     failing = result.outcome in FAILING or result.outcome is Outcome.UNDECIDED
     return result.outcome is Outcome.FALSIFIED or (failing and result.required)
-
-
-def _named(results: Sequence[Result]) -> str:
-    names = (r.falsifier.id if r.falsifier.is_of_script else f"{r.falsifier.id} on {r.device}" for r in results)
-    return listed(list(names))
 
 
 def _score(verdict: ContractVerdict) -> Iterator[str]:
@@ -72,13 +68,8 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
 
 def unmet_overall(report: Report) -> tuple[str, ...]:
     """Return the reasons why a validation does not pass that are neither contracts nor findings."""
-    return tuple(_unmet_overall(report))
-
-
-def _unmet_overall(report: Report) -> Iterator[str]:
-    if report.interrupted:
-        yield "interrupted: what had not run is undecided"
-    yield from (f"shard {shard} is in none of the reports" for shard in report.missing)
+    reasons = ["interrupted: what had not run is undecided"] if report.interrupted else []
+    reasons += [f"shard {shard} is in none of the reports" for shard in report.missing]
     if not report.contracts and not report.shards:
-        yield "nothing was measured: no contract was tried"
-    yield from (f"{pattern} matches nothing" for pattern in report.unmatched)
+        reasons.append("nothing was measured: no contract was tried")
+    return (*reasons, *(f"{pattern} matches nothing" for pattern in report.unmatched))

@@ -132,12 +132,10 @@ def claim_results(contract: Contract, evidence: Evidence, selection: Selection) 
                 result = _measured_result(contract, falsifier, device, evidence, selection) if live else None
                 yield result or _recorded_result(contract, falsifier, device, evidence, selection)
             else:
-                yield _unclaimed_result(falsifier, device, selection)
-
-
-def _unclaimed_result(falsifier: Falsifier, device: str, selection: Selection) -> Result:
-    reason = selection.not_claimed[falsifier.id]
-    return Result(falsifier=falsifier, device=device, outcome=Outcome.NOT_CLAIMED, reason=reason, required=False)
+                reason = selection.not_claimed[falsifier.id]
+                yield Result(
+                    falsifier=falsifier, device=device, outcome=Outcome.NOT_CLAIMED, reason=reason, required=False
+                )
 
 
 def _measured_result(
@@ -171,6 +169,7 @@ def _measured_result(
         sensitive, why = _sensitivity(contract, falsifier, mutants, evidence)
         unjudged = sensitive is not Outcome.HELD and not selection.mutants
         outcome, reason = (outcome, reason) if sensitive is Outcome.HELD or unjudged else (sensitive, why)
+    requested = selection.examples or falsifier.examples
     return Result(
         falsifier=falsifier,
         device=device,
@@ -181,14 +180,8 @@ def _measured_result(
         recorded=recorded,
         mutants=mutants,
         unjudged=unjudged,
-        fewer=outcome in GOOD and _fewer(falsifier, trial, selection),
+        fewer=outcome in GOOD and falsifier.run is None and trial.asked == requested < falsifier.examples,
     )
-
-
-def _fewer(falsifier: Falsifier, trial: Trial, selection: Selection) -> bool:
-    """Return whether the request asked for fewer examples than the contract, and these were tried."""
-    requested = selection.examples or falsifier.examples
-    return falsifier.run is None and trial.asked == requested < falsifier.examples
 
 
 def _proof(
@@ -209,16 +202,10 @@ def _proof(
     if record is None:
         return Outcome.UNDECIDED, trial.detail, None
     if record.changed:
-        return (
-            Outcome.UNDECIDED,
-            f"{trial.detail}; the recorded proof is stale, changed: {', '.join(record.changed)}",
-            record,
-        )
-    return (
-        Outcome.PROVED,
-        f"recorded on {record.hardware.name}, {record.when}: {record.detail}; now {trial.detail}",
-        record,
-    )
+        stale = f"{trial.detail}; the recorded proof is stale, changed: {', '.join(record.changed)}"
+        return Outcome.UNDECIDED, stale, record
+    recorded = f"recorded on {record.hardware.name}, {record.when}: {record.detail}; now {trial.detail}"
+    return Outcome.PROVED, recorded, record
 
 
 def _outcome_of_trial(trial: Trial) -> tuple[Outcome, str]:

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pv.engines.registry import engine_of
 from pv.errors import UsageError
 from pv.results.own_code import is_dependency
 from pv.results.trial import PROOFS, DeviceInfo, Recorded, Trial, TrialStatus
+from pv.results.worktree import commit_of
 from pv.source import imports, resolve
 from pv.source.digest import digest_data, digest_file
 from pv.source.project import Project
@@ -107,12 +107,26 @@ def write(
         commit: The commit that was measured; default: the current commit of the project.
     """
     commit = commit_of(project.root) if commit is None else commit
-    path, measured = record_path(project, contract, device), _measured(hardware, commit)
-    claims = {falsifier.id for falsifier in contract.claims}
-    earlier = [_unlike(measured, result) for result in _results(path) if result["falsifier"] not in trials]
-    results = [result for result in earlier if result["falsifier"] in claims]
+    path = record_path(project, contract, device)
+    measured = {
+        "hardware": hardware.name or platform.machine(),
+        "torch": hardware.torch,
+        "python": platform.python_version(),
+        "when": datetime.now(UTC).date().isoformat(),
+        "commit": commit,
+    }
+    claims = {falsifier.id for falsifier in contract.claims} - trials.keys()
+    content, _ = load(path, "evidence")
+    results: list[dict[str, object]] = []
+    for result in content["results"] if content is not None else ():
+        if result["falsifier"] in claims:
+            # A result has only the values of its measurement that differ from those in the head of the file.
+            whole = {**_head(content or {}), **result}
+            results.append(
+                {name: value for name, value in whole.items() if name not in measured or value != measured[name]}
+            )
     results += [_result(project, trial, fingerprints[name]) for name, trial in trials.items()]
-    content: dict[str, Any] = {
+    evidence: dict[str, Any] = {
         "format": FORMAT,
         "contract": contract.id,
         "device": device,
@@ -120,24 +134,8 @@ def write(
         "renew": f"pv validate --contract {contract.id} {'' if device == PROOFS else f'--device {device} '}--record",
         "results": sorted(results, key=lambda result: str(result["falsifier"])),
     }
-    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    write_whole(path, json.dumps(evidence, indent=1, ensure_ascii=False) + "\n")
     return path
-
-
-def _measured(hardware: DeviceInfo, commit: str) -> dict[str, str]:
-    """Return hardware, versions, date and commit of a result that is measured now."""
-    return {
-        "hardware": hardware.name or platform.machine(),
-        "torch": hardware.torch,
-        "python": platform.python_version(),
-        "when": datetime.now(UTC).date().isoformat(),
-        "commit": commit,
-    }
-
-
-def _unlike(measured: Mapping[str, str], result: Mapping[str, object]) -> dict[str, object]:
-    """Return a result without the values that equal those in the head of the file."""
-    return {name: value for name, value in result.items() if name not in measured or value != measured[name]}
 
 
 def _result(project: Project, trial: Trial, fingerprint: Fingerprint) -> dict[str, object]:
@@ -165,13 +163,6 @@ def _digest(project: Project, name: str) -> str:
     """Return the current digest of a file; "" if it does not exist."""
     path = project.root / name
     return digest_file(path) if path.is_file() else ""
-
-
-def _results(path: Path) -> list[dict[str, object]]:
-    """Return the results of an evidence file, with the values of its head; [] for an invalid file."""
-    content, _ = load(path, "evidence")
-    # Values of the head are repeated in a result only where they differ, so they are merged back here.
-    return [result | {**_head(content), **result} for result in content["results"]] if content is not None else []
 
 
 def _head(content: Mapping[str, object]) -> dict[str, Any]:
@@ -212,16 +203,6 @@ def write_whole(path: Path, text: str) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def commit_of(root: Path) -> str:
-    """Return the commit of a folder, with "+" if files were changed; "" without git."""
-    try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, timeout=10)
-        dirty = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "") if head.returncode == 0 else ""
 
 
 def read(

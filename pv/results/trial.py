@@ -6,26 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from pv.engines.trial import Code, Counterexample, EquationMutant, EquationMutants, Output, Trial, TrialStatus
-
-__all__ = [
-    "INTERRUPTED",
-    "PROOFS",
-    "STOPPED",
-    "UNFINISHED",
-    "Code",
-    "Counterexample",
-    "DeviceInfo",
-    "EquationMutant",
-    "EquationMutants",
-    "Evidence",
-    "MutationScore",
-    "Output",
-    "Recorded",
-    "RunTrace",
-    "Trial",
-    "TrialStatus",
-]
+from pv.engines.trial import Code as Code
+from pv.engines.trial import Counterexample as Counterexample
+from pv.engines.trial import EquationMutant as EquationMutant
+from pv.engines.trial import EquationMutants as EquationMutants
+from pv.engines.trial import Output as Output
+from pv.engines.trial import Trial as Trial
+from pv.engines.trial import TrialStatus as TrialStatus
 
 # Proofs are recorded under this name in place of a device: they are the same on every machine.
 PROOFS = "proofs"
@@ -145,13 +132,13 @@ def trace_of(run: str, device: str, seconds: float, events: Iterable[Mapping[str
     """Return what a report shows of a trace. Events without a name are left out."""
     named_events = [(name, event) for event in events if isinstance(name := event.get("event"), str)]
     rows = tuple((name, sum(1 for _ in same)) for name, same in groupby(name for name, _ in named_events))
-    losses = [point for _, event in named_events if (point := _point(event)) is not None]
-    return RunTrace(run=run, device=device, seconds=seconds, events=rows[:MAX_EVENTS], losses=_thinned(losses))
-
-
-def _point(event: Mapping[str, object]) -> tuple[float, float] | None:
-    step, loss = _number(event.get("step")), _number(event.get("loss"))
-    return (step, loss) if step is not None and loss is not None else None
+    numbers = [(_number(event.get("step")), _number(event.get("loss"))) for _, event in named_events]
+    losses = tuple((step, loss) for step, loss in numbers if step is not None and loss is not None)
+    if len(losses) > MAX_POINTS:
+        # Integer division spreads the indices evenly and always hits 0 and the last one.
+        last = len(losses) - 1
+        losses = tuple(losses[index * last // (MAX_POINTS - 1)] for index in range(MAX_POINTS))
+    return RunTrace(run=run, device=device, seconds=seconds, events=rows[:MAX_EVENTS], losses=losses)
 
 
 def _number(value: object) -> float | None:
@@ -159,12 +146,3 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
         return None
     return None if math.isnan(value) else float(value)
-
-
-def _thinned(points: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """Return at most `MAX_POINTS` of the points, the first and the last among them."""
-    if len(points) <= MAX_POINTS:
-        return tuple(points)
-    # Integer division spreads the indices evenly and always hits 0 and `last`.
-    last = len(points) - 1
-    return tuple(points[index * last // (MAX_POINTS - 1)] for index in range(MAX_POINTS))

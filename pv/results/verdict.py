@@ -1,11 +1,15 @@
 """Decide the verdict of a contract, as a pure function of its claims and evidence, and the exit code of a report."""
 
+import platform
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
+from importlib import metadata
 from typing import Any
 
+from pv import __version__
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
 from pv.engines.registry import engine_of
@@ -101,14 +105,14 @@ class Report:
     """The verdicts of one validation, worst first, with the findings and the environment."""
 
     contracts: tuple[ContractVerdict, ...]
-    findings: tuple[Finding, ...]
-    devices: Mapping[str, DeviceInfo]
-    seed: int
-    seconds: float
-    started: str
-    version: str
-    python: str
-    hypothesis: str
+    findings: tuple[Finding, ...] = ()
+    devices: Mapping[str, DeviceInfo] = field(default_factory=dict)
+    seed: int = 0
+    seconds: float = 0.0
+    started: str = ""
+    version: str = __version__
+    python: str = field(default_factory=platform.python_version)
+    hypothesis: str = field(default_factory=partial(metadata.version, "hypothesis"))
     notes: tuple[str, ...] = ()
     interrupted: bool = False
     unmatched: tuple[str, ...] = ()
@@ -161,7 +165,9 @@ def decide(
     claimed = {m for f in attacked for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
     # A replay decides one example, never a contract.
     partial = selection.replay or len(selected) < len(contract.claims)
-    unclaimed = tuple(sorted(_unclaimed(contract, selection)))
+    # The gate may leave out a required device on which the contract has no claim.
+    required = selection.require & {*contract.gate.devices} if contract.gate.devices else selection.require
+    unclaimed = tuple(sorted(required - {device for claim in contract.claims for device in claim.devices}))
     # A mutant that several falsifiers name counts as killed only if every one of them killed it.
     survived = {key[1] for key, trial in evidence.mutants.items() if not killed(trial)}
     judged = {key[1] for key, trial in evidence.mutants.items() if trial.status is not TrialStatus.CANCELLED}
@@ -210,35 +216,17 @@ def status_of(
         whole: Whether every claim of the contract was selected; only then is the mutation score required.
         elsewhere: Whether the remaining claims are tried in another shard.
     """
-    status = _status(results, findings, elsewhere=elsewhere)
-    if whole and status is not Status.FAIL:
-        status = _with_score(contract.gate.mutation_score, score, status)
-    return Status.UNDECIDED if unclaimed and status is Status.PASS else status
-
-
-def _unclaimed(contract: Contract, selection: Selection) -> set[str]:
-    """Return the required devices on which the contract has no claim, except devices that its gate leaves out."""
-    claimed = {device for claim in contract.claims for device in claim.devices}
-    excused = selection.require - set(contract.gate.devices) if contract.gate.devices else set()
-    return set(selection.require) - claimed - excused
-
-
-def _with_score(least: float | None, score: MutationScore | None, status: Status) -> Status:
-    """Apply the gate's minimum mutation score to a status. A missing, stale or sampled score is undecided."""
-    if least is None:
-        return status
-    if score is None or score.changed or score.value is None or score.sample:
-        return Status.UNDECIDED
-    return Status.FAIL if score.value < least else status
-
-
-def _status(results: tuple[Result, ...], findings: tuple[Finding, ...], *, elsewhere: bool) -> Status:
-    if any(finding.severity is not Severity.NOTICE for finding in findings):
-        return Status.FAIL
     required = [result for result in results if result.required]
     # A refutation is a fact about the code, whatever the gate asks for.
-    if any(result.outcome in FAILING for result in required) or any(r.outcome is Outcome.FALSIFIED for r in results):
+    failing = [result.outcome in FAILING for result in required] + [r.outcome is Outcome.FALSIFIED for r in results]
+    if any(finding.severity is not Severity.NOTICE for finding in findings) or any(failing):
         return Status.FAIL
-    if not (required or elsewhere) or any(result.outcome is Outcome.UNDECIDED for result in required):
-        return Status.UNDECIDED
-    return Status.PASS
+    undecided = any(result.outcome is Outcome.UNDECIDED for result in required) or not (required or elsewhere)
+    least = contract.gate.mutation_score
+    if whole and least is not None:
+        # A missing, stale or sampled score is undecided.
+        if score is None or score.changed or score.value is None or score.sample:
+            undecided = True
+        elif score.value < least:
+            return Status.FAIL
+    return Status.UNDECIDED if undecided or unclaimed else Status.PASS

@@ -1,8 +1,9 @@
-"""Compute digests of the uncommitted changes of a working tree, so that results of different code are not merged."""
+"""What git tells of a working tree: its commit, and digests of its uncommitted changes."""
 
 import hashlib
+import os
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from pv.source.digest import digest_data
@@ -15,14 +16,42 @@ LIMIT_S = 10
 INSTALLED = "site-packages/"
 
 
-def edits(project: Project) -> str | None:
-    """Return a digest of the changed files, without evidence; "" if there is none, None without git."""
+def git(folder: Path, *words: str, limit_s: float = LIMIT_S) -> bytes | None:
+    """Return what git prints; None if it fails.
+
+    Raises:
+        OSError: There is no git.
+        subprocess.SubprocessError: It took longer than `limit_s` seconds.
+    """
+    ended = subprocess.run(["git", *words], cwd=folder, capture_output=True, timeout=limit_s)
+    return ended.stdout if ended.returncode == 0 else None
+
+
+def commit_of(root: Path) -> str:
+    """Return the commit of a folder, with "+" if files were changed; "" without git."""
     try:
-        top = Path(_git(project.root, "rev-parse", "--show-toplevel").rstrip("\n"))
-        names = [name for name in _changed(_git(project.root, *STATUS)) if _counts(project, top / name)]
-        return digest_data({name: _digest(top / name) for name in names}) if names else ""
+        head, changed = git(root, "rev-parse", "HEAD"), git(root, "status", "--porcelain")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return head.decode().strip() + ("+" if changed else "") if head is not None else ""
+
+
+def edits(project: Project) -> str | None:
+    """Return a digest of the changed files, without evidence; "" if there is none, None without git.
+
+    These are the tracked files that `git status` lists, and the untracked ones that are source.
+    """
+    try:
+        top, status = git(project.root, "rev-parse", "--show-toplevel"), git(project.root, *STATUS)
+        if top is None or status is None:
+            return None
+        folder = Path(os.fsdecode(top).rstrip("\n"))
+        entries = [(entry[:2], entry[3:]) for entry in os.fsdecode(status).split("\0") if entry]
+        names = [name for state, name in entries if state != "??" or name.endswith(SOURCES)]
+        counted = {name: _digest(folder / name) for name in names if _counts(project, folder / name)}
     except (OSError, subprocess.SubprocessError):
         return None
+    return digest_data(counted) if counted else ""
 
 
 def digests(project: Project, names: Iterable[str]) -> dict[str, str]:
@@ -32,19 +61,6 @@ def digests(project: Project, names: Iterable[str]) -> dict[str, str]:
     """
     paths = {name: project.root / name for name in sorted(set(names)) if INSTALLED not in name}
     return {name: _digest(path) for name, path in paths.items() if path.is_file() and _counts(project, path)}
-
-
-def _git(folder: Path, *words: str) -> str:
-    process = subprocess.run(["git", *words], cwd=folder, capture_output=True, timeout=LIMIT_S, check=True)
-    return process.stdout.decode("utf-8", "surrogateescape")
-
-
-def _changed(status: str) -> Iterator[str]:
-    """Yield the tracked files that `git status` lists, and the untracked ones that are source."""
-    for entry in filter(None, status.split("\0")):
-        state, name = entry[:2], entry[3:]
-        if state != "??" or name.endswith(SOURCES):
-            yield name
 
 
 def _counts(project: Project, path: Path) -> bool:

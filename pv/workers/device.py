@@ -1,6 +1,7 @@
 """Finds the available devices. A worker asks for CUDA: the process that forks workers never runs torch."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 from pv.results.trial import DeviceInfo
@@ -29,25 +30,22 @@ def find(
     Returns:
         The available devices by name, and the reason why each other one is absent.
     """
-    available: dict[str, DeviceInfo] = {}
-    absent: dict[str, str] = {}
     if probe is not None:
         answers = {name: (probe(name), f"no {name} device") for name in names}
     else:
         answers = _ask_workers(pool, project, names)
-    for name, (info, detail) in answers.items():
-        if info is None:
-            absent[name] = detail
-        else:
-            available[name] = info
-    return available, absent
+    available = {name: info for name, (info, _) in answers.items() if info is not None}
+    return available, {name: detail for name, (info, detail) in answers.items() if info is None}
 
 
 def _ask_workers(pool: Pool, project: Project, names: Iterable[str]) -> dict[str, tuple[DeviceInfo | None, str]]:
     answers: dict[str, tuple[DeviceInfo | None, str]] = {}
     for name in names:
-        if name == CPU:  # always available, so no worker has to start
-            answers[name] = (DeviceInfo(torch=_installed_torch()), "")
+        if name == CPU:  # always available, so no worker has to start; nor is torch imported, which takes seconds
+            torch = ""
+            with suppress(PackageNotFoundError):
+                torch = version("torch")
+            answers[name] = (DeviceInfo(torch=torch), "")
             continue
         body = tasks.device(project, name)
         pool.submit(Task(key=name, body=body, limit_s=LIMIT_S, memory_mib=tasks.memory_mib(name)))
@@ -56,11 +54,3 @@ def _ask_workers(pool: Pool, project: Project, names: Iterable[str]) -> dict[str
         info = DeviceInfo(name=end.get("name", ""), torch=end.get("torch", "")) if end["present"] else None
         answers[task.key] = (info, end.get("detail", ""))
     return answers
-
-
-def _installed_torch() -> str:
-    """Return the version of torch without the seconds of its import, "" if it is not installed."""
-    try:
-        return version("torch")
-    except PackageNotFoundError:
-        return ""

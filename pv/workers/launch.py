@@ -15,7 +15,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pv.errors import WorkerLost
 from pv.results.reuse.environment import inherited
@@ -62,46 +62,6 @@ class Ended:
 Event = Started | Ended
 
 
-class Launcher(Protocol):
-    """Starts one process per task, reports its start and end, and kills it with all its descendants."""
-
-    note: str
-    """The note to the user on how tasks are started, or ""."""
-
-    @property
-    def loading(self) -> bool:
-        """Whether `ready` would wait."""
-        ...
-
-    def ready(self) -> "Launcher":
-        """Wait until tasks can be started, and return the launcher that starts them.
-
-        Raises:
-            WorkerLost: No task can be started.
-        """
-        ...
-
-    def start(self, task: TaskMessage, evidence_fd: int, output_fd: int) -> None:
-        """Start the process of a task, which writes to these two pipes."""
-        ...
-
-    def fileno(self) -> int | None:
-        """Return the descriptor that is readable when there are events; None if there is no such descriptor."""
-        ...
-
-    def events(self) -> list[Event]:
-        """Return the events since the last call."""
-        ...
-
-    def kill(self, task: str) -> None:
-        """Kill the process of a task with its descendants; a task that has ended is ignored."""
-        ...
-
-    def close(self) -> None:
-        """Kill all tasks and release all resources."""
-        ...
-
-
 def environment(pool_id: str) -> dict[str, str]:
     """Return the environment of a worker: one thread, and `pv` on the path where it is not installed."""
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
@@ -110,7 +70,7 @@ def environment(pool_id: str) -> dict[str, str]:
     return {**inherited(os.environ), **ONE_THREAD, POOL_VARIABLE: pool_id, "PYTHONPATH": os.pathsep.join(entries)}
 
 
-def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> Launcher:
+def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> "Launcher":
     """Start a fork server if the kernel supports one, or else return a spawning launcher.
 
     Args:
@@ -129,6 +89,7 @@ class ForkLauncher:
     """A client of one fork server (`pv.workers.server`). Its methods raise WorkerLost once the server is dead."""
 
     note = ""
+    """The note to the user on how tasks are started, or ""."""
 
     def __init__(self, preload: list[str], work: Path) -> None:
         self.pool_id = uuid.uuid4().hex
@@ -155,9 +116,10 @@ class ForkLauncher:
 
     @property
     def loading(self) -> bool:
+        """Whether `ready` would wait."""
         return not self.loaded and not select.select([self.socket], [], [], 0)[0]
 
-    def ready(self) -> Launcher:
+    def ready(self) -> "Launcher":
         """Wait for the server, and return this launcher, or a spawning one if a library has started threads.
 
         A fork has only the thread that forked: a library that waits for another one of its threads would hang.
@@ -215,9 +177,11 @@ class ForkLauncher:
         )
 
     def start(self, task: TaskMessage, evidence_fd: int, output_fd: int) -> None:
+        """Start the process of a task, which writes to these two pipes."""
         self._send(json.dumps(task).encode(), [evidence_fd, output_fd])
 
     def kill(self, task: str) -> None:
+        """Kill the process of a task with its descendants; a task that has ended is ignored."""
         self._send(json.dumps({"kill": task}).encode(), [])
 
     def _send(self, data: bytes, fds: list[int]) -> None:
@@ -229,6 +193,7 @@ class ForkLauncher:
             raise WorkerLost("the fork server was killed") from error
 
     def fileno(self) -> int | None:
+        """Return the descriptor that is readable when there are events; None if there is no such descriptor."""
         return self.socket.fileno()
 
     def events(self) -> list[Event]:
@@ -285,7 +250,7 @@ def reap(pid: int) -> None:
 
 
 class SpawnLauncher:
-    """Starts a new interpreter (`pv.workers.worker`) for every task, in its own process group."""
+    """Starts a new interpreter (`pv.workers.worker`) for every task, in its own process group; see `ForkLauncher`."""
 
     loading = False
 
@@ -294,7 +259,7 @@ class SpawnLauncher:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.new_events: list[Event] = []
 
-    def ready(self) -> Launcher:
+    def ready(self) -> "Launcher":
         return self
 
     def start(self, task: TaskMessage, evidence_fd: int, output_fd: int) -> None:
@@ -333,6 +298,10 @@ class SpawnLauncher:
         for task, process in list(self.processes.items()):
             self.kill(task)
             process.wait()
+
+
+Launcher = ForkLauncher | SpawnLauncher
+"""Starts one process per task, reports its start and end, and kills it with all its descendants."""
 
 
 def _kill_group(pid: int) -> None:

@@ -2,8 +2,11 @@
 
 import os
 import signal
+from dataclasses import replace
 
-from pv.engines.trial import Counterexample, EquationMutant, EquationMutants, Reads, Trial, TrialStatus
+import cattrs
+
+from pv.engines.trial import Counterexample, Trial, TrialStatus
 from pv.workers.running_task import Record, Reply
 
 _LIMITS = {
@@ -25,44 +28,28 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
         seed: The seed of its examples.
     """
     end = reply.last("end")
-    counterexample = reply.last("counterexample")
-    status, detail = (
-        (TrialStatus(end["status"]), end["detail"]) if end and "detail" in end else _status_without_detail(reply, end)
-    )
+    status, detail = _ending(reply, end)
     # The end of a finished search has the shrunk counterexample. A worker that was killed while it shrank one has
     # only sent the record of the first.
-    failure = end if end is not None and "error" in end else counterexample
-    record = end or {}
-    return Trial(
-        falsifier=falsifier,
-        device=device,
-        mutant=mutant,
-        status=status,
-        detail=detail,
-        valid=record.get("valid", 0),
-        invalid=record.get("invalid", 0),
-        asked=record.get("asked", 0),
+    failure = end if end is not None and "error" in end else reply.last("counterexample")
+    fields = {**(end or {}), "falsifier": falsifier, "device": device, "mutant": mutant, "status": status.value}
+    return replace(
+        cattrs.structure(fields | {"detail": detail}, Trial),
         counterexample=_counterexample(failure) if failure else None,
-        reached=frozenset(record.get("reached", ())),
-        files=frozenset(record.get("files", ())),
-        reads=_reads(record["reads"]) if "reads" in record else None,
-        mutant_reached=record.get("mutant_reached", False),
         seed=seed,
         seconds=reply.seconds,
         cpu_s=reply.cpu_s,
         peak_mib=reply.peak_mib,
         output=reply.output,
-        equation_mutants=_equation_mutants(record["equation_mutants"]) if "equation_mutants" in record else None,
-        untriable_but=frozenset(record["untriable_but"]) if "untriable_but" in record else None,
         stopped=end is None and bool(reply.stopped),
         current_arguments=_current_arguments(reply) if end is None else None,
     )
 
 
-def _status_without_detail(reply: Reply, end: Record | None) -> tuple[TrialStatus, str]:
-    """Return the status and detail of a result without detail, or of a process that ended without a result."""
+def _ending(reply: Reply, end: Record | None) -> tuple[TrialStatus, str]:
+    """Return the status and the detail of a result, or of a process that ended without a result."""
     if end is not None:
-        return TrialStatus(end["status"]), ""
+        return TrialStatus(end["status"]), end.get("detail", "")
     if reply.stopped:
         status, detail = _LIMITS[reply.stopped]
         return status, detail.format(reply)
@@ -74,13 +61,6 @@ def _status_without_detail(reply: Reply, end: Record | None) -> tuple[TrialStatu
     return TrialStatus.NO_RESULT, f"the worker ended without a result (exit status {os.WEXITSTATUS(reply.status)})"
 
 
-def _reads(record: Record) -> Reads:
-    names = ("functions", "asked", "texts", "listed", "metadata", "looked", "outside", "readers")
-    sets = {name: frozenset(record[name]) for name in names}
-    searched = {folder: frozenset(modules) for folder, modules in record["searched"].items()}
-    return Reads(**sets, searched=searched, loaded=record["loaded"], unsure=record["unsure"])
-
-
 def _current_arguments(reply: Reply) -> Counterexample | None:
     """Return the arguments of the call in which the worker ended, which may have ended it."""
     if reply.current_arguments is None:
@@ -90,30 +70,5 @@ def _current_arguments(reply: Reply) -> Counterexample | None:
 
 
 def _counterexample(record: Record) -> Counterexample:
-    return Counterexample(
-        arguments=record.get("arguments", {}),
-        exact=record.get("exact", False),
-        error=record.get("error", ""),
-        frames=tuple(record.get("frames", ())),
-        shrunk=record.get("shrunk", False),
-        blob=record.get("blob", ""),
-        hypothesis=record.get("hypothesis", ""),
-        call=record.get("call", ""),
-        printed=record.get("printed", ""),
-        explained=record.get("explained", False),
-        right=record.get("right", ""),
-    )
-
-
-def _equation_mutants(record: Record) -> EquationMutants:
-    survivors = tuple(
-        EquationMutant(
-            equation=mutant["equation"],
-            line=mutant["line"],
-            column=mutant["column"],
-            before=mutant["before"],
-            after=mutant["after"],
-        )
-        for mutant in record["survivors"]
-    )
-    return EquationMutants(killed=record["killed"], total=record["total"], survivors=survivors)
+    # A record that was too long for the stream has no arguments.
+    return cattrs.structure({"arguments": {}, "exact": False, "error": "", **record}, Counterexample)

@@ -153,21 +153,12 @@ def _shared(body: Body) -> Path:
 
 def _reads(trace: ProcessTrace, root: Path) -> Record:
     """Return the code, files and folders that the result depends on (`pv.engines.trial.Reads`)."""
-    loaded = {name: os.path.relpath(path, root) for name, path in trace.loaded.items()}
-    reads = {
-        "functions": sorted(name for name in trace.seen | trace.ran if "@" not in name),
-        "loaded": loaded,
-        "asked": sorted(trace.asked),
-        "texts": sorted(trace.texts),
-        "listed": sorted(trace.listed),
-        "metadata": sorted(trace.metadata),
-        "searched": {folder: sorted(names) for folder, names in trace.searched.items()},
-        "looked": sorted(trace.looked),
-        "outside": sorted(trace.outside),
-        "readers": sorted(trace.readers),
-        "unsure": trace.unsure,
-    }
-    return {"files": sorted(trace.files), "reads": reads}
+    names = ("asked", "texts", "listed", "metadata", "looked", "outside", "readers")
+    reads: Record = {name: sorted(getattr(trace, name)) for name in names}
+    reads["functions"] = sorted(name for name in trace.seen | trace.ran if "@" not in name)
+    reads["loaded"] = {name: os.path.relpath(path, root) for name, path in trace.loaded.items()}
+    reads["searched"] = {folder: sorted(modules) for folder, modules in trace.searched.items()}
+    return {"files": sorted(trace.files), "reads": {**reads, "unsure": trace.unsure}}
 
 
 def _reach(planted: import_hook.ImportHook, trace: ProcessTrace, status: str) -> Record:

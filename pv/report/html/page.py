@@ -16,7 +16,7 @@ from pv.report.phrases import is_of_script
 from pv.report.summary import sentence
 from pv.results import gates, steps
 from pv.results.outcome import Outcome, Result, killed
-from pv.results.trial import Recorded, Trial, TrialStatus
+from pv.results.trial import Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status
 
 SYMBOLS = {
@@ -88,52 +88,37 @@ def _block(result: Result, verdict: ContractVerdict) -> Html:
 def _results(verdict: ContractVerdict, report: Report) -> Html:
     if not verdict.results:
         return join(None)
-    if is_of_script(verdict):
-        heads = named("result", "claim", "tried", "rule")
-        rows = [_row_of_script(result) for result in verdict.results]
-    else:
-        heads = named("outcome", "claim", "device", "tried", "evidence", "rule")
-        rows = [_row(result, verdict, report) for result in verdict.results]
+    of_script = is_of_script(verdict)
+    columns = ("result", "claim", "tried", "rule")
+    heads = named(*columns if of_script else ("outcome", "claim", "device", "tried", "evidence", "rule"))
+    rows = [_row(result, verdict, report, of_script=of_script) for result in verdict.results]
     shown = table(f"All results of {verdict.contract.id}", heads, rows)
     return tag("details", tag("summary", f"All results ({count(len(rows), 'result')})"), shown)
 
 
-def _row_of_script(result: Result) -> list[Cell]:
+def _row(result: Result, verdict: ContractVerdict, report: Report, *, of_script: bool) -> list[Cell]:
     effort = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else result.reason
-    cells = (effort, result.falsifier.rule)
-    return [Cell(badge(phrases.outcome(result))), Cell(result.falsifier.id, head=True), *map(Cell, cells)]
-
-
-def _row(result: Result, verdict: ContractVerdict, report: Report) -> list[Cell]:
-    kind = engine_of(result.falsifier)
-    effort = kind.effort(result.trial) if result.trial is not None else result.reason
     missed = [tag("li", text) for text in details.survivors(result, verdict)]
     unseen = tag("ul", missed, aria_label="Equation mutants that survived") if missed else None
-    return [
-        Cell(badge(result.outcome.value)),
-        Cell(result.falsifier.id, head=True),
-        Cell(result.device),
-        Cell(effort),
-        Cell(" ".join(evidence(result, report))),
-        Cell([result.falsifier.rule, unseen]),
-    ]
+    head = [Cell(badge(phrases.outcome(result))), Cell(result.falsifier.id, head=True)]
+    if of_script:
+        return [*head, Cell(effort), Cell(result.falsifier.rule)]
+    cells = (result.device, effort, " ".join(evidence(result, report)), [result.falsifier.rule, unseen])
+    return [*head, *map(Cell, cells)]
 
 
 def evidence(result: Result, report: Report) -> Iterator[str]:
     """Yield where and when a result was measured: now, or on the device and date of its record."""
-    if result.recorded is not None:
-        yield _record(result.recorded, report)
+    if (recorded := result.recorded) is not None:
+        torch = f", torch {recorded.hardware.torch}" if recorded.hardware.torch else ""
+        stale = f"; stale, changed: {', '.join(recorded.changed)}" if recorded.changed else ""
+        when = f"{recorded.when}{_age(recorded.when, report.started)}"
+        yield f"recorded on {recorded.hardware.name}{torch}, {when}{stale}"
     elif result.trial is not None:
         info = report.devices.get(result.device)
         yield f"measured now{f' on {info.name}' if info is not None and info.name else ''}"
     else:
         yield "none"
-
-
-def _record(recorded: Recorded, report: Report) -> str:
-    torch = f", torch {recorded.hardware.torch}" if recorded.hardware.torch else ""
-    stale = f"; stale, changed: {', '.join(recorded.changed)}" if recorded.changed else ""
-    return f"recorded on {recorded.hardware.name}{torch}, {recorded.when}{_age(recorded.when, report.started)}{stale}"
 
 
 def _age(when: str, started: str) -> str:
@@ -152,41 +137,42 @@ MARKS = {"killed": "✓", "survived": "✗", "not judged": "–", "not tried": "
 
 def kill_matrix(verdict: ContractVerdict) -> Html:
     """Return the matrix of falsifiers and mutants; empty if no falsifier was tried on mutants."""
-    rows = [result for result in verdict.results if _judges(result)]
+    of_equations = {r.falsifier.id: r.trial.equation_mutants for r in verdict.results if r.trial is not None}
+    rows = [
+        result
+        for result in verdict.results
+        if result.device == "cpu"
+        and (result.falsifier.kills or result.mutants or of_equations.get(result.falsifier.id) is not None)
+    ]
     mutants = {mutant.id: mutant.fault for mutant in verdict.contract.mutants}
-    automatic = any(not result.falsifier.kills and result.mutants for result in rows)
-    equations = any(result.trial is not None and result.trial.equation_mutants for result in rows)
     if not rows:
         return join(None)
     small = len(rows) * len(mutants) <= MAX_CELLS
-    shown = _small(rows, mutants, automatic, equations) if small else _kill_list(rows, mutants)
+    shown = _kill_matrix(rows, mutants) if small else _kill_list(rows, mutants)
     return tag("details", tag("summary", f"Planted faults ({len(mutants)} declared)"), shown, open=small)
 
 
-def _judges(result: Result) -> bool:
-    equations = result.trial is not None and result.trial.equation_mutants is not None
-    return result.device == "cpu" and bool(result.falsifier.kills or result.mutants or equations)
-
-
-def _small(rows: list[Result], mutants: Mapping[str, str], automatic: bool, equations: bool) -> Html:
+def _kill_matrix(rows: list[Result], mutants: Mapping[str, str]) -> Html:
+    """Return a table with a row for every falsifier and a column for every declared mutant."""
+    # Columns of counts, which are left out if no falsifier has one.
+    counts: dict[str, list[str]] = {"generated mutants": [], "equation mutants": []}
+    for result in rows:
+        generated = result.mutants if not result.falsifier.kills else ()
+        killed_here = f"{sum(map(killed, generated))} of {len(generated)} killed" if generated else ""
+        counts["generated mutants"].append(killed_here)
+        of_equation = result.trial.equation_mutants if result.trial is not None else None
+        text = f"{of_equation.killed} of {of_equation.total} killed" if of_equation is not None else ""
+        counts["equation mutants"].append(text)
+    counts = {name: texts for name, texts in counts.items() if any(texts)}
     heads = named("falsifier") | {id_: tag("span", id_, title=fault) for id_, fault in mutants.items()}
-    heads |= named("generated mutants") if automatic else {}
-    heads |= named("equation mutants") if equations else {}
-    return table(
-        "Falsifiers and the faults they kill", heads, [_kill_row(r, mutants, automatic, equations) for r in rows]
-    )
-
-
-def _kill_row(result: Result, mutants: Mapping[str, str], automatic: bool, equations: bool) -> list[Cell]:
-    trials = {trial.mutant: trial for trial in result.mutants}
-    cells = [_kill_cell(outcome_text(result, id_, trials.get(id_))) for id_ in mutants]
-    cells += [_counted(_automatic(result))] if automatic else []
-    cells += [_counted(_equations(result))] if equations else []
-    return [Cell(result.falsifier.id, head=True), *cells]
-
-
-def _counted(text: str) -> Cell:
-    return Cell(text, class_="mutant" if text else "mutant unnamed")
+    table_rows = []
+    for number, result in enumerate(rows):
+        trials = {trial.mutant: trial for trial in result.mutants}
+        cells = [_kill_cell(outcome_text(result, id_, trials.get(id_))) for id_ in mutants]
+        texts = [column[number] for column in counts.values()]
+        cells += [Cell(text, class_="mutant" if text else "mutant unnamed") for text in texts]
+        table_rows.append([Cell(result.falsifier.id, head=True), *cells])
+    return table("Falsifiers and the faults they kill", heads | named(*counts), table_rows)
 
 
 def outcome_text(result: Result, mutant: str, trial: Trial | None) -> str:
@@ -205,17 +191,6 @@ def _kill_cell(text: str) -> Cell:
         return Cell(hidden("not named"), class_="mutant unnamed")
     mark = tag("span", MARKS[text], aria_hidden="true")
     return Cell([mark, " ", tag("span", text, class_="word")], class_=f"mutant {text.replace(' ', '-')}")
-
-
-def _automatic(result: Result) -> str:
-    if result.falsifier.kills or not result.mutants:
-        return ""
-    return f"{sum(map(killed, result.mutants))} of {len(result.mutants)} killed"
-
-
-def _equations(result: Result) -> str:
-    mutants = result.trial.equation_mutants if result.trial is not None else None
-    return f"{mutants.killed} of {mutants.total} killed" if mutants is not None else ""
 
 
 def _kill_list(rows: list[Result], mutants: Mapping[str, str]) -> Html:
@@ -237,13 +212,14 @@ def render(report: Report, view: View) -> str:
     """Return the page. Its content security policy allows only the embedded style and script, by their hashes."""
     style, script = _file("style.css"), _file("script.js")
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
+    counts = ", ".join(f"{number} {word}" for number, word in _counts(report, view))
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{phrases.title_of(report)}: {report.closing or _listed_counts(report, view)}"),
+        tag("title", f"{phrases.title_of(report)}: {report.closing or counts}"),
         tag("style", style),
     )
     skip = tag("a", "Skip to the results", href="#results", class_="skip")
@@ -259,10 +235,6 @@ def _file(name: str) -> Html:
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _listed_counts(report: Report, view: View) -> str:
-    return ", ".join(f"{number} {word}" for number, word in _counts(report, view))
 
 
 def _counts(report: Report, view: View) -> list[tuple[int, str]]:

@@ -85,8 +85,9 @@ def weaker(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
     yield from _claims(old.contract, new)
     yield from _definitions(old, new)
     yield from _mutants(old.contract, new)
-    yield from _required(old.contract, new.contract)
-    yield from _gate(old.contract, new.contract)
+    place = new.contract.gate.location or new.contract.location
+    for text in _gate_texts(old.contract, new.contract):
+        yield Change(kind=ChangeKind.WEAKER, name=GATE, text=text, location=place)
     yield from _scope(old, new)
     yield from _tolerances(old, new)
 
@@ -96,9 +97,12 @@ def _claims(old: Contract, new: ContractVerdict) -> Iterator[Change]:
     for claim in old.claims:
         if claim.id not in after:
             yield _clause(claim.id, f"removed: {claim.rule}", claim.location, removed=True)
-        else:
-            now = after[claim.id]
-            yield from (_clause(claim.id, text, _at(new, now, key)) for key, text in _claim(claim, now))
+            continue
+        now = after[claim.id]
+        yield from (_clause(claim.id, text, _at(new, now, key)) for key, text in _claim(claim, now))
+        if in_gate(old, claim) and not in_gate(new.contract, now):
+            place = new.contract.gate.location or new.contract.location
+            yield _clause(claim.id, "no longer required by the gate", place)
 
 
 def _at(verdict: ContractVerdict, claim: Falsifier, key: str) -> Location:
@@ -124,17 +128,15 @@ def _claim(old: Falsifier, new: Falsifier) -> Iterator[tuple[str, str]]:
         yield "examples", f"fewer examples asked for: {new.examples}, was {old.examples}"
     if _attack(old) != _attack(new):
         yield "test", f"tried by {new.test or new.equation or 'prose'}, was {old.test or old.equation or 'prose'}"
-    if isinstance(old, Harness) and isinstance(new, Harness) and not _covers(new, old):
-        yield "bounds", f"proved over {new.box}, was {old.box}"
+    if isinstance(old, Harness) and isinstance(new, Harness):
+        as_free = not new.requires or is_same_text(old.requires, new.requires)
+        if not (as_free and wider(old.bounds, new.bounds)):
+            yield "bounds", f"proved over {new.box}, was {old.box}"
 
 
 def _attack(claim: Falsifier) -> tuple[str | None, ...]:
     """Return the test, equation and run of a claim; the file of a test is left out, because a test may move."""
     return (claim.test.name if claim.test is not None else None, claim.equation, claim.run)
-
-
-def _covers(new: Harness, old: Harness) -> bool:
-    return (not new.requires or is_same_text(old.requires, new.requires)) and wider(old.bounds, new.bounds)
 
 
 def reworded(old: Contract, new: ContractVerdict) -> Iterator[tuple[str, str, Location]]:
@@ -158,7 +160,7 @@ def _definitions(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]
         removed = bool(name) and not key
         place = _place(old if removed else new, path)
         if claim:
-            place = next(_at(new, known_claim, key) for known_claim in new.contract.claims if known_claim.id == claim)
+            place = next(_at(new, item, key) for item in new.contract.claims if item.id == claim)
         renamed = _renamed_function(old, new, name) if (noun, key) == ("equations", "implemented_by") else ()
         if path == "subject":
             renamed = _renamed_subject(old, new)
@@ -241,10 +243,14 @@ def _mutants(old: Contract, new: ContractVerdict) -> Iterator[Change]:
     for mutant in old.mutants:
         if mutant.id not in after:
             yield _clause(mutant.id, f"mutant removed: {mutant.fault}", mutant.location, removed=True)
-        elif not _is_same_change(mutant.change, after[mutant.id].change):
-            text = f"mutant changed: {mutant.fault}"
-            weakening = _clause(mutant.id, text, after[mutant.id].location)
-            yield replace(weakening, renamed=_renamed_targets(mutant, after[mutant.id], new))
+            continue
+        now = after[mutant.id]
+        if not _is_same_change(mutant.change, now.change):
+            weakening = _clause(mutant.id, f"mutant changed: {mutant.fault}", now.location)
+            yield replace(weakening, renamed=_renamed_targets(mutant, now, new))
+        gate, was = new.contract.gate, old.gate.mutants is None or mutant.id in old.gate.mutants
+        if was and gate.mutants is not None and mutant.id not in gate.mutants:
+            yield _clause(mutant.id, "mutant no longer required by the gate", gate.location or new.contract.location)
 
 
 def _is_same_change(old: Edit | Swap, new: Edit | Swap) -> bool:
@@ -280,30 +286,10 @@ def _renamed_targets(old: Mutant, new: Mutant, verdict: ContractVerdict) -> tupl
     return (*moved, *(Target(old.change.function.module, was) for was, _ in words))
 
 
-def _required(old: Contract, new: Contract) -> Iterator[Change]:
-    """Yield the claims and mutants that the gate no longer requires."""
-    place = new.gate.location or new.location
-    after = {claim.id: claim for claim in new.claims}
-    for claim in old.claims:
-        if claim.id in after and in_gate(old, claim) and not in_gate(new, after[claim.id]):
-            yield _clause(claim.id, "no longer required by the gate", place)
-    ids = {mutant.id for mutant in new.mutants}
-    for mutant in old.mutants:
-        was = old.gate.mutants is None or mutant.id in old.gate.mutants
-        if mutant.id in ids and was and new.gate.mutants is not None and mutant.id not in new.gate.mutants:
-            yield _clause(mutant.id, "mutant no longer required by the gate", place)
-
-
-def _gate(old: Contract, new: Contract) -> Iterator[Change]:
-    place = new.gate.location or new.location
-    yield from (Change(kind=ChangeKind.WEAKER, name=GATE, text=text, location=place) for text in _gate_texts(old, new))
-
-
 def _gate_texts(old: Contract, new: Contract) -> Iterator[str]:
     for device in sorted(old.gate.fresh - new.gate.fresh):
         yield f"fresh evidence of {device} no longer required by the gate"
-    left_out = set(old.gate.devices) - set(new.gate.devices) if new.gate.devices else set()
-    for device in sorted(left_out):
+    for device in sorted(set(old.gate.devices) - set(new.gate.devices) if new.gate.devices else ()):
         yield f"the gate leaves out {device}"
     before, least = old.gate.mutation_score or 0.0, new.gate.mutation_score or 0.0
     if least < before:
@@ -330,7 +316,8 @@ def _tolerances(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
         place = _place(new, f"equations/{name}/tolerance")
         was = before.get(name)
         # Without a set tolerance pv measures the rounding of the equation, which is stricter than any set value.
-        if was is None and _measured(old, name):
+        compared = [result.falsifier for result in old.results] + list(old.contract.claims if old.definitions else ())
+        if was is None and any(claim.equation == name for claim in compared):
             values = ", ".join(f"{key} {tolerance[key]:g}" for key in TOLERANCES if key in tolerance)
             text = f"the tolerance of {name} is set to {values}, it was measured"
             yield Change(kind=ChangeKind.WEAKER, name=name, text=text, location=place)
@@ -338,12 +325,6 @@ def _tolerances(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
             if was is not None and tolerance.get(key, 0) > was.get(key, 0):
                 text = f"the {key} tolerance of {name} is {tolerance[key]:g}, was {was.get(key, 0):g}"
                 yield Change(kind=ChangeKind.WEAKER, name=name, text=text, location=place)
-
-
-def _measured(verdict: ContractVerdict, equation: str) -> bool:
-    """Return whether an equation was compared with code, or was meant to be."""
-    was_compared = any(result.falsifier.equation == equation for result in verdict.results)
-    return was_compared or any(claim.equation == equation for claim in verdict.contract.claims if verdict.definitions)
 
 
 def _set_tolerances(verdict: ContractVerdict) -> dict[str, Mapping[str, Any]]:
@@ -416,26 +397,19 @@ def changed_lines(hunks: Hunks, path: str, first: int, last: int) -> Iterator[in
 
 def changes(base: Report, now: Report) -> tuple[Change, ...]:
     """Return the differences of a report from its base, worst first. Contracts that were not selected are left out."""
-    before, after = _by_name(base), _by_name(now)
-    differences = list(_removed(before, after, now))
-    for name, verdict in after.items():
-        differences += _added(name, verdict) if name not in before else _changed(name, before[name], verdict)
-    return tuple(sorted(differences, key=lambda change: list(ChangeKind).index(change.kind)))
-
-
-def _by_name(report: Report) -> dict[str, ContractVerdict]:
-    return {f"{v.contract.id} on {v.subject}" if v.subject else v.contract.id: v for v in report.contracts}
-
-
-def _removed(
-    before: Mapping[str, ContractVerdict], after: Mapping[str, ContractVerdict], now: Report
-) -> Iterator[Change]:
+    before, after = (
+        {f"{v.contract.id} on {v.subject}" if v.subject else v.contract.id: v for v in report.contracts}
+        for report in (base, now)
+    )
+    differences: list[Change] = []
     for name, verdict in before.items():
         if name not in after and verdict.contract.id not in now.project:
             text = f"contract removed, with {len(verdict.contract.claims)} claims"
-            location = verdict.contract.location
-            gone = Change(kind=ChangeKind.WEAKER, name=verdict.contract.id, text=text, location=location, removed=True)
-            yield replace(gone, contract=name)
+            clause = _clause(verdict.contract.id, text, verdict.contract.location, removed=True)
+            differences.append(replace(clause, contract=name, claim=""))
+    for name, verdict in after.items():
+        differences += _added(name, verdict) if name not in before else _changed(name, before[name], verdict)
+    return tuple(sorted(differences, key=lambda change: list(ChangeKind).index(change.kind)))
 
 
 def _added(name: str, verdict: ContractVerdict) -> Iterator[Change]:
@@ -452,7 +426,11 @@ def _changed(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[
         yield from (Change(kind=ChangeKind.LESS, contract=name, claim=c, text=text) for c, text in less(old, new))
         for claim, text, place in reworded(old.contract, new):
             yield Change(kind=ChangeKind.REWORDED, contract=name, claim=claim, text=text, location=place)
-        yield from _grown(name, old, new)
+        # The claims and mutants that the base does not have.
+        claims, mutants = {claim.id for claim in old.contract.claims}, {mutant.id for mutant in old.contract.mutants}
+        added = [("claim", claim.id) for claim in new.contract.claims if claim.id not in claims]
+        added += [("mutant", mutant.id) for mutant in new.contract.mutants if mutant.id not in mutants]
+        yield from (Change(kind=ChangeKind.ADDED, contract=name, claim=id_, text=noun) for noun, id_ in added)
 
 
 def _results(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
@@ -509,47 +487,19 @@ def _kind(old: Result | None, new: Result) -> ChangeKind | None:
     return ChangeKind.FIXED if new.outcome in GOOD and old.outcome in FAILING and not unknown else None
 
 
-def _grown(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
-    """Yield the claims and mutants that the base does not have."""
-    for noun, before, after in (
-        ("claim", old.contract.claims, new.contract.claims),
-        ("mutant", old.contract.mutants, new.contract.mutants),
-    ):
-        old_ids = {item.id for item in before}
-        for item in after:
-            if item.id not in old_ids:
-                yield Change(kind=ChangeKind.ADDED, contract=name, claim=item.id, text=noun)
-
-
-Less = Iterator[tuple[str, str]]
-
-
-def less(old: ContractVerdict, new: ContractVerdict) -> Less:
+def less(old: ContractVerdict, new: ContractVerdict) -> Iterator[tuple[str, str]]:
     """Yield claim id ("" for the contract) and text of every measurement that is smaller than in the base."""
-    yield from _examples(old, new)
-    yield from _judged(old, new)
-    yield from (("", text) for text in _score(old, new))
-
-
-def _examples(old: ContractVerdict, new: ContractVerdict) -> Less:
-    """Yield the claims that held on fewer valid examples than before."""
     before = {(result.falsifier.id, result.device): result for result in old.results}
     for result in new.results:
         was = before.get((result.falsifier.id, result.device))
-        if was is None or was.trial is None or result.trial is None:
+        if was is None or was.outcome not in GOOD or result.outcome not in GOOD:
             continue
-        if result.outcome is was.outcome is Outcome.HELD and result.trial.valid < was.trial.valid:
-            yield result.falsifier.id, f"fewer valid examples: {result.trial.valid}, was {was.trial.valid}"
-
-
-def _judged(old: ContractVerdict, new: ContractVerdict) -> Less:
-    """Yield the claims that held and were tried on mutants before, and now are not."""
-    judged = {
-        (result.falsifier.id, result.device) for result in old.results if result.outcome in GOOD and not result.unjudged
-    }
-    for result in new.results:
-        if result.unjudged and result.outcome in GOOD and (result.falsifier.id, result.device) in judged:
+        if was.trial is not None and result.trial is not None and result.outcome is was.outcome is Outcome.HELD:
+            if result.trial.valid < was.trial.valid:
+                yield result.falsifier.id, f"fewer valid examples: {result.trial.valid}, was {was.trial.valid}"
+        if result.unjudged and not was.unjudged:
             yield result.falsifier.id, "no longer tried on mutants"
+    yield from (("", text) for text in _score(old, new))
 
 
 def _score(old: ContractVerdict, new: ContractVerdict) -> Iterator[str]:
@@ -629,7 +579,11 @@ def compare(
     judged = [_waived(change, waivers, today) for change in renamed]
     judged += [_expired(contract, waiver) for contract, waiver in waivers if not _counts(waiver, today)]
     judged.sort(key=lambda change: list(ChangeKind).index(change.kind))
-    return Compared(changes=tuple(judged), fail_on=fail_on, notes=tuple(_unread(base)))
+    # A file of the base that was refused is noted with the first reason.
+    refused = [finding for finding in base.findings if finding.severity is Severity.REFUSAL]
+    first = {finding.location.path: finding for finding in reversed(refused)}
+    notes = tuple(f"the base's {path} is not compared: {first[path].message}" for path in sorted(first))
+    return Compared(changes=tuple(judged), fail_on=fail_on, notes=notes)
 
 
 def _renamed(change: Change, is_gone: Callable[[Target], bool]) -> Change:
@@ -646,14 +600,11 @@ def _waived(change: Change, waivers: list[tuple[str, Waiver]], today: date) -> C
         return change
     for contract, waiver in waivers:
         same = contract == change.contract.partition(" on ")[0] or change.name == change.contract
-        if same and _names(waiver, change) and _counts(waiver, today):
+        named = waiver.removed if change.removed else waiver.weaker
+        if same and change.name == named and _counts(waiver, today):
             text = f"{change.text}; waived until {waiver.expires} by {waiver.owner}: {waiver.reason}"
             return replace(change, kind=ChangeKind.WAIVED, text=text)
     return change
-
-
-def _names(waiver: Waiver, change: Change) -> bool:
-    return change.name == (waiver.removed if change.removed else waiver.weaker)
 
 
 def _counts(waiver: Waiver, today: date) -> bool:
@@ -670,10 +621,3 @@ def _expired(contract: str, waiver: Waiver) -> Change:
         name=waiver.name,
         location=waiver.location,
     )
-
-
-def _unread(base: Report) -> Iterator[str]:
-    """Yield a note for each file of the base that was refused, with the first reason."""
-    refused = [finding for finding in base.findings if finding.severity is Severity.REFUSAL]
-    first = {finding.location.path: finding for finding in reversed(refused)}
-    yield from (f"the base's {path} is not compared: {first[path].message}" for path in sorted(first))

@@ -41,8 +41,10 @@ def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
     _check_edits(reports)
     _check_files(reports)
     _check_shards(reports)
-    contracts = [_whole(same, partial) for same in _by_contract(reports)]
-    contracts += [] if partial else _absent(contracts, reports.values())
+    contracts = [merge_verdicts(same) for same in _by_contract(reports)]
+    if not partial:
+        contracts = [with_missing_claims(verdict, ABSENT) for verdict in contracts]
+        contracts += _absent(contracts, reports.values())
     shards = tuple(sorted({shard for report in reports.values() for shard in report.shards}))
     contracts.sort(key=lambda verdict: (list(Status).index(verdict.status), verdict.contract.id))
     first = next(iter(reports.values()))
@@ -121,22 +123,14 @@ def _by_contract(reports: Mapping[str, Report]) -> list[list[ContractVerdict]]:
             verdicts.setdefault((verdict.contract.id, verdict.subject), []).append((name, verdict))
     for (first, one), *rest in verdicts.values():
         for name, other in rest:
-            if _clauses(one.contract) != _clauses(other.contract) or _redefined(one, other):
+            redefined = None not in (one.definitions, other.definitions) and one.definitions != other.definitions
+            if _clauses(one.contract) != _clauses(other.contract) or redefined:
                 raise UsageError(f"{first} and {name} hold different versions of contract {one.contract.id!r}")
     return [[verdict for _, verdict in same] for same in verdicts.values()]
 
 
 def _clauses(contract: Contract) -> tuple[object, ...]:
     return contract.version, contract.falsifiers, contract.harnesses, contract.mutants, contract.gate
-
-
-def _redefined(one: ContractVerdict, other: ContractVerdict) -> bool:
-    return None not in (one.definitions, other.definitions) and one.definitions != other.definitions
-
-
-def _whole(verdicts: Sequence[ContractVerdict], partial: bool) -> ContractVerdict:
-    verdict = merge_verdicts(verdicts)
-    return verdict if partial else with_missing_claims(verdict, ABSENT)
 
 
 def _absent(contracts: Sequence[ContractVerdict], reports: Iterable[Report]) -> list[ContractVerdict]:
@@ -202,7 +196,11 @@ def merge_verdicts(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
     first, *rest = verdicts
     if not rest:
         return first
-    results = _in_order(first.contract, _results(verdicts))
+    results_by_key: dict[tuple[str, str], list[Result]] = {}
+    for result in (result for verdict in verdicts for result in verdict.results):
+        results_by_key.setdefault((result.falsifier.id, result.device), []).append(result)
+    results = _in_order(first.contract, map(_worst, results_by_key.values()))
+    judged = {t.mutant for result in results for t in result.mutants if t.status is not TrialStatus.CANCELLED}
     claimed = frozenset(mutant for verdict in verdicts for mutant in verdict.claimed)
     missed = {mutant for verdict in verdicts for mutant in verdict.claimed - verdict.killed}
     equations = tuple({e.name: e for verdict in verdicts for e in verdict.contract.equations}.values())
@@ -213,7 +211,7 @@ def merge_verdicts(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
         findings=tuple(dict.fromkeys(finding for verdict in verdicts for finding in verdict.findings)),
         killed=claimed - missed,
         claimed=claimed,
-        untried=len(claimed - _judged(results)),
+        untried=len(claimed - judged),
         partial=bool(_unselected(first.contract, results)),
         score=next((verdict.score for verdict in verdicts if verdict.score is not None), None),
         unclaimed=tuple(sorted({device for verdict in verdicts for device in verdict.unclaimed})),
@@ -234,9 +232,16 @@ def with_missing_claims(verdict: ContractVerdict, reason: str) -> ContractVerdic
         reason: The reason of the added results.
     """
     contract = verdict.contract
-    settled = map(_settled, verdict.results)
-    results = [_untried(contract, claim, device, reason) for claim, device in _missing(contract, verdict.results)]
-    return _decided(replace(verdict, results=_in_order(contract, [*settled, *results]), partial=False))
+    results = []
+    for result in verdict.results:
+        why = UNJUDGED if result.unjudged else FEWER if result.fewer else ""
+        results.append(replace(result, outcome=Outcome.UNDECIDED, reason=why) if why else result)
+    for claim, device in _missing(contract, verdict.results):
+        required = in_gate(contract, claim)
+        results.append(
+            Result(falsifier=claim, device=device, outcome=Outcome.UNDECIDED, reason=reason, required=required)
+        )
+    return _decided(replace(verdict, results=_in_order(contract, results), partial=False))
 
 
 def _decided(verdict: ContractVerdict) -> ContractVerdict:
@@ -245,15 +250,6 @@ def _decided(verdict: ContractVerdict) -> ContractVerdict:
         verdict.contract, verdict.results, verdict.findings, verdict.score, verdict.unclaimed, whole=whole
     )
     return replace(verdict, status=status)
-
-
-def _results(verdicts: Iterable[ContractVerdict]) -> list[Result]:
-    """Return the worst result of every claim and device, measured results first."""
-    results_by_key: dict[tuple[str, str], list[Result]] = {}
-    for verdict in verdicts:
-        for result in verdict.results:
-            results_by_key.setdefault((result.falsifier.id, result.device), []).append(result)
-    return [_worst(same) for same in results_by_key.values()]
 
 
 def _worst(results: Sequence[Result]) -> Result:
@@ -269,11 +265,6 @@ def _weight(result: Result) -> int:
     if result.trial is not None and result.trial.status not in NOT_TRIED:
         return 2
     return int(result.recorded is not None)
-
-
-def _judged(results: Iterable[Result]) -> set[str]:
-    trials = (trial for result in results for trial in result.mutants)
-    return {trial.mutant or "" for trial in trials if trial.status is not TrialStatus.CANCELLED}
 
 
 def _in_order(contract: Contract, results: Iterable[Result]) -> tuple[Result, ...]:
@@ -293,33 +284,13 @@ def _missing(contract: Contract, results: Sequence[Result]) -> Iterator[tuple[Fa
     present = {(result.falsifier.id, result.device) for result in results}
     unclaimed = {result.falsifier.id for result in results if result.outcome is Outcome.NOT_CLAIMED}
     unselected = _unselected(contract, results)
+    # The gate requires a claim on the CPU, unless it leaves the CPU out, and on its `fresh` devices.
+    gate = contract.gate
+    required = gate.fresh | {"cpu"} if not gate.devices or "cpu" in gate.devices else gate.fresh
     for claim in contract.claims:
-        devices = _required_devices(contract, claim)
+        devices = tuple(device for device in claim.devices if device in required)
         # A claim that no report selected is listed once, even if the gate requires it on no device.
         if claim in unselected:
             devices = devices or claim.devices[:1]
         if claim.id not in unclaimed:
             yield from ((claim, device) for device in devices if (claim.id, device) not in present)
-
-
-def _settled(result: Result) -> Result:
-    """Return the result, as undecided if it held without its mutants or without some of its examples."""
-    reason = UNJUDGED if result.unjudged else FEWER if result.fewer else ""
-    return replace(result, outcome=Outcome.UNDECIDED, reason=reason) if reason else result
-
-
-def _required_devices(contract: Contract, claim: Falsifier) -> tuple[str, ...]:
-    """Return the devices on which the gate requires a claim: the CPU unless left out, and the `fresh` devices."""
-    gate = contract.gate
-    required = gate.fresh | {"cpu"} if not gate.devices or "cpu" in gate.devices else gate.fresh
-    return tuple(device for device in claim.devices if device in required)
-
-
-def _untried(contract: Contract, claim: Falsifier, device: str, reason: str) -> Result:
-    return Result(
-        falsifier=claim,
-        device=device,
-        outcome=Outcome.UNDECIDED,
-        reason=reason,
-        required=in_gate(contract, claim),
-    )

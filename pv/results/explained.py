@@ -1,0 +1,37 @@
+"""What is known about a claim, a mutant or a contract, for `pv explain`."""
+
+from dataclasses import dataclass
+
+from pv.contract.finding import Finding, Location
+from pv.contract.model import Contract, Falsifier, Mutant
+from pv.results.outcome import Result
+from pv.results.trial import MutationScore, Recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """The explanation of a claim (`claim` is set), of a mutant (`mutant` is set), or of a whole contract.
+
+    Attributes:
+        contract: The contract.
+        claim: The claim.
+        mutant: The mutant.
+        test: Location and first line of the docstring of the claim's function.
+        recorded: Results of the claim in the evidence folder.
+        last: Start of a validation and result of the claim in its report.
+        score: The recorded mutation score of the contract.
+        findings: Lint findings.
+        same: Ids of claims of another suite with the same meaning.
+        judged: Label and text rows of a claim about a script: what it looks for, and when it is not reached.
+    """
+
+    contract: Contract
+    claim: Falsifier | None = None
+    mutant: Mutant | None = None
+    test: tuple[Location, str] | None = None
+    recorded: tuple[Recorded, ...] = ()
+    last: tuple[tuple[str, Result], ...] = ()
+    score: MutationScore | None = None
+    findings: tuple[Finding, ...] = ()
+    same: tuple[str, ...] = ()
+    judged: tuple[tuple[str, str], ...] = ()
