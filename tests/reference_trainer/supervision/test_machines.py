@@ -79,7 +79,7 @@ def test_machine_that_is_lost_before_its_ranks_connect_does_not_block_the_others
     processes = [started(trainer, endpoint, rank, 10, **variables) for rank in (0, 1)]
     wait_for(lambda: len(list(tmp_path.glob("rank-*"))) == 2, "the ranks to be started", 60)
     processes[lost].send_signal(signal.SIGKILL)
-    ended(processes[lost])
+    processes[lost].wait()  # its rank is held, and has its standard output
     processes[lost] = started(trainer, endpoint, lost, 10, **variables)
     assert processes[lost].stdout.readline()  # it knows the attempt that has lost it, or begins another one
     (tmp_path / "hold").unlink()
