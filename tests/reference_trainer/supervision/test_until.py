@@ -137,8 +137,6 @@ class Failing(Callback):
     def on_optimizer_step(self, context):
         if context.step == 7:
             raise ValueError("seven")
-
-callbacks = [Failing()]
 """
 ERRORS = {
     "row": (2, 1, "not tried again: the input was refused, before its first step: DataError: ", "rows.jsonl"),
@@ -149,7 +147,8 @@ ERRORS = {
 @pytest.mark.parametrize("error", ERRORS)
 def test_error_that_stays_is_not_tried_again_and_is_named(trainer: Trainer, error: str) -> None:
     (trainer.folder / "failing.py").write_text(FAILING)
-    options = {"row": ("--data", "rows.jsonl"), "callback": ("--callbacks", "failing.py:callbacks")}[error]
+    (trainer.folder / "callbacks.toml").write_text('[[callbacks]]\nuse = "failing:Failing"\n')
+    options = {"row": ("--data", "rows.jsonl"), "callback": ("--callbacks", "callbacks.toml")}[error]
     command = ["until", "--step", "20", *RUN, "--out", "out", *options]
     found, said, _ = ended(Process(command, trainer.folder, trainer.environment))
     code, attempts, message, name = ERRORS[error]
