@@ -1,6 +1,6 @@
-"""Whether a supervised run is done, tried again or given up: a pure function of what its attempts reached.
+"""Decide whether a supervised run is done, tried again or given up, from the steps and errors of its attempts.
 
-Nothing here reads a file or imports torch. Steps count from 1; 0 is a run without a checkpoint.
+This module reads no file and imports no torch. Steps count from 1; step 0 is a run without a checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Ending(Enum):
 
 
 class Verdict(IntEnum):
-    """What follows an attempt. Each value but that of RETRY is the exit code of the supervisor."""
+    """The decision after an attempt. Every value except RETRY is the exit code of the supervisor."""
 
     RETRY = -1
     DONE = 0
@@ -53,7 +53,10 @@ def is_repeated(attempts: Sequence[Attempt]) -> bool:
 
 
 def idle(before: int, attempts: Sequence[Attempt]) -> int:
-    """Return how many attempts in a row, up to the last, reached no further step; `before`: before the first."""
+    """Return the number of attempts at the end of `attempts` that reached no further step.
+
+    before: the step of the newest whole checkpoint before the first attempt.
+    """
     count, furthest = 0, before
     for attempt in attempts:
         count = 0 if attempt.reached > furthest else count + 1
@@ -64,12 +67,12 @@ def idle(before: int, attempts: Sequence[Attempt]) -> int:
 def verdict(
     target: int | None, before: int, attempts: Sequence[Attempt], *, max_retries: int, max_idle: int
 ) -> Verdict:
-    """Return what follows the last of `attempts`.
+    """Return the decision after the last of `attempts`.
 
-    A run that came to its end is done if it reached the step `target`, or if that is None. Any other one is tried
-    again, at most `max_retries` times, unless `max_idle` attempts in a row reached no further step, or two in a row
-    ended after the same step with the same error. An attempt that ends before its first checkpoint reached no further
-    step. Raise `SettingError` for numbers out of their domain.
+    A run that came to its end is done if it reached the step `target`, or if `target` is None. A refused run is given
+    up. A failed one is tried again, at most `max_retries` times, unless `max_idle` attempts in a row reached no further
+    step, or two in a row ended after the same step with the same error. An attempt that ends before its first
+    checkpoint reached no further step. Raise `SettingError` for numbers out of their domain.
     """
     for name, value, least in (("target", target, 1), ("max_retries", max_retries, 0), ("max_idle", max_idle, 1)):
         if value is not None and value < least:

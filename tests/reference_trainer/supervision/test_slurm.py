@@ -57,7 +57,7 @@ def started(folder: Path, code: str = "", **variables: str) -> "subprocess.Popen
         path.chmod(0o755)
     job = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "node[1-2]", "SLURM_JOB_NUM_NODES": "2", "CODE": code}
     places = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "OUT": str(folder / "run")}
-    environment = {**os.environ, **job, **places, **variables}
+    environment = {**os.environ, **variables, **job, **places}
     command = ["bash", str(SCRIPT), *variables.get("SETTINGS", "--lr 0.1").split()]
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
 
