@@ -40,7 +40,7 @@ def unused_endpoint() -> str:
         return f"127.0.0.1:{unused.getsockname()[1]}"
 
 
-def started(trainer: Trainer, endpoint: str, rank: int, step: int = 60, **variables: str) -> Process:
+def started(trainer: Trainer, endpoint: str, rank: int, step: int = 120, **variables: str) -> Process:
     place = ["--nnodes", "2", "--node-rank", str(rank), "--rdzv-endpoint", endpoint, "--local-addr", "127.0.0.1"]
     command = ["until", "--step", str(step), *place, *RUN, "--out", "out"]
     return Process(command, trainer.folder, {**trainer.environment, **variables})
@@ -49,18 +49,18 @@ def started(trainer: Trainer, endpoint: str, rank: int, step: int = 60, **variab
 def test_run_whose_machines_and_ranks_are_killed_ends_like_the_straight_one(trainer: Trainer) -> None:
     endpoint = unused_endpoint()
     first, second = (started(trainer, endpoint, rank) for rank in (0, 1))
-    beat(trainer, lambda read: read.step > 7)
+    earlier = beat(trainer, lambda read: read.step > 7).pid
     second.send_signal(signal.SIGKILL)  # its rank ends with it
     ended(second)
     second = started(trainer, endpoint, 1)
-    os.kill(beat(trainer, lambda read: read.step > 25).pid, signal.SIGKILL)
+    os.kill(beat(trainer, lambda read: read.step > 25 and read.pid != earlier).pid, signal.SIGKILL)
     (code, said, complaints), (joined_code, joined, joined_complaints) = ended(first), ended(second)
     assert (code, joined_code) == (0, 0), complaints + joined_complaints
     assert "rank 0 ended with signal SIGKILL" in said
-    assert "attempt 3: the run came to its end; step 60 of 60 is reached" in said
+    assert "attempt 3: the run came to its end; step 120 of 120 is reached" in said
     assert joined.splitlines()[-1] == "machine 1: the run came to its end"
-    assert steps(trainer) == list(range(1, 61))
-    launch = ["launch", "--nproc-per-node", "2", *RUN, "--max-steps", "60", "--out", "straight"]
+    assert steps(trainer) == list(range(1, 121))
+    launch = ["launch", "--nproc-per-node", "2", *RUN, "--max-steps", "120", "--out", "straight"]
     straight = run_command(launch, trainer.folder, trainer.environment)
     assert straight.returncode == 0, straight.stderr
     models = [(trainer.folder / out / "model.safetensors").read_bytes() for out in ("out", "straight")]
