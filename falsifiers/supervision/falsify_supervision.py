@@ -26,6 +26,7 @@ from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from reference_trainer.storage.checkpoints import Manifest, save_checkpoint, saved_steps
 from reference_trainer.storage.export import WEIGHTS, save_decoder
 from reference_trainer.supervision.decision import Ending, Verdict
+from reference_trainer.supervision.heartbeat import Failure
 
 LIVES_S = 60.0
 """How long a process lives that nothing kills."""
@@ -342,6 +343,58 @@ def _expected(gains: list[int], retries: int, idle: int) -> tuple[str, int]:
         if number > retries:
             return "RETRIES_SPENT", number
     return "DONE", len(gains) + 1
+
+
+@given(
+    errors=st.lists(st.sampled_from(["input", "other rank", "A", "B", "kill"]), min_size=1, max_size=4),
+    step=st.integers(0, 3),
+)
+@example(errors=["input"], step=0)
+@example(errors=["A", "kill", "A", "A"], step=2)
+@example(errors=["A", "B", "kill", "kill"], step=0)
+def falsify_errors_that_stay_are_not_tried_again(subject: Any, errors: list[str], step: int) -> None:
+    """errors: of each attempt, which rank 1 writes; rank 0 writes that of the other rank. Every attempt progresses."""
+    with scratch() as directory:
+        out, calls, lines = directory / "out", list[str](), list[str]()
+
+        def launch(arguments: list[str], beats: Path, name: str) -> tuple[Ending, str]:
+            left = sorted(path.name for path in beats.iterdir())
+            assert left == [], f"attempt {len(calls) + 1} begins with {left} of the one before"
+            if len(calls) == len(errors):
+                _export(out, TARGET)
+                return Ending.FINISHED, "ended"
+            error = errors[len(calls)]
+            calls.append(error)
+            _save(out, len(calls))
+            if error != "kill":
+                for rank, is_other in enumerate((True, error == "other rank")):
+                    text = "rank 1: 'x'" if is_other else f"'{error}'"
+                    failure = Failure(
+                        step=step,
+                        type="RankError" if is_other else "ValueError",
+                        message=text,
+                        is_input=error == "input" and not is_other,
+                        is_of_other_rank=is_other,
+                    )
+                    (beats / f"failure-rank-{rank}.json").write_text(json.dumps(asdict(failure)))
+            return Ending.FAILED, "rank 1 ended with exit code 1"
+
+        limits = subject.Limits(step=TARGET, max_retries=9, max_idle=9, silent_s=60.0)
+        seen = subject.until(Settings(out=out, save_every=1), [], limits, launch=launch, report=lines.append)
+        ended, wanted = (seen.name, len(calls)), ("DONE", len(errors))
+        for number, error in enumerate(errors, start=1):
+            if error == "input":
+                wanted = ("REFUSED", number)
+            elif error != "kill" and errors[number - 2 : number - 1] == [error]:
+                wanted = ("NO_PROGRESS", number)
+            if wanted[0] != "DONE":
+                break
+        assert ended == wanted, f"after the errors {errors}, verdict and attempts are {ended}; expected {wanted}"
+        if seen is not Verdict.DONE:
+            message = "rank 1: 'x'" if calls[-1] == "other rank" else f"'{calls[-1]}'"
+            when = f"after step {step}" if step else "before its first step"
+            said = lines[-1]
+            assert message in said and when in said, f"given up with {said!r}; expected {message} {when}"
 
 
 OLDER: dict[str, tuple[dict[str, Any], bool]] = {

@@ -8,6 +8,14 @@ def no_progress_tried_again(original: Any, *arguments: Any, max_retries: int, ma
     return original(*arguments, max_retries=max_retries, max_idle=10**9)
 
 
+def same_error_tried_again(original: Any, target: Any, before: int, attempts: Any, **limits: Any) -> Any:
+    return original(target, before, [replace(attempt, error=None) for attempt in attempts], **limits)
+
+
+def every_failure_tried_again(original: Any, directory: Any) -> None:
+    return None
+
+
 def one_attempt_more(original: Any, *arguments: Any, max_retries: int, max_idle: int) -> Any:
     return original(*arguments, max_retries=max_retries + 1, max_idle=max_idle)
 

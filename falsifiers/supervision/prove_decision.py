@@ -35,6 +35,19 @@ def prove_verdict(
     assert seen == wanted, f"{ENDINGS[ending]} at {reached} after {before}, up to {target}: {seen}; expected {wanted}"
 
 
+def prove_repeated_error(subject: Any, first: int, second: int, third: int, count: int) -> None:
+    """Attempts that all progress are given up once two in a row have the same error after the same step.
+
+    first, second, third: 0 for no reported error; 1 to 4 for errors that differ in type, message or step.
+    """
+    errors = (None, ("A", "x", 7), ("B", "x", 7), ("A", "y", 7), ("A", "x", 8))
+    chosen = [errors[number] for number in (first, second, third)[:count]]
+    attempts = [subject.Attempt(subject.Ending.FAILED, step, error) for step, error in enumerate(chosen, start=1)]
+    seen = subject.verdict(9, 0, attempts, max_retries=9, max_idle=9).name
+    wanted = "NO_PROGRESS" if count > 1 and chosen[-1] is not None and chosen[-1] == chosen[-2] else "RETRY"
+    assert seen == wanted, f"after the errors {chosen}: {seen}; expected {wanted}"
+
+
 def prove_limits(subject: Any, target: int, retries: int, idle: int) -> None:
     """A target or a number of idle attempts below 1, or negative retries, is refused by name."""
     target, retries, idle = target - 1, retries - 1, idle - 1

@@ -81,9 +81,9 @@ def until(command: tuple[str, ...], **options: Any) -> int:
     On several machines, start the same command on each, with --nnodes, --rdzv-endpoint, and --node-rank 0, 1, ...;
     --out is on a file system that they share. A machine that was lost joins again when its command is started again.
 
-    Exit codes: 0 the run reached its end or the step, and its model is written; 1 failed; 2 a setting was refused; 3
-    attempts made no progress; 4 no retry is left; 5 the run ended before the step; 75 interrupted: the same command
-    goes on.
+    Exit codes: 0 the run reached its end or the step, and its model is written; 1 failed; 2 a setting or the input was
+    refused; 3 attempts made no progress, or had the same error; 4 no retry is left; 5 the run ended before the step; 75
+    interrupted: the same command goes on.
     """
     return guarded(lambda: _until(list(command), options))
 

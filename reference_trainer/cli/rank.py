@@ -1,7 +1,7 @@
 """A rank of a supervised run: `python -m reference_trainer.cli.rank SUPERVISOR DIRECTORY ARGUMENT...`.
 
-It ends with its supervisor, however that ends, and writes its heartbeat into DIRECTORY; else it is the command
-`reference-trainer` with these arguments.
+It ends with its supervisor, however that ends, and writes its heartbeat, and the error that ends it, into DIRECTORY;
+else it is the command `reference-trainer` with these arguments.
 """
 
 from __future__ import annotations
@@ -14,13 +14,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference_trainer import interrupts
-from reference_trainer.supervision.heartbeat import Heart
-from reference_trainer.supervision.until import SAVED
+from reference_trainer.errors import (
+    CallbackError,
+    DataError,
+    LabelError,
+    LostRankError,
+    ModelFileError,
+    RankError,
+    SettingError,
+    ShapeError,
+    StopRequestedError,
+)
+from reference_trainer.supervision.heartbeat import SAVED, Failure, Heart
 
 if TYPE_CHECKING:
     from reference_trainer.pipeline.report import DistillResult
 
 PR_SET_PDEATHSIG = 1
+INPUT_ERRORS = (SettingError, DataError, ModelFileError, ShapeError, LabelError, CallbackError, ImportError)
+"""Errors of settings, data, models, callbacks and packages, which another attempt would meet again."""
 
 
 def end_with(parent: int) -> None:
@@ -41,13 +53,28 @@ def main() -> None:
 
     def distil(settings: Any, *, lines: Any) -> DistillResult:
         from reference_trainer.callbacks.base import Callback
+        from reference_trainer.cli.group import line_of
         from reference_trainer.pipeline.distill import distill
 
         class Beating(Callback):
             def on_step_end(self, context: Any) -> None:
                 heart.step = context.step
 
-        return distill(settings, callbacks=[Beating()], lines=lines)
+        try:
+            return distill(settings, callbacks=[Beating()], lines=lines)
+        except (StopRequestedError, LostRankError):  # no error of this rank
+            raise
+        except Exception as error:
+            heart.fail(
+                Failure(
+                    step=heart.step,
+                    type=type(error).__name__,
+                    message=line_of(error),
+                    is_input=isinstance(error, INPUT_ERRORS),
+                    is_of_other_rank=isinstance(error, RankError),
+                )
+            )
+            raise
 
     from reference_trainer.cli import main as command
 
@@ -55,7 +82,7 @@ def main() -> None:
         command(arguments, prog_name="reference-trainer", obj=distil)
     except SystemExit as ended:
         if ended.code == interrupts.SAVED:
-            (Path(directory) / SAVED).touch()  # the agent of torch does not tell the exit code after a signal
+            (Path(directory) / SAVED).touch()
         raise
 
 

@@ -1,6 +1,6 @@
-"""Whether a supervised run is done, tried again or given up: a pure function of what its attempts reached.
+"""Decide whether a supervised run is done, tried again or given up, from the steps and errors of its attempts.
 
-Nothing here reads a file or imports torch. Steps count from 1; 0 is a run without a checkpoint.
+This module reads no file and imports no torch. Steps count from 1; step 0 is a run without a checkpoint.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class Ending(Enum):
     FINISHED = "finished"
     """The run came to its end, and its model is written."""
     REFUSED = "refused"
-    """A setting was refused, which no other attempt changes."""
+    """A setting or the input was refused; another attempt would be refused too."""
     FAILED = "failed"
-    """It failed, was killed, or did not answer any more."""
+    """It failed, was killed, or stopped responding."""
 
 
 class Verdict(IntEnum):
-    """What follows an attempt. Each value but that of RETRY is the exit code of the supervisor."""
+    """The decision after an attempt. Every value except RETRY is the exit code of the supervisor."""
 
     RETRY = -1
     DONE = 0
@@ -37,14 +37,26 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """reached: the step of the model of a finished attempt, of the newest whole checkpoint after any other one."""
+    """reached: the step of the model of a finished attempt, of the newest whole checkpoint after any other one.
+
+    error: type, message and step of the error that ended the attempt; None if none was reported, as after a kill.
+    """
 
     ending: Ending
     reached: int
+    error: tuple[str, str, int] | None = None
+
+
+def is_repeated(attempts: Sequence[Attempt]) -> bool:
+    """Return whether the last two attempts ended after the same step with the same error."""
+    return len(attempts) > 1 and attempts[-1].error is not None and attempts[-1].error == attempts[-2].error
 
 
 def idle(before: int, attempts: Sequence[Attempt]) -> int:
-    """Return how many attempts in a row, up to the last, reached no further step; `before`: before the first."""
+    """Return the number of attempts at the end of `attempts` that reached no further step.
+
+    before: the step of the newest whole checkpoint before the first attempt.
+    """
     count, furthest = 0, before
     for attempt in attempts:
         count = 0 if attempt.reached > furthest else count + 1
@@ -55,11 +67,12 @@ def idle(before: int, attempts: Sequence[Attempt]) -> int:
 def verdict(
     target: int | None, before: int, attempts: Sequence[Attempt], *, max_retries: int, max_idle: int
 ) -> Verdict:
-    """Return what follows the last of `attempts`.
+    """Return the decision after the last of `attempts`.
 
-    A run that came to its end is done if it reached the step `target`, or if that is None. Any other one is tried
-    again, at most `max_retries` times, unless `max_idle` attempts in a row reached no further step. An attempt that
-    ends before its first checkpoint is such a one. Raise `SettingError` for numbers out of their domain.
+    A run that came to its end is done if it reached the step `target`, or if `target` is None. A refused run is given
+    up. A failed one is tried again, at most `max_retries` times, unless `max_idle` attempts in a row reached no further
+    step, or two in a row ended after the same step with the same error. An attempt that ends before its first
+    checkpoint reached no further step. Raise `SettingError` for numbers out of their domain.
     """
     for name, value, least in (("target", target, 1), ("max_retries", max_retries, 0), ("max_idle", max_idle, 1)):
         if value is not None and value < least:
@@ -69,6 +82,6 @@ def verdict(
         return Verdict.DONE if target is None or last.reached >= target else Verdict.SHORT
     if last.ending is Ending.REFUSED:
         return Verdict.REFUSED
-    if idle(before, attempts) >= max_idle:
+    if idle(before, attempts) >= max_idle or is_repeated(attempts):
         return Verdict.NO_PROGRESS
     return Verdict.RETRIES_SPENT if len(attempts) > max_retries else Verdict.RETRY

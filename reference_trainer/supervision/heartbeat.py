@@ -1,11 +1,13 @@
-"""Heartbeats of ranks: a file each with step and time, by which a supervisor finds a rank that was stopped.
+"""What ranks write for their supervisor: a heartbeat while they run, and the error that ended them.
 
-A thread writes it, so a long step is not silence; a stopped process, or one whose native code keeps the interpreter
-locked, writes none. Times are those of the machine's monotonic clock, which all of its processes share.
+The files are in one directory of the supervisor, which it locks. A thread of the rank writes the heartbeat, with step
+and time, so a long step does not count as silence. A stopped process, or one whose native code holds the interpreter
+lock, writes none, and is killed. Times are those of the machine's monotonic clock, which its processes share.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -15,10 +17,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
+
+from reference_trainer.errors import OutputError
 
 EVERY_S = 0.5
 STOPPED_S = 2.0
 """Age of the beat of a process that SIGSTOP has stopped, before it is killed; SIGCONT may come."""
+SAVED = "saved"
+"""File of a rank that has saved a checkpoint and left on request: torch's agent tells no exit code after a signal."""
+
+
+Content = TypeVar("Content")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +43,21 @@ class Beat:
     time: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The error that ended a rank.
+
+    step: the last step that was taken, 0 before the first. type, message: of the error. is_input: whether it is an
+    error of settings or input, which every attempt meets. is_of_other_rank: whether another rank failed first.
+    """
+
+    step: int
+    type: str
+    message: str
+    is_input: bool
+    is_of_other_rank: bool
+
+
 class Heart:
     """The heartbeat of this process in the file `path`; `step` is set by whoever takes the steps."""
 
@@ -43,11 +68,18 @@ class Heart:
 
     def beat(self) -> None:
         """Write the file, atomically. A failure is ignored: a supervisor that reads no beat kills nothing."""
-        beat = Beat(pid=os.getpid(), born=self._born, step=self.step, time=time.monotonic())
-        partial = self._path.with_name(f".{self._path.name}.{beat.pid}.partial")
+        self._write(self._path, Beat(pid=os.getpid(), born=self._born, step=self.step, time=time.monotonic()))
+
+    def fail(self, failure: Failure) -> None:
+        """Write the error that ends this process. If that fails, the supervisor learns only the exit code."""
+        self._write(self._path.with_name(f"failure-{self._path.name}"), failure)
+
+    @staticmethod
+    def _write(path: Path, content: Beat | Failure) -> None:
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         with suppress(OSError):
-            partial.write_text(json.dumps(asdict(beat)), encoding="utf-8")
-            partial.replace(self._path)
+            partial.write_text(json.dumps(asdict(content)), encoding="utf-8")
+            partial.replace(path)
 
     def _go_on(self) -> None:
         while True:
@@ -57,10 +89,23 @@ class Heart:
 
 def beats(directory: Path) -> list[Beat]:
     """Return the beats in `directory`. A file that is none is ignored."""
+    return _read(directory, "rank-*.json", Beat)
+
+
+def first_failure(directory: Path) -> Failure | None:
+    """Return the error that ended the ranks; None if no rank has written one.
+
+    Of several, an error of input comes first, and one that reports another rank's last.
+    """
+    failures = _read(directory, "failure-rank-*.json", Failure)
+    return min(failures, key=lambda failure: (not failure.is_input, failure.is_of_other_rank), default=None)
+
+
+def _read(directory: Path, pattern: str, kind: Callable[..., Content]) -> list[Content]:
     read = []
-    for path in sorted(directory.glob("rank-*.json")):
+    for path in sorted(directory.glob(pattern)):
         with suppress(OSError, ValueError, TypeError):
-            read.append(Beat(**json.loads(path.read_text(encoding="utf-8"))))
+            read.append(kind(**json.loads(path.read_text(encoding="utf-8"))))
     return read
 
 
@@ -80,31 +125,75 @@ def kill_silent(directory: Path, after: float) -> list[Beat]:
     return _killed(silent(beats(directory), time.monotonic(), after))
 
 
+def kill_ranks(directory: Path) -> list[Beat]:
+    """Kill all ranks that have written a beat, and return their last beats."""
+    return _killed(beats(directory))
+
+
 def kill_stale(directory: Path) -> list[Beat]:
     """Kill the ranks that an earlier supervisor left, and return their last beats; remove all of its files."""
-    left = _killed(beats(directory))
-    for path in (*directory.glob("rank-*.json"), *directory.glob(".rank-*.partial")):
-        path.unlink(missing_ok=True)
+    left = kill_ranks(directory)
+    for pattern in ("rank-*.json", "failure-rank-*.json", ".*rank-*.partial", SAVED):
+        for path in directory.glob(pattern):
+            path.unlink(missing_ok=True)
     return left
 
 
 @contextmanager
-def watched(directory: Path, after: float, report: Callable[[Beat], object]) -> Iterator[None]:
-    """Kill silent ranks while the block runs, each reported once it is killed."""
+def claimed(directory: Path, taken: str) -> Iterator[Path]:
+    """Create and lock a directory of a supervisor; at the end no rank is left in it, and it is removed.
+
+    Raise `OutputError` with the message `taken` if another supervisor has locked it, or if it cannot be locked.
+    """
+    descriptor = None
+    try:
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputError(taken) from error
+        except OSError as error:
+            raise OutputError(f"cannot lock {directory}: {error.strerror}; choose another --out") from error
+        try:
+            yield directory
+        finally:
+            kill_stale(directory)
+            with suppress(OSError):  # a file of the user's may be there
+                directory.rmdir()
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+@contextmanager
+def polled(look: Callable[[], object], every_s: float) -> Iterator[None]:
+    """Call `look` every `every_s` seconds in a thread while the block runs."""
     ended = threading.Event()
 
-    def watch() -> None:
-        while not ended.wait(EVERY_S):
-            for beat in kill_silent(directory, after):
-                report(beat)
+    def poll() -> None:
+        while not ended.wait(every_s):
+            look()
 
-    thread = threading.Thread(target=watch, name="watch", daemon=True)
+    thread = threading.Thread(target=poll, name=look.__name__, daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
+
+
+@contextmanager
+def watched(directory: Path, after: float, report: Callable[[Beat], object]) -> Iterator[None]:
+    """Kill silent ranks while the block runs, each reported once it is killed."""
+
+    def watch() -> None:
+        for beat in kill_silent(directory, after):
+            report(beat)
+
+    with polled(watch, EVERY_S):
+        yield
 
 
 def _killed(beats: Iterable[Beat]) -> list[Beat]:

@@ -7,20 +7,22 @@ other machines follow: they join every attempt that is announced, and end with t
     leader    announce attempt 1, run it ... announce attempt 2, run it ... announce the verdict, wait for the others
     follower  wait for an attempt, run its ranks ... wait for the next one ... read the verdict, end
 
-A rank that ends on one machine ends the attempt on all, because the other ranks fail in their next collective. Each
-attempt has a rendezvous of its own. Once the ranks of the leader run, the leader withdraws the attempt, so that a
-machine that comes back waits for the next one: torch's agents would let it into the running attempt. The leader renews
-its file every second; a follower does not believe a file that is not renewed, which a leader has left that was killed.
+A rank that ends on one machine ends the attempt on all, because the other ranks fail in their next collective. A rank
+that is lost before it has connected to the others ends nothing, and they would wait for it until `--rank-timeout`:
+
+- A machine notes in the shared directory which attempt it joins, before it joins. When it comes back and that attempt
+  is still announced, it does not join again, but asks the leader to end the attempt.
+- A follower that finds another attempt announced, because the leader was lost and came back, ends its ranks.
+
+The leader renews its file every second. A follower ignores a file that is not renewed: its leader was killed.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,13 +31,15 @@ from pathlib import Path
 
 from reference_trainer.errors import OutputError
 from reference_trainer.storage.files import atomic_write
-from reference_trainer.supervision.heartbeat import beats as read_beats
+from reference_trainer.supervision.heartbeat import claimed, polled
 
 EVERY_S = 1.0
-"""Seconds after which a leader renews its announcement."""
+"""Seconds after which a leader renews its announcement. The others look at it four times as often."""
 LEAVE_S = 60.0
 """Seconds that a leader waits for the others to read its verdict."""
 ANNOUNCED = "announced.json"
+LOST = "lost "
+"""Before the attempt in the mark of a machine that was lost during the attempt and came back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,47 +78,23 @@ def place_of(out: Path) -> Path:
 
 
 class Leader:
-    """The announcements of the first machine. `close` takes them back.
+    """The announcements of the first machine, in files that `leading` renews and removes.
 
-    Args:
-        out: The output of the run, on a file system that all machines share.
+    has_announced: whether the files are those of this leader; before, those of another one may be there.
     """
 
-    def __init__(self, out: Path) -> None:
-        self._place, self._closed = place_of(out), threading.Event()
-        self._thread: threading.Thread | None = None
+    def __init__(self, place: Path) -> None:
+        self._place, self.has_announced = place, False
 
     def announce(self, announcement: Announcement) -> None:
         """Write an announcement for the others, in place of the one before. Raise `OutputError` if that fails."""
-        text = json.dumps(asdict(announcement))
-        try:
-            self._place.mkdir(parents=True, exist_ok=True)
-            atomic_write(self._place / ANNOUNCED, lambda path: path.write_text(text, encoding="utf-8"))
-        except OSError as error:
-            raise OutputError(f"cannot write {self._place / ANNOUNCED}: {error.strerror}") from error
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._renew, name="announcement", daemon=True)
-            self._thread.start()
+        _write(self._place / ANNOUNCED, json.dumps(asdict(announcement)))
+        self.has_announced = True
 
-    @contextmanager
-    def attempt(self, announcement: Announcement, beats: Path) -> Iterator[None]:
-        """Announce an attempt, and withdraw it once a rank has written a heartbeat into the directory `beats`."""
-        ended = threading.Event()
-
-        def withdraw() -> None:
-            while not ended.wait(EVERY_S / 4):
-                if read_beats(beats):
-                    self.announce(Announcement())
-                    return
-
-        self.announce(announcement)
-        thread = threading.Thread(target=withdraw, name="withdrawal", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+    def lost(self, run_id: str) -> list[int]:
+        """Return the numbers of the machines that came back while their attempt `run_id` went on."""
+        marks = {path: _read_text(path) for path in self._place.glob("machine-*")}
+        return sorted(int(path.name.rpartition("-")[2]) for path, text in marks.items() if text == f"{LOST}{run_id}")
 
     def conclude(self, verdict: int) -> None:
         """Announce the verdict, and wait until the other machines have read it; at most `LEAVE_S` seconds."""
@@ -123,21 +103,31 @@ class Leader:
         while any(self._place.glob("machine-*")) and time.monotonic() < end:
             time.sleep(EVERY_S / 4)
 
-    def close(self) -> None:
-        """Stop renewing, and remove the files that are left."""
-        self._closed.set()
-        if self._thread is None:
-            return
-        self._thread.join()
-        with suppress(OSError):
-            for path in self._place.iterdir():
-                path.unlink(missing_ok=True)
-            self._place.rmdir()
 
-    def _renew(self) -> None:
-        while not self._closed.wait(EVERY_S):
+@contextmanager
+def leading(out: Path) -> Iterator[Leader]:
+    """Yield the announcements of a run, which are renewed in the block and removed at its end.
+
+    Args:
+        out: The output of the run, on a file system that all machines share.
+    """
+    place = place_of(out)
+    leader = Leader(place)
+
+    def renew() -> None:
+        with suppress(OSError):
+            if leader.has_announced:
+                os.utime(place / ANNOUNCED)
+
+    try:
+        with polled(renew, EVERY_S):
+            yield leader
+    finally:
+        if leader.has_announced:
             with suppress(OSError):
-                os.utime(self._place / ANNOUNCED)
+                for path in place.iterdir():
+                    path.unlink(missing_ok=True)
+                place.rmdir()
 
 
 def next_announcement(out: Path, joined: str, pause: Callable[[float], object] = time.sleep) -> Announcement:
@@ -160,35 +150,71 @@ def next_announcement(out: Path, joined: str, pause: Callable[[float], object] =
         pause(EVERY_S / 4)
 
 
+def is_replaced(out: Path, run_id: str) -> bool:
+    """Return whether a leader has announced another attempt than `run_id`, or given the run up."""
+    try:
+        announced = Announcement(**json.loads((place_of(out) / ANNOUNCED).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return False
+    return bool(announced.verdict) or (announced.verdict is None and announced.run_id != run_id)
+
+
+class Mark:
+    """The file by which a leader knows of a follower: empty, or the attempt that the machine has joined.
+
+    joined: the attempt that the machine has been part of last, also before it was lost; empty for none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.joined = _read_text(path).removeprefix(LOST)
+        self._write(f"{LOST}{self.joined}" if self.joined else "")
+
+    def join(self, run_id: str) -> None:
+        """Note the attempt, before the machine joins it."""
+        self._write(run_id)
+        self.joined = run_id
+
+    def leave(self, *, joined: bool) -> None:
+        """Note that the attempt has ended here, or that the machine has not met the others."""
+        self._write("")
+        self.joined = self.joined if joined else ""
+
+    def _write(self, text: str) -> None:
+        _write(self._path, text)
+
+
 @contextmanager
-def following(out: Path, rank: int) -> Iterator[Path]:
-    """Let the leader know of this machine, and yield a directory of the machine for the heartbeats of its ranks.
+def following(out: Path, rank: int) -> Iterator[tuple[Mark, Path]]:
+    """Let the leader know of this machine; yield its mark, and a directory for the heartbeats of its ranks.
 
     Raise `OutputError` if another supervisor of this machine follows the same run with the same number.
     """
     place = place_of(out)
     name = hashlib.sha256(f"{place}/{rank}".encode()).hexdigest()[:16]
     beats = Path(tempfile.gettempdir()) / f"reference-trainer-{os.getuid()}-{name}"
-    mark = place / f"machine-{rank}"
-    try:
-        beats.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(beats, os.O_RDONLY | os.O_DIRECTORY)
+    path = place / f"machine-{rank}"
+    with claimed(beats, f"another supervisor of this machine follows {out} as number {rank}"):
+        is_over = False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            place.mkdir(parents=True, exist_ok=True)
-            mark.touch()
-        except OSError:
-            os.close(descriptor)
-            raise
-    except BlockingIOError as error:
-        raise OutputError(f"another supervisor of this machine follows {out} as number {rank}") from error
-    except OSError as error:
-        raise OutputError(f"cannot follow the run in {out}: {error.strerror}: {error.filename or beats}") from error
+            yield Mark(path), beats
+            is_over = True
+        finally:
+            if is_over or not _read_text(path):  # an attempt that goes on without this machine stays noted
+                path.unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str) -> None:
     try:
-        yield beats
-    finally:
-        with suppress(OSError):
-            mark.unlink()
-        os.close(descriptor)
-        with suppress(OSError):
-            beats.rmdir()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _read_text(path: Path) -> str:
+    """Return the text of a file; empty without the file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""

@@ -11,33 +11,55 @@ On several machines, one supervisor decides, and the others join its attempts; s
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 from torch import distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.elastic.rendezvous import RendezvousError
+from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousParameters
+from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from reference_trainer import interrupts
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import OutputError, first_line
+from reference_trainer.errors import first_line
 from reference_trainer.pipeline.defaults import defaults_of
-from reference_trainer.supervision.decision import Attempt, Ending, Verdict, verdict
-from reference_trainer.supervision.heartbeat import Beat, kill_stale, watched
-from reference_trainer.supervision.machines import Announcement, Leader, Machines, following, next_announcement
+from reference_trainer.supervision.decision import Attempt, Ending, Verdict, is_repeated, verdict
+from reference_trainer.supervision.heartbeat import (
+    SAVED,
+    Beat,
+    claimed,
+    first_failure,
+    kill_ranks,
+    kill_stale,
+    polled,
+    watched,
+)
+from reference_trainer.supervision.heartbeat import (
+    beats as read_beats,
+)
+from reference_trainer.supervision.machines import (
+    EVERY_S,
+    Announcement,
+    Leader,
+    Machines,
+    following,
+    is_replaced,
+    leading,
+    next_announcement,
+)
 from reference_trainer.supervision.progress import check_model, is_done, model_step, whole_step
 
 
@@ -69,8 +91,6 @@ def problems(settings: Settings | None, step: int | None) -> list[str]:
 
 
 EXIT_CODES = {Ending.FINISHED: 0, Ending.FAILED: 1, Ending.REFUSED: 2}
-SAVED = "saved"
-"""File beside the heartbeats: a rank has saved a checkpoint and left on request."""
 
 
 def launch(
@@ -180,7 +200,9 @@ def until(
     goes to `report`. Raise `OutputError` if another supervisor has this output, `CheckpointError` if no checkpoint is
     whole, and `DriftError` if the model that is there was trained with other settings.
     """
-    with _claimed(settings.run.out) as directory:
+    out = settings.run.out.resolve()
+    directory = out.with_name(f"{out.name}.until")
+    with claimed(directory, f"another supervisor has locked {directory}; wait for its end"):
         for beat in kill_stale(directory):
             report(f"killed process {beat.pid}, which an earlier supervisor left")
         if is_done(settings.run.out, limits.step):
@@ -208,19 +230,49 @@ def supervised(
         return until(settings, arguments, limits, launch=launch, report=report)
     if machines.rank:
         return _follow(settings.run.out, limits, ranks, machines, report)
-    leader = Leader(settings.run.out)
+    with leading(settings.run.out) as leader:
+        reached = until(settings, arguments, limits, launch=_lead(leader, machines, ranks, report), report=report)
+        leader.conclude(int(reached))
+    return reached
+
+
+def _lead(leader: Leader, machines: Machines, ranks: int, report: Callable[[str], object]) -> Launch:
+    """Return what carries out an attempt of several machines, and ends it once a machine of it was lost."""
 
     def lead(command: Sequence[str], beats: Path, name: str) -> tuple[Ending, str]:
-        run_id = f"{machines.run_id}-{name}"
-        with leader.attempt(Announcement(run_id=run_id, arguments=tuple(command)), beats):
-            return attempted(command, beats, ranks=ranks, name=name, machines=replace(machines, run_id=run_id))
+        meeting = replace(machines, run_id=f"{machines.run_id}-{name}")
+        reported = list[int]()
 
-    try:
-        reached = until(settings, arguments, limits, launch=lead, report=report)
-        leader.conclude(int(reached))
-        return reached
-    finally:
-        leader.close()
+        def end_if_lost() -> None:
+            lost = leader.lost(meeting.run_id)
+            if not lost:
+                return
+            if lost != reported:
+                reported[:] = lost
+                report(f"machine {', '.join(map(str, lost))} was lost and came back: this attempt ends")
+            kill_ranks(beats)
+            if not read_beats(beats):  # the machines may still wait for each other, or for the lost one
+                _close(_config(ranks, name, meeting))
+
+        leader.announce(Announcement(run_id=meeting.run_id, arguments=tuple(command)))
+        with polled(end_if_lost, EVERY_S / 4):
+            return attempted(command, beats, ranks=ranks, name=name, machines=meeting)
+
+    return lead
+
+
+def _close(config: LaunchConfig) -> None:
+    """Close a rendezvous, so that the agent of this machine does not wait for others any more."""
+    parameters = RendezvousParameters(
+        backend=config.rdzv_backend,
+        endpoint=config.rdzv_endpoint,
+        run_id=config.run_id,
+        min_nodes=config.min_nodes,
+        max_nodes=config.max_nodes,
+        local_addr=config.local_addr,
+    )
+    with suppress(RendezvousError, dist.DistError):
+        get_rendezvous_handler(parameters).set_closed()
 
 
 JOIN_S = 15
@@ -233,21 +285,27 @@ def _follow(out: Path, limits: Limits, ranks: int, machines: Machines, report: C
     def killed(beat: Beat) -> None:
         report(f"killed process {beat.pid} after step {beat.step}: stopped, or silent for {limits.silent_s:g} s")
 
-    joined = ""
-    with following(out, machines.rank) as beats:
+    with following(out, machines.rank) as (mark, beats):
         report(f"machine {machines.rank}: waits for the first machine")
-        while (announced := next_announcement(out, joined)).verdict is None:
+        while (announced := next_announcement(out, mark.joined)).verdict is None:
+            run_id = announced.run_id
+
+            def end_if_replaced(run_id: str = run_id) -> None:
+                if is_replaced(out, run_id):
+                    kill_ranks(beats)
+
             kill_stale(beats)
-            config = _config(ranks, announced.run_id, replace(machines, run_id=announced.run_id), join_s=JOIN_S)
+            mark.join(run_id)
+            config = _config(ranks, run_id, replace(machines, run_id=run_id), join_s=JOIN_S)
             try:
-                with watched(beats, limits.silent_s, killed):
+                with watched(beats, limits.silent_s, killed), polled(end_if_replaced, EVERY_S / 4):
                     _, why = _run_ranks(config, announced.arguments, beats, ranks)
             except (RendezvousError, dist.DistError):  # too late for this attempt, or the first machine was lost
+                mark.leave(joined=False)
                 time.sleep(1)
                 continue
-            joined = announced.run_id
+            mark.leave(joined=True)
             report(f"machine {machines.rank}: {why}")
-        kill_stale(beats)
     return Verdict(announced.verdict)
 
 
@@ -262,25 +320,36 @@ def _attempts(
     def killed(beat: Beat) -> None:
         report(f"killed process {beat.pid} after step {beat.step}: stopped, or silent for {limits.silent_s:g} s")
 
-    before, made = whole_step(settings.run.out, report), list[Attempt]()
+    before, attempts = whole_step(settings.run.out, report), list[Attempt]()
+    run = uuid4().hex[:8]  # a container that is started again may have the same process id
     while True:
         at = whole_step(settings.run.out, report)
-        report(f"attempt {len(made) + 1}: {f'resumes from step {at}' if at else 'starts over'}")
+        report(f"attempt {len(attempts) + 1}: {f'resumes from step {at}' if at else 'starts over'}")
         kill_stale(directory)
         with watched(directory, limits.silent_s, killed):
-            ending, why = launch(
-                _arguments(arguments, limits.step, at, again=bool(made)),
-                directory,
-                f"{os.getpid()}-{len(made)}",
-            )
+            command = _arguments(arguments, limits.step, at, again=bool(attempts))
+            ending, why = launch(command, directory, f"{run}-{len(attempts)}")
+        failure = first_failure(directory) if ending is Ending.FAILED else None
+        if failure is not None and failure.is_input:
+            ending = Ending.REFUSED
         # A model that is there although the attempt failed is of another run.
-        ended = ending is Ending.FINISHED
-        made.append(Attempt(ending, model_step(settings.run.out) if ended else whole_step(settings.run.out, report)))
+        is_finished = ending is Ending.FINISHED
+        reached = model_step(settings.run.out) if is_finished else whole_step(settings.run.out, report)
+        error = None if failure is None else (failure.type, failure.message, failure.step)
+        attempts.append(Attempt(ending, reached, error))
         of = "" if limits.step is None else f" of {limits.step}"
-        report(f"attempt {len(made)}: {why}; step {made[-1].reached}{of} is reached")
-        next_ = verdict(limits.step, before, made, max_retries=limits.max_retries, max_idle=limits.max_idle)
-        if next_ is not Verdict.RETRY:
-            return next_
+        report(f"attempt {len(attempts)}: {why}; step {reached}{of} is reached")
+        follows = verdict(limits.step, before, attempts, max_retries=limits.max_retries, max_idle=limits.max_idle)
+        if follows is Verdict.RETRY:
+            continue
+        if failure is not None and (ending is Ending.REFUSED or is_repeated(attempts)):
+            when = f"after step {failure.step}" if failure.step else "before its first step"
+            same = "the input was refused" if ending is Ending.REFUSED else "two attempts ended with the same error"
+            report(
+                f"not tried again: {same}, {when}: {failure.type}: {failure.message}; "
+                "correct the cause and run the same command again"
+            )
+        return follows
 
 
 def _arguments(arguments: Sequence[str], step: int | None, at: int, *, again: bool) -> list[str]:
@@ -289,26 +358,3 @@ def _arguments(arguments: Sequence[str], step: int | None, at: int, *, again: bo
     force = ["--force"] if at or again else []
     limit = [] if step is None else ["--max-steps", str(step)]
     return ["distill", *arguments, *limit, *resume, *force]
-
-
-@contextmanager
-def _claimed(out: Path) -> Iterator[Path]:
-    """Create and lock the directory of a supervisor beside the output; at the end no rank is left, and no file."""
-    directory = out.resolve()
-    directory = directory.with_name(f"{directory.name}.until")
-    with ExitStack() as stack:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise OutputError(f"another supervisor has locked {directory}; wait for its end") from error
-        except OSError as error:
-            raise OutputError(f"cannot lock {directory}: {error.strerror}; choose another --out") from error
-        try:
-            yield directory
-        finally:
-            kill_stale(directory)
-            with suppress(OSError):  # a file of the user's may be there
-                directory.rmdir()

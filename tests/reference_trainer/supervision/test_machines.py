@@ -1,50 +1,92 @@
 """Supervised runs of two machines: two groups of real processes on the loopback address, which are killed."""
 
+import json
 import os
 import signal
 import socket
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from reference_trainer.errors import OutputError
 from reference_trainer.supervision import machines
-from reference_trainer.supervision.machines import Announcement, Leader, following, next_announcement, place_of
+from reference_trainer.supervision.machines import Announcement, following, leading, next_announcement, place_of
 from tests.reference_trainer.commands import command
 from tests.reference_trainer.conftest import Trainer
 from tests.reference_trainer.forked import Process
 from tests.reference_trainer.forked import command as run_command
 from tests.reference_trainer.supervision.test_until import beat, ended, steps
+from tests.support.processes import wait_for
 
 RUN = ("--", "distill", "--epochs", "4000", "--log-every", "1", "--save-every", "5", "--keep", "2", "--warmup", "5")
 
 
-def started(trainer: Trainer, endpoint: str, rank: int) -> Process:
+HELD = """
+import os, pathlib, sys, time
+
+if "reference_trainer.cli.rank" in sys.orig_argv:
+    folder = pathlib.Path(os.environ["HELD"])
+    (folder / ("rank-" + os.environ["RANK"])).touch()
+    while (folder / "hold").exists():
+        time.sleep(0.01)
+"""
+"""A `sitecustomize` that holds ranks from the rendezvous, after which they are started, to their first heartbeat."""
+
+
+def unused_endpoint() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        return f"127.0.0.1:{unused.getsockname()[1]}"
+
+
+def started(trainer: Trainer, endpoint: str, rank: int, step: int = 120, **variables: str) -> Process:
     place = ["--nnodes", "2", "--node-rank", str(rank), "--rdzv-endpoint", endpoint, "--local-addr", "127.0.0.1"]
-    return Process(["until", "--step", "60", *place, *RUN, "--out", "out"], trainer.folder, trainer.environment)
+    command = ["until", "--step", str(step), *place, *RUN, "--out", "out"]
+    return Process(command, trainer.folder, {**trainer.environment, **variables})
 
 
 def test_run_whose_machines_and_ranks_are_killed_ends_like_the_straight_one(trainer: Trainer) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        endpoint = f"127.0.0.1:{unused.getsockname()[1]}"
+    endpoint = unused_endpoint()
     first, second = (started(trainer, endpoint, rank) for rank in (0, 1))
-    beat(trainer, lambda read: read.step > 7)
+    earlier = beat(trainer, lambda read: read.step > 7).pid
     second.send_signal(signal.SIGKILL)  # its rank ends with it
     ended(second)
     second = started(trainer, endpoint, 1)
-    os.kill(beat(trainer, lambda read: read.step > 25).pid, signal.SIGKILL)
+    os.kill(beat(trainer, lambda read: read.step > 25 and read.pid != earlier).pid, signal.SIGKILL)
     (code, said, complaints), (joined_code, joined, joined_complaints) = ended(first), ended(second)
     assert (code, joined_code) == (0, 0), complaints + joined_complaints
     assert "rank 0 ended with signal SIGKILL" in said
-    assert "attempt 3: the run came to its end; step 60 of 60 is reached" in said
+    assert "attempt 3: the run came to its end; step 120 of 120 is reached" in said
     assert joined.splitlines()[-1] == "machine 1: the run came to its end"
-    assert steps(trainer) == list(range(1, 61))
-    launch = ["launch", "--nproc-per-node", "2", *RUN, "--max-steps", "60", "--out", "straight"]
+    assert steps(trainer) == list(range(1, 121))
+    launch = ["launch", "--nproc-per-node", "2", *RUN, "--max-steps", "120", "--out", "straight"]
     straight = run_command(launch, trainer.folder, trainer.environment)
     assert straight.returncode == 0, straight.stderr
     models = [(trainer.folder / out / "model.safetensors").read_bytes() for out in ("out", "straight")]
     assert models[0] == models[1]
+    assert not place_of(trainer.folder / "out").exists()
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_machine_that_is_lost_before_its_ranks_connect_does_not_block_the_others(
+    trainer: Trainer, tmp_path: Path, lost: int
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HELD)
+    (tmp_path / "hold").touch()
+    path = os.pathsep.join(filter(None, (str(tmp_path), trainer.environment.get("PYTHONPATH"))))
+    endpoint, variables = unused_endpoint(), {"PYTHONPATH": path, "HELD": str(tmp_path)}
+    processes = [started(trainer, endpoint, rank, 10, **variables) for rank in (0, 1)]
+    wait_for(lambda: len(list(tmp_path.glob("rank-*"))) == 2, "the ranks to be started", 60)
+    processes[lost].send_signal(signal.SIGKILL)
+    processes[lost].wait()  # its rank is held, and has its standard output
+    processes[lost] = started(trainer, endpoint, lost, 10, **variables)
+    assert processes[lost].stdout.readline()  # it knows the attempt that has lost it, or begins another one
+    (tmp_path / "hold").unlink()
+    (code, said, complaints), (joined_code, _, joined_complaints) = map(ended, processes)
+    assert (code, joined_code) == (0, 0), complaints + joined_complaints
+    assert ("machine 1 was lost and came back: this attempt ends" in said) == bool(lost)
+    assert steps(trainer) == list(range(1, 11))
     assert not place_of(trainer.folder / "out").exists()
 
 
@@ -65,23 +107,21 @@ def test_machines_without_a_number_or_an_endpoint_are_refused(options: str, says
 def test_announcement_of_a_killed_leader_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machines, "EVERY_S", 0.02)
     out, looks = tmp_path / "out", 0
-    killed = Leader(out)
-    killed.announce(Announcement(run_id="old"))
-    killed._closed.set()  # as a process that ends does; its file stays
-    alive = Leader(out)
+    place_of(out).mkdir()
+    (place_of(out) / machines.ANNOUNCED).write_text(json.dumps(asdict(Announcement(run_id="old"))))
+    new = Announcement(run_id="new", arguments=("distill",))
+    with leading(out) as leader:
 
-    def pause(seconds: float) -> None:
-        nonlocal looks
-        looks += 1
-        time.sleep(seconds)
-        if looks == 50:
-            alive.announce(Announcement(run_id="new", arguments=("distill",)))
+        def pause(seconds: float) -> None:
+            nonlocal looks
+            looks += 1
+            time.sleep(seconds)
+            if looks == 50:
+                leader.announce(new)
 
-    announced = next_announcement(out, "", pause)
-    assert announced == Announcement(run_id="new", arguments=("distill",)) and looks >= 50
-    with following(out, 1):
-        with pytest.raises(OutputError, match="another supervisor of this machine"), following(out, 1):
-            pass
-        assert (place_of(out) / "machine-1").exists()
-    alive.close()
+        assert next_announcement(out, "", pause) == new and looks >= 50
+        with following(out, 1):
+            with pytest.raises(OutputError, match="another supervisor of this machine"), following(out, 1):
+                pass
+            assert (place_of(out) / "machine-1").exists()
     assert not place_of(out).exists()

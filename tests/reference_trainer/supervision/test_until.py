@@ -128,3 +128,31 @@ def test_everything_that_is_missing_is_named_at_once(trainer: Trainer, arguments
     assert done.returncode == 2, done.stderr
     assert [part for part in REFUSED[arguments] if part not in done.stderr] == []
     assert sorted(path.name for path in trainer.folder.iterdir()) == ["text"]
+
+
+FAILING = """
+from reference_trainer import Callback
+
+class Failing(Callback):
+    def on_optimizer_step(self, context):
+        if context.step == 7:
+            raise ValueError("seven")
+"""
+ERRORS = {
+    "row": (2, 1, "not tried again: the input was refused, before its first step: DataError: ", "rows.jsonl"),
+    "callback": (3, 2, "not tried again: two attempts ended with the same error, after step 6: ValueError: ", "seven"),
+}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_error_that_stays_is_not_tried_again_and_is_named(trainer: Trainer, error: str) -> None:
+    (trainer.folder / "failing.py").write_text(FAILING)
+    (trainer.folder / "callbacks.toml").write_text('[[callbacks]]\nuse = "failing:Failing"\n')
+    options = {"row": ("--data", "rows.jsonl"), "callback": ("--callbacks", "callbacks.toml")}[error]
+    command = ["until", "--step", "20", *RUN, "--out", "out", *options]
+    found, said, _ = ended(Process(command, trainer.folder, trainer.environment))
+    code, attempts, message, name = ERRORS[error]
+    last = said.splitlines()[-1]
+    assert (found, said.count("ended with exit code")) == (code, attempts), said
+    assert message in last and name in last and last.endswith("run the same command again")
+    assert not (trainer.folder / "out.until").exists()
