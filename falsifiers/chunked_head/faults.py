@@ -105,7 +105,7 @@ def unchecked(original: Any, layer: Any, batch: Any, logits: Any) -> str:
     return ""
 
 
-def no_window(original: Any, self: Any) -> Any:
+def no_window(original: Any, self: Any, **named: bool) -> Any:
     return nullcontext()
 
 
@@ -113,8 +113,8 @@ UNFINISHED: list[Any] = []
 
 
 @contextmanager
-def kept_after_errors(original: Any, self: Any) -> Iterator[None]:
-    context = original(self)
+def kept_after_errors(original: Any, self: Any, **named: bool) -> Iterator[None]:
+    context = original(self, **named)
     UNFINISHED.append(context)  # the end of a collected generator would free the weights
     context.__enter__()
     yield

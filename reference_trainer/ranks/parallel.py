@@ -164,10 +164,11 @@ class Parallel(Protocol):
         """Return float64 [K] summed over ranks, on the device of the argument."""
         ...
 
-    def window(self) -> AbstractContextManager[None]:
+    def window(self, *, teacher: bool = True) -> AbstractContextManager[None]:
         """Return the context of the micro-batches of an optimizer step, or of an evaluation.
 
-        Weights outside of layers are gathered once in it, and freed at its end, also after an error.
+        Weights outside of layers are gathered once in it, and freed at its end, also after an error. teacher: whether
+        also those of the teacher, which is run more than once; otherwise its forward gathers and frees them.
         """
         ...
 
@@ -190,7 +191,7 @@ class OneProcess:
     def sum_metrics(self, sums_K: Tensor) -> Tensor:
         return sums_K
 
-    def window(self) -> AbstractContextManager[None]:
+    def window(self, *, teacher: bool = True) -> AbstractContextManager[None]:
         return nullcontext()
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
@@ -212,7 +213,8 @@ class DataParallel:
         self, module: DistributedDataParallel, *others: DistributedDataParallel, teacher: nn.Module | None = None
     ) -> None:
         self._modules = (module, *others)
-        self._roots = [] if teacher is None else _roots(teacher)
+        self._trained_roots: list[torch.distributed.fsdp.FSDPModule] = []
+        self._teacher_roots = [] if teacher is None else _roots(teacher)
         self._device = module.device
         self._group: dist.ProcessGroup | None = module.process_group
         self.rank = dist.get_rank(self._group)
@@ -227,14 +229,19 @@ class DataParallel:
         return self._sum(sums_K)
 
     @contextmanager
-    def window(self) -> Iterator[None]:
+    def window(self, *, teacher: bool = True) -> Iterator[None]:
+        teacher_roots = self._teacher_roots if teacher else []
+        roots = [*teacher_roots, *self._trained_roots]
         try:
-            for root in self._roots:
+            for root in roots:
                 root.set_reshard_after_forward(False, recurse=False)
+            # `OutputLayer.record_heads` copies weights that a forward gathers. The student's are gathered by its first
+            # forward: a gather takes memory for twice its weights, so the teacher's comes without them.
+            for root in teacher_roots:
                 root.unshard()
             yield
         finally:
-            for root in self._roots:
+            for root in roots:
                 root.set_reshard_after_forward(True, recurse=False)
                 root.reshard()
 
@@ -262,7 +269,7 @@ class ShardedParallel(DataParallel):
         trained = (module, *others)
         self._parts = [part for wrapped in trained for part in _sharded_parts(wrapped)]
         self._trained_roots = [root for wrapped in trained for root in _roots(wrapped)]
-        self._roots = self._trained_roots + ([] if teacher is None else _roots(teacher))
+        self._teacher_roots = [] if teacher is None else _roots(teacher)
         self._group = dist.group.WORLD
         self._device = next(module.parameters()).device
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()

@@ -94,7 +94,7 @@ def kd_window(
     running = teacher if taught else None
     sums: dict[str, Tensor] = {}
     faults: list[tuple[Tensor, Tensor]] = []
-    with parallel.window():
+    with parallel.window(teacher=taught and len(batches) > 1):
         for number, batch in enumerate(batches):
             before(number)
             with parallel.micro_batch(last=number == len(batches) - 1), naming_micro_batch(number, len(batches)):
