@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,17 +10,20 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from falsifiers.chunked_head import models
 from falsifiers.chunked_head.models import WEIGHTS, Tiny, V, assert_gradients, batches_of, chunks_of, oracle, window
+from falsifiers.ranks.falsify_ranks import Collectives
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.fake_cuda import fake_cuda, moved
 from falsifiers.support.oracles import DIVERGENCES
 from falsifiers.support.ranks import run_ranks
 from reference_trainer import Batch, Sequences, Weights
 from reference_trainer.distillation.protocols import TopK, keep_top_k
+from reference_trainer.errors import LabelError
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 
 # Gradients are float64 sums over at most 30 rows of 11 logits, whose terms are off by a few roundings of 1e-16.
@@ -236,6 +240,52 @@ def falsify_a_sharded_teacher_gives_its_output_layer(subject: Any, seed: int, ti
             subject.kd_window(*providers, batches[rank::2], USUAL, parallel=subject.ShardedParallel(module))
         assert_equal(f"rank {rank}: calls for all logits", len(calls), 1)
         assert_gradients(f"rank {rank}, tied: {tied}, {dtype}", student, expected, ALLOWED[dtype])
+
+    run_ranks(2, work)
+
+
+@given(seed=SEEDS, micro_batches=st.integers(1, 3), tied=st.booleans())
+@example(seed=0, micro_batches=3, tied=False)
+def falsify_output_layers_are_gathered_once_in_a_step(subject: Any, seed: int, micro_batches: int, tied: bool) -> None:
+    """Of the one layer of each model, forwards are gathered, and backwards of the student."""
+    batches = batches_of(seed, [(3, 5), (1, 2), (2, 7), (0, 3), (1, 4), (2, 3)][: 2 * micro_batches])
+    broken = [Batch(tokens=batch.tokens, labels=torch.full_like(batch.labels, V)) for batch in batches[:2]]
+
+    def work(rank: int) -> None:
+        for strategy, rows in itertools.product(("ddp", "fsdp2"), (3, None)):
+            case = f"rank {rank}, {strategy}, {micro_batches} micro-batches, tied: {tied}, chunks: {rows}"
+            student, teacher = Tiny(seed, tied=tied).double(), Tiny(seed + 1, tied=tied).double()
+            expected = oracle(student, teacher, batches, USUAL)
+            frozen = subject.shard(teacher, torch.device("cpu"))
+            is_sharded = strategy == "fsdp2"
+            if is_sharded:
+                module: nn.Module = subject.shard(student, torch.device("cpu"))
+                parallel = subject.ShardedParallel(module, teacher=frozen)
+            else:
+                module = DistributedDataParallel(student)
+                parallel = subject.DataParallel(module, teacher=frozen)
+            providers = subject.ModuleTeacher(frozen, V), subject.ModuleStudent(module, V)
+            models_sharded = 1 + is_sharded
+
+            def gathers(call: Callable[..., object], *arguments: Any) -> int:
+                with nullcontext() if rows is None else chunks_of(rows), Collectives() as collectives:  # noqa: B023
+                    call(*providers, *arguments, USUAL, parallel=parallel)  # noqa: B023
+                return sum("allgather" in name for name, *_ in collectives.seen)
+
+            gathers(subject.kd_window, batches[rank::2])  # the first one checks the output layers
+            module.zero_grad()
+            seen = gathers(subject.kd_window, batches[rank::2])
+            assert_gradients(case, student, expected, EXACT)
+            assert_equal(f"{case}: gathers in a step", seen, models_sharded + micro_batches * (3 if is_sharded else 1))
+            text = _text(seed)
+            batches_of_rank = -(-text.batches // 2)
+            seen = gathers(subject.evaluate, text)
+            assert_equal(f"{case}: gathers in an evaluation", seen, models_sharded * (1 + batches_of_rank))
+            with suppress(LabelError):
+                gathers(subject.kd_window, [*batches[rank::2], broken[rank]])
+            shards = [*frozen.parameters(), *(module.parameters() if is_sharded else ())]
+            kept = sum(not isinstance(parameter, DTensor) for parameter in shards)
+            assert_equal(f"{case}: weights that are gathered after a step with an error", kept, 0)
 
     run_ranks(2, work)
 

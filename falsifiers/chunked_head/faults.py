@@ -1,6 +1,7 @@
 """Faulty losses of hidden states and output layers. `original` is the replaced function."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -102,3 +103,27 @@ def any_layer(original: Any, layer: Any, batch: Any, logits: Any) -> str:
 
 def unchecked(original: Any, layer: Any, batch: Any, logits: Any) -> str:
     return ""
+
+
+def no_window(original: Any, self: Any, **named: bool) -> Any:
+    return nullcontext()
+
+
+UNFINISHED: list[Any] = []
+
+
+@contextmanager
+def kept_after_errors(original: Any, self: Any, **named: bool) -> Iterator[None]:
+    context = original(self, **named)
+    UNFINISHED.append(context)  # the end of a collected generator would free the weights
+    context.__enter__()
+    yield
+    context.__exit__(None, None, None)
+
+
+@contextmanager
+def last_micro_batch_only(original: Any, self: Any, *, last: bool) -> Iterator[None]:
+    with original(self, last=last):
+        yield
+        for parameter in () if last else (p for part in self._parts for p in part.parameters()):
+            parameter.grad = None

@@ -13,13 +13,13 @@ from torch.distributed import fsdp
 from reference_trainer.models.loading import set_weights
 
 
-def average_not_undone(original: Any, self: Any, *modules: Any) -> None:
-    original(self, *modules)
+def average_not_undone(original: Any, self: Any, *modules: Any, **named: Any) -> None:
+    original(self, *modules, **named)
     self.gradient_factor = 1.0
 
 
-def whole_world_counted(original: Any, self: Any, *modules: Any) -> None:
-    original(self, *modules)
+def whole_world_counted(original: Any, self: Any, *modules: Any, **named: Any) -> None:
+    original(self, *modules, **named)
     self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
     self.gradient_factor = float(self.world_size)
 

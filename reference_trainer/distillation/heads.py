@@ -103,8 +103,8 @@ class OutputLayer:
     def record_heads(self) -> Iterator[list[Head]]:
         """Yield a list that gets the layer's input and weights in each forward; no logits are formed.
 
-        FSDP2 gathers the weights of a shard for the forward alone, so they are copied there, without a further
-        communication.
+        Outside of `ranks.parallel.Parallel.window`, FSDP2 frees the weights of a shard after the forward, so they are
+        copied there, without a further communication.
         """
         heads: list[Head] = []
         layer = self.find()

@@ -35,6 +35,8 @@ REMOTE = "transformers_modules."
 """Begin of the names of modules that transformers makes of the code of a model."""
 BACKEND = "inductor"
 """The backend of `torch.compile`."""
+COMPILED_VARIANTS = 64
+"""Graphs of one function that `compile_layers` allows at least, after which PyTorch runs the function uncompiled."""
 KEPT = "its files are removed, and the checkpoints stay"
 
 
@@ -324,6 +326,11 @@ def compile_layers(name: str, model: nn.Module, backend: str | Callable[..., Any
         reason = f"cannot compile on {device}: {first_line(error)}"
         raise SettingError(f"compile: {reason}; install a compiler, or leave out --compile") from error
     leave_uncompiled(getattr(model, "model", model))
+    # PyTorch's limit of 8 counts the graphs of a function of Python. transformers wraps the forwards of all layers and
+    # attentions in one function, which has a graph for each of these, each model, with and without gradients, and for
+    # sizes of 1 and equal sizes. In packed rows, where attention is left out, it is not inlined into its callers.
+    compiler: Any = torch._dynamo.config  # `torch.compiler.config` has the limit only in later versions
+    compiler.recompile_limit = max(compiler.recompile_limit, COMPILED_VARIANTS)
     for layer in layers:
         layer.compile(backend=backend, dynamic=True)
 

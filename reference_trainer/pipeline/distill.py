@@ -152,7 +152,7 @@ class Distillation(Run):
         initial.load_into("projections", self._projections, self.lines)
         self.parallel = ONE_PROCESS
         if place.world_size > 1:
-            self.features, self.parallel = wrap_projections(self._trained, self.features)
+            self.features, self.parallel = wrap_projections(self._trained, self.features, self.teacher)
         self.optimizer = self.make_optimizer([*self.student.parameters(), *self.features.parameters])
         self.checkpoints = self._checkpoints()
         self._optimizer = described_optimizer(self.optimizer, self.checkpoints.modules)

@@ -5,7 +5,8 @@ Every rank has its own batches, and the whole model (DDP) or a shard of it (FSDP
 1. One integer reduction per window of micro-batches gives the scored tokens of all ranks, by which each rank divides.
 2. With these counts travel the flags of `Agreement`: the actions of callbacks, and requests to stop. On every rank the
    actions of all ranks count.
-3. Gradients are reduced once, in the last micro-batch.
+3. Weights outside of layers, such as those of embeddings and output layers, are gathered once.
+4. Gradients are reduced once, in the last micro-batch.
 """
 
 from __future__ import annotations
@@ -163,6 +164,14 @@ class Parallel(Protocol):
         """Return float64 [K] summed over ranks, on the device of the argument."""
         ...
 
+    def window(self, *, teacher: bool = True) -> AbstractContextManager[None]:
+        """Return the context of the micro-batches of an optimizer step, or of an evaluation.
+
+        Weights outside of layers are gathered once in it, and freed at its end, also after an error. teacher: whether
+        also those of the teacher, which is run more than once; otherwise its forward gathers and frees them.
+        """
+        ...
+
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
         """Return the context of a forward and its backward; gradients are reduced in the `last` of a window only."""
         ...
@@ -182,6 +191,9 @@ class OneProcess:
     def sum_metrics(self, sums_K: Tensor) -> Tensor:
         return sums_K
 
+    def window(self, *, teacher: bool = True) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -193,11 +205,16 @@ class DataParallel:
     """The ranks of a `DistributedDataParallel` module, which averages gradients over its process group.
 
     The student of the run calls this module, not the one inside it: only its forward prepares the reduction. others:
-    further such modules of the same ranks, such as projections of hidden states.
+    further such modules of the same ranks, such as projections of hidden states. teacher: a module that `shard` may
+    have divided.
     """
 
-    def __init__(self, module: DistributedDataParallel, *others: DistributedDataParallel) -> None:
+    def __init__(
+        self, module: DistributedDataParallel, *others: DistributedDataParallel, teacher: nn.Module | None = None
+    ) -> None:
         self._modules = (module, *others)
+        self._trained_roots: list[torch.distributed.fsdp.FSDPModule] = []
+        self._teacher_roots = [] if teacher is None else _roots(teacher)
         self._device = module.device
         self._group: dist.ProcessGroup | None = module.process_group
         self.rank = dist.get_rank(self._group)
@@ -210,6 +227,23 @@ class DataParallel:
 
     def sum_metrics(self, sums_K: Tensor) -> Tensor:
         return self._sum(sums_K)
+
+    @contextmanager
+    def window(self, *, teacher: bool = True) -> Iterator[None]:
+        teacher_roots = self._teacher_roots if teacher else []
+        roots = [*teacher_roots, *self._trained_roots]
+        try:
+            for root in roots:
+                root.set_reshard_after_forward(False, recurse=False)
+            # `OutputLayer.record_heads` copies weights that a forward gathers. The student's are gathered by its first
+            # forward: a gather takes memory for twice its weights, so the teacher's comes without them.
+            for root in teacher_roots:
+                root.unshard()
+            yield
+        finally:
+            for root in roots:
+                root.set_reshard_after_forward(True, recurse=False)
+                root.reshard()
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
@@ -227,12 +261,15 @@ class DataParallel:
 class ShardedParallel(DataParallel):
     """The ranks of a module that `shard` has divided among the default process group; gradients are summed.
 
-    Every forward, also one of an evaluation, gathers the weights: all ranks make equally many. others: further such
-    modules of the same ranks, such as projections of hidden states.
+    Every forward, also one of an evaluation, gathers the weights of layers: all ranks make equally many. others and
+    teacher: as of `DataParallel`.
     """
 
-    def __init__(self, module: nn.Module, *others: nn.Module) -> None:
-        self._parts = [part for wrapped in (module, *others) for part in _sharded_parts(wrapped)]
+    def __init__(self, module: nn.Module, *others: nn.Module, teacher: nn.Module | None = None) -> None:
+        trained = (module, *others)
+        self._parts = [part for wrapped in trained for part in _sharded_parts(wrapped)]
+        self._trained_roots = [root for wrapped in trained for root in _roots(wrapped)]
+        self._teacher_roots = [] if teacher is None else _roots(teacher)
         self._group = dist.group.WORLD
         self._device = next(module.parameters()).device
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
@@ -246,6 +283,9 @@ class ShardedParallel(DataParallel):
     def micro_batch(self, *, last: bool) -> Iterator[None]:
         for part in self._parts:
             part.set_requires_gradient_sync(last)
+        for root in self._trained_roots:
+            # The last backward frees the weights before it reduces the gradients, which takes memory.
+            root.set_reshard_after_backward(last, recurse=False)
         yield
 
 
@@ -330,6 +370,13 @@ def _sharded_parts(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]
     return [child for child in module.modules() if isinstance(child, FSDPModule)]
 
 
+def _roots(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]:
+    """Return the outermost sharded parts, each with the parameters that are not in an element of an `nn.ModuleList`."""
+    parts = _sharded_parts(module)
+    inner = {child for part in parts for child in part.modules() if child is not part}  # type: ignore[attr-defined]
+    return [part for part in parts if part not in inner]
+
+
 ONE_PROCESS_STRATEGY = "one process"
 
 
@@ -360,14 +407,18 @@ def wrap_student(
     return module
 
 
-def wrap_projections(module: nn.Module, features: FeatureMatching) -> tuple[FeatureMatching, Parallel]:
+def wrap_projections(
+    module: nn.Module, features: FeatureMatching, teacher: nn.Module | None = None
+) -> tuple[FeatureMatching, Parallel]:
     """Return the matching with projections whose gradients are reduced over the ranks, and what the loop asks of them.
 
-    module: what `wrap_student` returned; projections with parameters are spread in the same way.
+    module: what `wrap_student` returned; projections with parameters are spread in the same way. teacher: as of
+    `DataParallel`.
     """
     if not isinstance(module, DistributedDataParallel):
         device = next(module.parameters()).device
-        return features, ShardedParallel(module, *(shard(projection, device) for projection in features.projections))
+        sharded = [shard(projection, device) for projection in features.projections]
+        return features, ShardedParallel(module, *sharded, teacher=teacher)
     # One between equal widths has no parameters.
     projections = [
         DistributedDataParallel(projection) if list(projection.parameters()) else projection
@@ -376,7 +427,7 @@ def wrap_projections(module: nn.Module, features: FeatureMatching) -> tuple[Feat
     others = [wrapped for wrapped in projections if isinstance(wrapped, DistributedDataParallel)]
     for wrapped in others:
         warm_up(wrapped, next(wrapped.parameters()))  # its own weights [W, S] are as good as states
-    return replace(features, projections=projections), DataParallel(module, *others)
+    return replace(features, projections=projections), DataParallel(module, *others, teacher=teacher)
 
 
 def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:

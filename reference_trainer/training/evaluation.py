@@ -61,7 +61,9 @@ def evaluate(
     order = torch.arange(len(sequences), device="cpu")
     batches = _dealt(sequences, order, parallel)
     none: Mapping[str, MetricSum] = {}
-    totals = reduce(add, (_batch_metrics(teacher, student, batch, weights, accept_depth) for batch in batches), none)
+    with parallel.window():
+        metrics = (_batch_metrics(teacher, student, batch, weights, accept_depth) for batch in batches)
+        totals = reduce(add, metrics, none)
     return {name: total for name, total in _over_ranks(totals, parallel).items() if total.count}
 
 

@@ -94,28 +94,29 @@ def kd_window(
     running = teacher if taught else None
     sums: dict[str, Tensor] = {}
     faults: list[tuple[Tensor, Tensor]] = []
-    for number, batch in enumerate(batches):
-        before(number)
-        with parallel.micro_batch(last=number == len(batches) - 1), naming_micro_batch(number, len(batches)):
-            passed = forward_backward(
-                running,
-                student,
-                batch,
-                labels[number],
-                weights,
-                scale=scale,
-                metrics=metrics,
-                deferred=deferred,
-                features=features,
-            )
-            fault = loss_fault(passed.rows, weights, passed.sums.get("feature"))
-            if not deferred:
-                raise_fault(fault, labels[number], student.vocab_size)
-        faults.append((fault, labels[number]))
-        if after is not None:
-            after(number, passed.sums, passed.rows.count)
-        for name, summed in passed.sums.items():
-            sums[name] = sums[name] + summed if name in sums else summed
+    with parallel.window(teacher=taught and len(batches) > 1):
+        for number, batch in enumerate(batches):
+            before(number)
+            with parallel.micro_batch(last=number == len(batches) - 1), naming_micro_batch(number, len(batches)):
+                passed = forward_backward(
+                    running,
+                    student,
+                    batch,
+                    labels[number],
+                    weights,
+                    scale=scale,
+                    metrics=metrics,
+                    deferred=deferred,
+                    features=features,
+                )
+                fault = loss_fault(passed.rows, weights, passed.sums.get("feature"))
+                if not deferred:
+                    raise_fault(fault, labels[number], student.vocab_size)
+            faults.append((fault, labels[number]))
+            if after is not None:
+                after(number, passed.sums, passed.rows.count)
+            for name, summed in passed.sums.items():
+                sums[name] = sums[name] + summed if name in sums else summed
     return WindowSums(sums, count, total, sequences, student.vocab_size, faults if deferred else ())
 
 

@@ -13,7 +13,7 @@ from reference_trainer import SettingError
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleTeacher
 from reference_trainer.huggingface.attention import check_isolation, isolate_documents, leave_uncompiled
-from reference_trainer.huggingface.models import Causal, load_model
+from reference_trainer.huggingface.models import Causal, compile_layers, load_model
 
 transformers = pytest.importorskip("transformers")
 
@@ -168,3 +168,35 @@ def test_layers_do_not_read_where_documents_begin_from_the_gpu(place: str, expec
             found = teacher.logits(batch)
         assert reads.names == expected
         assert torch.equal(found.cpu(), logits)
+
+
+def test_compiled_layers_have_no_graph_for_boundaries_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two models, with and without gradients, need more graphs of a function than PyTorch's limit of 8."""
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    def compiled(width: int) -> Causal:
+        shape = {"hidden_size": width, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+        config = transformers.LlamaConfig(vocab_size=64, num_hidden_layers=1, head_dim=8, **shape)
+        model = Causal(transformers.LlamaForCausalLM(config))
+        isolate_documents("the model", model, print)
+        compile_layers("the model", model, backend)
+        return model
+
+    torch.compiler.reset()
+    teacher, student = compiled(16), compiled(8)
+    monkeypatch.setattr(torch._dynamo.config, "fail_on_recompile_limit_hit", True)
+    counts = []
+    for rows, length in ((2, 6), (1, 5), (3, 7)):
+        for first in (2, 3):
+            tokens = torch.arange(rows * length).view(rows, length) % 64
+            segments = torch.tensor([[1] * first + [2] * (length - first)] * rows)
+            with torch.no_grad():
+                teacher(tokens, segments)
+                student.eval()(tokens, segments)
+            student.train()(tokens, segments).logits.sum().backward()
+            counts.append(len(graphs))
+    assert counts[::2] == counts[1::2]  # other boundaries, no further graph
