@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_trainer
-from falsifiers.hugging_face_run.falsify_run import NUMBERS, WORDS, word_tokenizer, write_causal
+from falsifiers.support.causal import NUMBERS, WORDS, random_llama, word_tokenizer, write_causal
 from reference_trainer.data.text import ShuffledBatches
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.huggingface.models import Causal
@@ -246,14 +246,10 @@ def falsify_share_that_grows_from_zero_generates(run: Any) -> None:
 
 
 def model_of(tokens: int) -> Any:
-    """Return a random Llama in float64 of so many tokens, whose own settings would change what it generates."""
-    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+    """Return a random Llama in float64 whose generation_config would change its answers."""
+    from transformers import GenerationConfig
 
-    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "initializer_range": 0.5}
-    config = LlamaConfig(vocab_size=tokens, num_attention_heads=2, num_key_value_heads=1, **shape)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        model = LlamaForCausalLM(config).double()
+    model = random_llama(tokens, 16, seed=3, initializer_range=0.5).double()
     model.generation_config = GenerationConfig(repetition_penalty=3.0, top_k=1, eos_token_id=7, do_sample=True)
     return Causal(model).train()
 
