@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from falsifiers.hugging_face_run.falsify_run import WORDS, word_tokenizer, write_causal
+from falsifiers.support.causal import WORDS, word_tokenizer, write_causal
 from reference_trainer import HuggingFace, Lines, Settings
 
 STEPS, BATCH, ANSWER, SHARE = 40, 8, 32, 0.5

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_trainer
-from falsifiers.hugging_face_run.falsify_run import NUMBERS, WORDS, word_tokenizer, write_causal
+from falsifiers.support.causal import NUMBERS, WORDS, random_llama, word_tokenizer, write_causal
 from reference_trainer.data.text import ShuffledBatches
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.huggingface.models import Causal
@@ -35,12 +35,20 @@ SETTINGS |= {"log_every": 1, "save_every": 2, "answer_tokens": TOKENS, "answer_t
 
 
 def distil(
-    subject: Any, *, device: str, directory: Path, trace: Callable[[dict[str, Any]], None], seed: int, steps: int
+    subject: Any,
+    *,
+    device: str,
+    directory: Path,
+    trace: Callable[[dict[str, Any]], None],
+    seed: int,
+    steps: int,
+    compared: bool,
 ) -> dict[str, Any]:
-    """Distil with a share of 1, also in two parts and with other answers, and with shares of 0 and next to 0.
+    """Distil with a share of 1.
 
-    Return the micro-batches of the first run, each with the weights of the student when it was fetched, and the digests
-    of all results.
+    compared: whether to distil also in two parts, with other answers, and with shares of 0 and next to 0, and to return
+    the digests of all results. Otherwise return the micro-batches, with the weights of the student when each was
+    fetched, and whether the first and the last one are generated where the share grows from 0.
     """
     del subject, trace
     words = word_tokenizer()
@@ -73,17 +81,17 @@ def distil(
 
     with mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"}):
         every: dict[str, Any] = {"on_policy": 1.0, "max_steps": steps}
-        manifests = {
-            "whole": run("whole", **every),
+        manifests = {"whole": run("whole", **every)}
+        if not compared:
+            return {"fetched": fetched, "growing": json.loads(run("growing", on_policy_end=1.0))}
+        manifests |= {
             "half": run("parts", on_policy=1.0, max_steps=steps // 2),
             "parts": run("parts", **every, resume=Path("latest"), force=True),
             "others": run("others", "others", **every),
             "zero": run("zero", max_steps=steps),
             "tiny": run("tiny", max_steps=steps, on_policy=1e-12),
         }
-        growing = json.loads(run("growing", on_policy_end=1.0))
-    weights = {name: json.loads(text)["sha256"]["model.safetensors"] for name, text in manifests.items()}
-    return {"fetched": fetched, "weights": weights, "growing": growing}
+    return {"weights": {name: json.loads(text)["sha256"]["model.safetensors"] for name, text in manifests.items()}}
 
 
 def recording(run: Any, fetched: list[dict[str, Any]]) -> Any:
@@ -238,14 +246,10 @@ def falsify_share_that_grows_from_zero_generates(run: Any) -> None:
 
 
 def model_of(tokens: int) -> Any:
-    """Return a random Llama in float64 of so many tokens, whose own settings would change what it generates."""
-    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+    """Return a random Llama in float64 whose generation_config would change its answers."""
+    from transformers import GenerationConfig
 
-    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "initializer_range": 0.5}
-    config = LlamaConfig(vocab_size=tokens, num_attention_heads=2, num_key_value_heads=1, **shape)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        model = LlamaForCausalLM(config).double()
+    model = random_llama(tokens, 16, seed=3, initializer_range=0.5).double()
     model.generation_config = GenerationConfig(repetition_penalty=3.0, top_k=1, eos_token_id=7, do_sample=True)
     return Causal(model).train()
 
@@ -276,7 +280,7 @@ def falsify_batched_answers_are_those_of_each_prompt_alone(subject: Any) -> None
 
 
 def falsify_tokens_have_the_probabilities_of_the_nucleus(subject: Any) -> None:
-    model, prompt, N = model_of(80), [1, 5, 2], 20_000
+    model, prompt, N = model_of(80), [1, 5, 2], 4_000
     with torch.no_grad():
         logits_V = model.model(input_ids=torch.tensor([prompt])).logits[0, -1]
     for temperature, top_p in ((1.0, 1.0), (4.0, 1.0), (1.5, 0.7)):
@@ -289,11 +293,15 @@ def falsify_tokens_have_the_probabilities_of_the_nucleus(subject: Any) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             drawn = torch.cat(subject.generate_answers(model, [torch.tensor(prompt)] * N, sampling))
-        shares_V = torch.bincount(drawn, minlength=80) / N
-        # Five standard deviations of a binomial share; the seed is fixed.
-        allowed_V = 5 * (wanted_V * (1 - wanted_V) / N).sqrt() + 1e-12
-        case = f"temperature {temperature}, top_p {top_p}: shares {shares_V.tolist()}; expected {wanted_V.tolist()}"
-        assert bool(((shares_V - wanted_V).abs() <= allowed_V).all()), case
+        counts_V = torch.bincount(drawn, minlength=80)
+        case = f"temperature {temperature}, top_p {top_p}: {counts_V.tolist()} of {N}; expected {wanted_V.tolist()}"
+        assert not counts_V[wanted_V == 0].any(), case
+        # Pearson's chi-squared over tokens that are expected five times or more, and over the others together. Its mean
+        # is the number of degrees of freedom k, its variance 2 k; the seed is fixed.
+        rare_V = wanted_V * N < 5
+        observed, expected = (torch.cat([x[~rare_V], x[rare_V].sum()[None]]) for x in (counts_V, wanted_V * N))
+        squares, freedom = float(((observed - expected) ** 2 / expected.clamp(min=1)).sum()), len(expected) - 1
+        assert squares <= freedom + 5 * math.sqrt(2 * freedom), f"chi-squared {squares:.0f} of {freedom}; {case}"
 
 
 def falsify_one_answer_of_a_document_is_replaced(subject: Any) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 import reference_trainer
 from falsifiers.support.assertions import refusal
+from falsifiers.support.causal import random_llama
 
 LAYERS, VOCABULARY = 3, 11
 QUANTIZED = '{"quant_method": "eighths"}'
@@ -26,15 +27,9 @@ QUANTIZED = '{"quant_method": "eighths"}'
 @cache
 def directory() -> Path:
     """Return a directory with a random model in float64."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     place = tempfile.TemporaryDirectory()
     KEPT.append(place)
-    shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": LAYERS, "initializer_range": 0.3}
-    config = LlamaConfig(vocab_size=VOCABULARY, num_attention_heads=2, num_key_value_heads=1, **shape)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        LlamaForCausalLM(config).double().save_pretrained(place.name)
+    random_llama(VOCABULARY, 8, layers=LAYERS).double().save_pretrained(place.name)
     return Path(place.name)
 
 

@@ -4,7 +4,6 @@ import io
 import json
 import math
 import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,24 +13,23 @@ import torch
 from safetensors.torch import load_file
 
 import reference_trainer
+from falsifiers.support.causal import (
+    CONVERSATIONS,
+    FIRST_NUMBER,
+    TEMPLATE,
+    WORDS,
+    conversations,
+    word_tokenizer,
+    write_chats,
+)
+from falsifiers.support.recorded import assert_claims_about_every_run
 from pv import observe
-from pv.suites.training_run.claims import judge
-from pv.suites.training_run.run import read_folder
 from reference_trainer.huggingface.models import Causal, save_model
 
-CONVERSATIONS, HELD_BACK, EVALUATED = 40, range(36, 40), (36, 38)
-"""How many there are, which are held back, and which two of these are evaluated."""
-MARKS = ["<end>", "<user>", "<assistant>"]
-WORDS = [f"w{n}" for n in range(20)]
-NUMBERS = [f"n{n}" for n in range(CONVERSATIONS)]
-VOCABULARY = [*MARKS, *WORDS, *NUMBERS]
-FIRST_NUMBER = len(MARKS) + len(WORDS)
-TEMPLATE = (
-    "{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }} <end> {% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-)
+HELD_BACK, EVALUATED = range(36, 40), (36, 38)
+"""The conversations that are held back, and the two of these that are evaluated."""
 ADAPTER = {"target_modules": ["q_proj", "v_proj", "lm_head"], "lora_dropout": 0.1}
-SETTINGS = {"lora": 4, "lora_options": json.dumps(ADAPTER), "lora_merge": True, "documents": "pack", "length": 40}
+SETTINGS = {"lora": 4, "lora_options": json.dumps(ADAPTER), "lora_merge": True, "documents": "pack"}
 SETTINGS |= {"ce_weight": 0.5, "kd_weight": 0.5, "lr": 0.03, "warmup": 0, "batch_size": 2}
 SETTINGS |= {"eval_rows": len(EVALUATED), "eval_every": 4, "log_every": 1, "save_every": 0, "hang_after": 0.0}
 
@@ -41,13 +39,9 @@ def distil(
 ) -> dict[str, Any]:
     """Distil once, and return what was trained on, evaluated and loaded, and how a changed export ends."""
     del trace
-    words = word_tokenizer()
-    write_causal(directory / "teacher", words, 32, torch.bfloat16)
-    write_causal(directory / "student", words, 16, torch.float32, tie_word_embeddings=True)
-    (directory / "chats.jsonl").write_text("\n".join(map(json.dumps, conversations(seed))))
-    paths = {"teacher": "teacher", "student": "student", "data": "chats.jsonl", "out": "out", "data_cache": "cache"}
-    places = {name: directory / path for name, path in paths.items()}
-    settings = reference_trainer.Settings(**places, **SETTINGS, device=device, seed=seed, epochs=epochs)
+    settings = reference_trainer.Settings(
+        **write_chats(directory, seed), **SETTINGS, device=device, seed=seed, epochs=epochs
+    )
     offline = mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"})
     lines = reference_trainer.Lines(io.StringIO())
     with offline, observe.recording(directory / "observed"), subject.HuggingFace(settings, lines=lines) as run:
@@ -60,55 +54,20 @@ def distil(
         trained = run.run()
         facts: dict[str, Any] = {
             "teacher": sorted({str(parameter.dtype) for parameter in run.teacher.parameters()}),
-            "trained_logits": _logits(run.student, probe(words)),
+            "trained_logits": _logits(run.student, probe(word_tokenizer())),
             "first_pass": _numbers(next(tokens for training, tokens in passes if training)),
         }
         for name, flag in (("trained_on", True), ("evaluated_on", False)):
             numbers = (number for training, tokens in passes if training is flag for number in _numbers(tokens))
             facts[name] = sorted(set(numbers))
         result = run.conclude(trained)
-        facts["changed_export"] = _changed_export(result.student, words, directory / "changed")
+        facts["changed_export"] = _changed_export(result.student, word_tokenizer(), directory / "changed")
     return facts
-
-
-def conversations(seed: int) -> list[dict[str, Any]]:
-    """Return conversations of one or two turns, each with its number in the first."""
-    draw, drawn = random.Random(seed), []
-    for number in NUMBERS:
-        turns: list[dict[str, str]] = []
-        for turn in range(draw.choice([1, 2])):
-            question, answer = (" ".join(draw.choices(WORDS, k=draw.randint(2, 4))) for _ in range(2))
-            turns.append({"role": "user", "content": question if turn else f"{number} {question}"})
-            turns.append({"role": "assistant", "content": answer})
-        drawn.append({"messages": turns})
-    return drawn
 
 
 def probe(words: Any) -> torch.Tensor:
     """Return tokens [1, T] to compare models by."""
     return torch.tensor([words(" ".join(WORDS[:10]))["input_ids"]])
-
-
-def word_tokenizer() -> Any:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    model = Tokenizer(models.WordLevel({word: n for n, word in enumerate(VOCABULARY)}, unk_token="<end>"))
-    model.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    words = PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<end>")
-    words.chat_template = TEMPLATE
-    return words
-
-
-def write_causal(directory: Path, words: Any, width: int, dtype: torch.dtype, **options: Any) -> None:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    shape = {"hidden_size": width, "intermediate_size": width, "num_hidden_layers": 2, "initializer_range": 0.3}
-    config = LlamaConfig(vocab_size=len(VOCABULARY), num_attention_heads=2, num_key_value_heads=1, **shape, **options)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(width)
-        LlamaForCausalLM(config).to(dtype).save_pretrained(directory)
-    words.save_pretrained(directory)
 
 
 @torch.no_grad()
@@ -234,10 +193,7 @@ def _tokens(words: Any, messages: list[dict[str, str]]) -> tuple[list[int], list
 
 
 def falsify_claims_about_every_run_hold(run: Any) -> None:
-    observed = read_folder(run.directory / "observed", complete=True)
-    records = judge(observed)
-    assert {name: record.explanation for name, record in records.items() if record.proofs} == {}
-    tried = {name for name, record in records.items() if record.tried}
-    assert {"TR-GRAD-001", "TR-MODE-001", "TR-MODE-002", "TR-PARAM-001"} <= tried, sorted(tried)
+    needed = {"TR-GRAD-001", "TR-MODE-001", "TR-MODE-002", "TR-PARAM-001"}
+    observed = assert_claims_about_every_run(run.directory / "observed", needed)
     evaluations = [forward for process in observed.processes for forward, _ in process.evaluations]
     assert [forward["at"] for forward in evaluations if forward["training_layers"]] == []

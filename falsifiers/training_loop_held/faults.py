@@ -18,7 +18,7 @@ def clipped_before_the_division(original: Any, self: Any, position: Any, rate: f
     return original(replace(self, options=options), position, rate, hooks)
 
 
-def _without(optimizer: Any, name: str) -> Any:
+def without(optimizer: Any, name: str) -> Any:
     """Return the optimizer with a method that does nothing."""
     methods = {"step": optimizer.step, "zero_grad": optimizer.zero_grad, name: lambda **settings: None}
     return SimpleNamespace(param_groups=optimizer.param_groups, **methods)
@@ -28,13 +28,13 @@ def partial_window_dropped(original: Any, self: Any, position: Any, rate: float,
     from reference_trainer.plan.schedule import micro_batches
 
     partial = len(micro_batches(self.schedule, position.epoch_step)) < self.schedule.accumulation
-    optimizer = _without(self.optimizer, "step") if partial else self.optimizer
+    optimizer = without(self.optimizer, "step") if partial else self.optimizer
     return original(replace(self, optimizer=optimizer), position, rate, hooks)
 
 
 def gradient_leaks_into_the_next_epoch(original: Any, self: Any, position: Any, rate: float, hooks: Any) -> Any:
     leaks = position.epoch > 1 and position.epoch_step == 1
-    optimizer = _without(self.optimizer, "zero_grad") if leaks else self.optimizer
+    optimizer = without(self.optimizer, "zero_grad") if leaks else self.optimizer
     return original(replace(self, optimizer=optimizer), position, rate, hooks)
 
 

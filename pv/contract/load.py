@@ -167,8 +167,8 @@ def _with_observed(contract: Contract) -> tuple[Contract | None, list[Finding]]:
     findings = []
     claim_ids = [claim.id for claim in suite.falsifiers]
     for run in contract.runs:
-        if run.callable is not None:
-            keys = " and ".join(f"`{key}`" for key in ("claims", "environment") if getattr(run, key))
+        keys = " and ".join(f"`{key}`" for key in ("claims", "environment") if getattr(run, key))
+        if run.callable is not None and keys:
             hint = "give the run a `command` in place of its `callable`"
             findings.append(refusal("PV012", run.location, f"run {run.name!r}: {keys} without a `command`", hint))
         elif [name.text for name in run.claims] != [ALL]:
