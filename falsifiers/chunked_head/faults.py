@@ -102,3 +102,8 @@ def any_layer(original: Any, layer: Any, batch: Any, logits: Any) -> str:
 
 def unchecked(original: Any, layer: Any, batch: Any, logits: Any) -> str:
     return ""
+
+
+def autocast_ignored(original: Any, hidden: Tensor, *arguments: Any) -> Any:
+    with torch.autocast(hidden.device.type, enabled=False):
+        return original(hidden, *arguments)
