@@ -88,4 +88,6 @@ def falsify_runs_that_evaluate_other_rows_have_other_digests(subject: Any) -> No
     assert_equal("digests of an equal run", again[2], runs[-1][2])
     for one, other in combinations(range(len(cases)), 2):
         assert runs[one][1] != runs[other][1], f"{cases[one]} and {cases[other]} evaluate the same rows"
-        assert runs[one][2] != runs[other][2], f"runs with {cases[one]} and {cases[other]} have the digests {runs[one][2]}"
+        assert runs[one][2] != runs[other][2], (
+            f"runs with {cases[one]} and {cases[other]} have the digests {runs[one][2]}"
+        )
