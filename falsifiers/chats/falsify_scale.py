@@ -91,7 +91,6 @@ _CHAT: Messages = [{"role": "user", "content": "a"}, {"role": "assistant", "cont
     files=st.integers(1, 3),
     workers=st.integers(1, 2),
     times=st.sampled_from([1, 1, 90]),
-    strips=st.sampled_from(["", "user"]),
 )
 @example(
     chats=[[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]],
@@ -99,17 +98,12 @@ _CHAT: Messages = [{"role": "user", "content": "a"}, {"role": "assistant", "cont
     files=2,
     workers=2,
     times=1,
-    strips="",
 )
-@example(chats=[_CHAT, _CHAT * 2, _CHAT * 3], bad=[(9, '{"text": 3}')], files=2, workers=2, times=90, strips="")
-@example(chats=[_CHAT, _CHAT * 2, _CHAT * 3], bad=[], files=1, workers=2, times=90, strips="user")
+@example(chats=[_CHAT, _CHAT * 2, _CHAT * 3], bad=[(9, '{"text": 3}')], files=2, workers=2, times=90)
 def falsify_rows_do_not_depend_on_workers_and_files(
-    subject: Any, chats: list[Messages], bad: list[tuple[int, str]], files: int, workers: int, times: int, strips: str
+    subject: Any, chats: list[Messages], bad: list[tuple[int, str]], files: int, workers: int, times: int
 ) -> None:
-    """And invalid rows are refused, or left out and named.
-
-    Of contents that the template strips in a part of the rows, those after some written ones are not tried in a block.
-    """
+    """And invalid rows are refused, or left out and named."""
     valid = [json.dumps({"messages": chat, "source": "a"}) for chat in chats] * times
     lines = list(valid)
     for at, text in bad:
@@ -119,7 +113,7 @@ def falsify_rows_do_not_depend_on_workers_and_files(
         (place / "data").mkdir(parents=True)
         (place / "made").mkdir()
         _write(place / "data", rows, files)
-        subject.write_chats(place / "data", subject.ChatWriter(Tokenizer(strips=strips)), 99, place / "made", **options)
+        subject.write_chats(place / "data", subject.ChatWriter(Tokenizer()), 99, place / "made", **options)
         return _stored(place / "made")
 
     with scratch() as folder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from typing import Any
 
 
@@ -42,8 +41,3 @@ def all_predicted(original: Any, messages: Any, writer: Any, **options: Any) -> 
 
 def fields_unchecked(original: Any, writer: Any, turns: Any, text: Any, begin: Any, tools: Any) -> None:
     pass
-
-
-def one_block_without_workers(original: Any, writer: Any) -> None:
-    if multiprocessing.parent_process() is not None or not hasattr(writer, "pieces"):
-        original(writer)
