@@ -75,9 +75,9 @@ def falsify_kept_tokens_are_those_of_the_settings(subject: Any) -> None:
         for name, change in CHANGES.items():
             alone = prepared(subject, directory, f"alone {name}", **change)
             for what, seen, expected in zip(("training", "held-back"), shared[name], alone, strict=False):
-                assert seen == expected, f"{what} data with another {name} are those that a run before has kept"
+                assert seen == expected, f"{what} data of a run with {change} are not those with a directory of its own"
     for one, other in combinations(CHANGES, 2):
-        assert shared[one][0] != shared[other][0], f"{one} and {other} have the same data; the claim was not tried"
+        assert shared[one][0] != shared[other][0], f"{one} and {other} have the same data: those of the run before, or the claim was not tried"
 
 
 def falsify_runs_that_evaluate_other_rows_have_other_digests(subject: Any) -> None:
