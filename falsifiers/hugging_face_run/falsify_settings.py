@@ -65,7 +65,7 @@ def prepared(subject: Any, directory: Path, cache: str, **changes: Any) -> tuple
         order = torch.arange(len(run.held_back))
         evaluated = [run.held_back.batch(order, at) for at in range(1, run.held_back.batches + 1)]
         read = [[(b.tokens.tolist(), b.labels.tolist()) for b in part] for part in (trained, evaluated)]
-        return *read, dict(run.digests)
+        return read[0], read[1], dict(run.digests)
 
 
 def falsify_kept_tokens_are_those_of_the_settings(subject: Any) -> None:
@@ -77,12 +77,18 @@ def falsify_kept_tokens_are_those_of_the_settings(subject: Any) -> None:
             for what, seen, expected in zip(("training", "held-back"), shared[name], alone, strict=False):
                 assert seen == expected, f"{what} data of a run with {change} are not those with a directory of its own"
     for one, other in combinations(CHANGES, 2):
-        assert shared[one][0] != shared[other][0], f"{one} and {other} have the same data: those of the run before, or the claim was not tried"
+        assert shared[one][0] != shared[other][0], (
+            f"{one} and {other} have the same data: those of the run before, or the claim was not tried"
+        )
 
 
 def falsify_runs_that_evaluate_other_rows_have_other_digests(subject: Any) -> None:
     with place() as directory:
-        cases = [{"eval_rows": 0}, *({"eval_rows": rows} for rows in (1, 2, 3)), {"eval_data": "other.jsonl"}]
+        cases: list[dict[str, Any]] = [
+            {"eval_rows": 0},
+            *({"eval_rows": rows} for rows in (1, 2, 3)),
+            {"eval_data": "other.jsonl"},
+        ]
         runs = [prepared(subject, directory, "cache", **case) for case in cases]
         again = prepared(subject, directory, "cache", **cases[-1])
     assert_equal("digests of an equal run", again[2], runs[-1][2])
