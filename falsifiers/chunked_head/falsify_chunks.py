@@ -73,8 +73,10 @@ def falsify_chunks_give_gradient_and_sums_of_all_logits(
     kind = torch.float64 if dtype == "float64" else torch.float32
     frozen = (teacher if offered else models.Logits(teacher)).to(kind)
     pair = (subject.computing_in(dtype, module) for module in (student.to(kind), frozen))
-    sums = window(subject, *pair, batches, weights, rows=rows, metrics=True).sums
+    with Products() as products:
+        sums = window(subject, *pair, batches, weights, rows=rows, metrics=True).sums
     case = f"{dtype}, chunks of {rows} rows, sequences {times} times"
+    assert_equal(f"{case}: data types of logits", products.dtypes, {dtype})
     assert_gradients(case, student, expected, ALLOWED[dtype])
     for name in sums.keys() & expected.sums.keys() if dtype != "bfloat16" else ():
         apart, wanted = abs(float(sums[name]) - expected.sums[name]), expected.sums[name]
@@ -288,6 +290,20 @@ def falsify_output_layers_are_gathered_once_in_a_step(subject: Any, seed: int, m
             assert_equal(f"{case}: weights that are gathered after a step with an error", kept, 0)
 
     run_ranks(2, work)
+
+
+class Products(TorchDispatchMode):
+    """Record the data types of products with as many columns as there are tokens: the logits of chunks."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's has no types
+        self.dtypes = set[str]()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if function.overloadpacket.__name__ in ("mm", "addmm") and result.shape[-1] == V:
+            self.dtypes.add(str(result.dtype).removeprefix("torch."))
+        return result
 
 
 class Largest(TorchDispatchMode):

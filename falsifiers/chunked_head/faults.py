@@ -127,3 +127,8 @@ def last_micro_batch_only(original: Any, self: Any, *, last: bool) -> Iterator[N
         yield
         for parameter in () if last else (p for part in self._parts for p in part.parameters()):
             parameter.grad = None
+
+
+def autocast_ignored(original: Any, hidden: Tensor, *arguments: Any) -> Any:
+    with torch.autocast(hidden.device.type, enabled=False):
+        return original(hidden, *arguments)

@@ -72,8 +72,11 @@ def distil(
         with reference_trainer.HuggingFace(settings, lines=reference_trainer.Lines(io.StringIO())) as run:
             run.prepare()
             if name == "growing":
-                last = run.batches.batches
-                return json.dumps([run.batches.batch(1, at).examples is None for at in (1, last)])
+                last, batches = run.batches.batches, run.batches
+                ends = [batches.batch(*at).examples is None for at in ((1, 1), (2, last))]
+                share = getattr(batches, "share", None)  # batches of the data have none
+                shares = [[share(epoch, at) for at in range(1, last + 1)] for epoch in (1, 2)] if share else []
+                return json.dumps({"ends": ends, "shares": shares})
             if name == "whole":
                 run.batches = recording(run, fetched)
             run.conclude(run.run())
@@ -83,7 +86,7 @@ def distil(
         every: dict[str, Any] = {"on_policy": 1.0, "max_steps": steps}
         manifests = {"whole": run("whole", **every)}
         if not compared:
-            return {"fetched": fetched, "growing": json.loads(run("growing", on_policy_end=1.0))}
+            return {"fetched": fetched, "growing": json.loads(run("growing", on_policy_end=1.0, epochs=2))}
         manifests |= {
             "half": run("parts", on_policy=1.0, max_steps=steps // 2),
             "parts": run("parts", **every, resume=Path("latest"), force=True),
@@ -241,8 +244,12 @@ def falsify_share_of_zero_is_an_off_policy_run(run: Any) -> None:
 
 
 def falsify_share_that_grows_from_zero_generates(run: Any) -> None:
-    seen = run.result["growing"]
+    seen, shares = run.result["growing"]["ends"], run.result["growing"]["shares"]
     assert seen == [False, True], f"a share from 0 to 1: first and last batch are generated: {seen}"
+    steps = -(-len(shares[0]) // SETTINGS["accumulate"])
+    places = [[epoch * steps + at // SETTINGS["accumulate"] for at in range(len(shares[0]))] for epoch in (0, 1)]
+    expected = [[place / (2 * steps - 1) for place in of_epoch] for of_epoch in places]
+    assert shares == expected, f"a share from 0 to 1 has, in two epochs of {steps} steps, {shares}; expected {expected}"
 
 
 def model_of(tokens: int) -> Any:

@@ -96,3 +96,10 @@ def mean_of_means(original: Any, teacher: Any, student: Any, batches: Any, weigh
 
 def start_alone(original: Any, run: Any, batches: Any) -> Any:
     return original(run, batches) if run.settings.objective.on_policy else batches
+
+
+def share_of_each_epoch(original: Any, run: Any, batches: Any) -> Any:
+    mixed = original(run, batches)
+    if mixed is batches:
+        return batches
+    return replace(mixed, share=lambda epoch, position: mixed.share(1, position))

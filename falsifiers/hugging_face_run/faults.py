@@ -51,3 +51,17 @@ def evaluated_in_training_mode(original: Any, module: Any) -> Any:
 
 def any_logits_equal(*args: Any) -> bool:
     return True
+
+
+def tokens_of_any_length(original: Any, cache: Any, kind: str, identity: Any, write: Any) -> Any:
+    return original(cache, kind, {name: value for name, value in identity.items() if name != "length"}, write)
+
+
+def tokens_without_invalid_rows(original: Any, cache: Any, kind: str, identity: Any, write: Any) -> Any:
+    return original(cache, kind, {name: value for name, value in identity.items() if name != "skips_invalid"}, write)
+
+
+def evaluated_rows_unnamed(original: Any, data: Any) -> Any:
+    batches = original(data)
+    data._run.digests.pop("evaluated", None)
+    return batches

@@ -1,7 +1,7 @@
 """Attacks on attention within the documents of packed rows: by a float64 oracle, through models, and on waits."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -118,18 +118,22 @@ def falsify_dropout_of_attention_is_applied(
 @example(case=SHORT, implementation=FLASH)
 def falsify_kernels_get_bounds_windows_and_lengths(subject: Any, case: States, implementation: str) -> None:
     tensors, rows = case.tensors(), subject.PackedRows(case.rows)
+    # Layers with another window, as in Gemma 2, have the same documents before.
+    other = replace(case, window=None if case.window else 3)
     with fake_cuda(), kernels.replaced() as loaded:
         placed = [x.to("cuda") for x in tensors]
-        if implementation == SDPA:
-            seen = subject.attend_by_length(*placed, rows, **case.options)
-        else:
-            position_ids = torch.zeros(placed[0].shape[0], placed[0].shape[2]).to("cuda")
-            arguments = (case.module, *placed, None, rows)
-            options = {"implementation": implementation, "position_ids": position_ids, **case.options}
-            seen, _ = subject.attend_documents(*arguments, **options)
-        seen = seen.cpu()
-    assert_equal("names of the loaded kernels", loaded, [FLASH] if implementation == FLASH else [])
-    assert_close(f"{implementation} of documents {case.rows}, window {case.window}", seen, case.oracle(tensors), 1e-12)
+        for layer in (other, case):
+            if implementation == SDPA:
+                seen = subject.attend_by_length(*placed, rows, **layer.options)
+            else:
+                position_ids = torch.zeros(placed[0].shape[0], placed[0].shape[2]).to("cuda")
+                arguments = (case.module, *placed, None, rows)
+                options = {"implementation": implementation, "position_ids": position_ids, **layer.options}
+                seen, _ = subject.attend_documents(*arguments, **options)
+            where = f"{implementation} of documents {case.rows}, window {layer.window}"
+            where += f" after a layer with window {other.window}" if layer is case else ""
+            assert_close(where, seen.cpu(), layer.oracle(tensors), 1e-12)
+    assert_equal("names of the loaded kernels", loaded, [FLASH] * 2 if implementation == FLASH else [])
 
 
 SHAPE = {

@@ -120,6 +120,19 @@ def falsify_plan_is_what_the_run_needs(
             assert_equal(f"predicted tokens, {rows}", planned.predicted, result.train.tokens)
 
 
+@given(batches=st.sampled_from([999, 2100, 5003]), epochs=st.integers(1, 2))
+@example(batches=2100, epochs=1)
+def falsify_tokens_of_many_batches_are_planned(subject: Any, batches: int, epochs: int) -> None:
+    """Of more than 1,000 batches, some are counted; batches of one sequence all have as many tokens."""
+    with scratch() as directory:
+        settings = small(directory, out=directory / "out", length=8, batch_size=1, epochs=epochs)
+        (directory / "text").write_bytes(bytes(-(-(7 * batches + 1) * 10 // 9)))  # a tenth is held back
+        planned = subject.plan(settings)
+    case = f"{epochs} epochs of {batches} batches of 7 tokens"
+    assert_equal(f"steps of {case}", planned.steps, epochs * batches)
+    assert_equal(f"predicted tokens of {case}", planned.predicted, 7 * epochs * batches)
+
+
 @given(ranks=st.integers(1, 9), layers=st.integers(1, 2), width=st.sampled_from([16, 48]))
 @example(ranks=3, layers=1, width=16)
 def falsify_first_rank_has_the_largest_shard(subject: Any, ranks: int, layers: int, width: int) -> None:

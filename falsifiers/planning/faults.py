@@ -39,6 +39,12 @@ def masked_tokens_counted(original: Any, settings: Any, **options: Any) -> Any:
     return replace(planned, predicted=planned.steps * planned.largest_step)
 
 
+def counted_tokens_alone(original: Any, settings: Any, **options: Any) -> Any:
+    planned = original(settings, **options)
+    batches = planned.steps * settings.optimizer.accumulate / settings.schedule.epochs
+    return replace(planned, predicted=round(planned.predicted * min(1.0, 1000 / batches)))
+
+
 def chosen_replaced(original: Any, settings: Any) -> Any:
     from reference_trainer.pipeline.defaults import defaults_of
 

@@ -561,6 +561,44 @@ def falsify_a_failure_after_a_request_loses_no_step(subject: Any, drawn: tuple[S
     assert got == expected, f"{where} the callbacks get back {got}; expected {expected}"
 
 
+class FailingRun(RecordedRun):
+    """A run whose callback raises in the call in which the run is asked to stop."""
+
+    def _act(self, callback: int, event: str, context: Any) -> Any:
+        answer = super()._act(callback, event, context)
+        if len(self.calls) - 1 == self.asked_at:
+            raise RuntimeError("a callback failed")
+        return answer
+
+
+@given(
+    steps_per_epoch=st.integers(1, 2),
+    name=st.sampled_from(["LOG", "EVALUATE", "SAVE", "STOP", "SKIP"]),
+    hook=st.sampled_from(["on_epoch_end", "on_epoch_begin", "on_step_begin"]),
+)
+@example(steps_per_epoch=2, name="LOG", hook="on_step_begin")
+@example(steps_per_epoch=1, name="SAVE", hook="on_epoch_begin")
+@example(steps_per_epoch=1, name="STOP", hook="on_epoch_end")
+def falsify_a_failing_callback_loses_no_answer(subject: Any, steps_per_epoch: int, name: str, hook: str) -> None:
+    """The answer is that of the end of step 1, and the callback fails in a later hook before step 2."""
+    silent = Script(epochs=3, steps_per_epoch=steps_per_epoch, limit=None, answers=((),))
+    answered = next(n for n, call in enumerate(lifecycle(silent).calls) if call.event == "on_step_end")
+    script = replace(silent, answers=((None,) * answered + (name,),))
+    calls = lifecycle(script).calls
+    second = next(
+        (n for n, call in enumerate(calls) if call.event == "on_before_forward" and call.step == 2), len(calls)
+    )
+    at = next((n for n in range(answered + 1, second) if calls[n].event == hook), None)
+    assume(at is not None)
+    case = f"{name} at the end of step 1 of {steps_per_epoch} in an epoch, and a failure in {hook}:"
+    failed = FailingRun(subject, script, asked_at=at)
+    assert failed.left is not None and failed.snapshots, f"{case} the run is not saved"
+    place = failed.snapshots[-1].state.position
+    begin = [Call(0, event, place.epoch, place.step) for event in ("on_train_begin", "on_save")]
+    resumed = RecordedRun(subject, silent, resumed=failed.snapshots[-1])
+    assert_same_calls(resumed.calls, [*begin, *calls[at:]])
+
+
 def _losses(plan: Plan) -> list[float | None]:
     return [plan.sums(step).mean("loss") for step in range(1, plan.steps + 1)]
 

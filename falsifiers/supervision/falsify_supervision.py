@@ -478,3 +478,30 @@ def falsify_model_of_other_settings_is_not_the_end(
         said = said if are_chosen else []
         assert all(words in seen for words in said) if said else seen == "DONE", f"{case}; expected {said or 'DONE'}"
         assert (run.calls, _contents(out)) == ([], before), f"{case}, after the attempts {run.calls}"
+
+
+@given(verdict=st.sampled_from([None, 0, 4]), looks=st.integers(1, 5))
+@example(verdict=None, looks=1)
+@example(verdict=0, looks=3)
+def falsify_announcement_that_nobody_renews_is_not_followed(subject: Any, verdict: int | None, looks: int) -> None:
+    """A killed leader left a file; another one announces after some looks, and renews its file from then on."""
+    with scratch() as directory:
+        place = subject.place_of(directory / "out")
+        place.mkdir(parents=True)
+        file, paused = place / subject.ANNOUNCED, 0
+
+        def announce(**fields: Any) -> None:
+            file.write_text(json.dumps(asdict(subject.Announcement(**fields))))
+
+        def pause(seconds: float) -> None:
+            nonlocal paused
+            paused += 1
+            assert paused < looks + 10, f"a renewed announcement is not followed after {paused - looks} looks"
+            if paused == looks:
+                announce(run_id="new", arguments=["distill"])
+            if paused >= looks:
+                os.utime(file, ns=(paused, paused))
+
+        announce(run_id="old", verdict=verdict)
+        seen = subject.next_announcement(directory / "out", "", pause)
+    assert (seen.run_id, paused >= looks) == ("new", True), f"after {paused} of {looks} looks, {seen} is followed"

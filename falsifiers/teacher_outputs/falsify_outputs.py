@@ -134,8 +134,13 @@ def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None, 
 
 @given(seed=st.integers(0, 9), k=st.sampled_from([1, 3, 256]), rows=st.sampled_from([1, 7, 30]))
 def falsify_top_k_outputs_are_kept_in_chunks(subject: Any, seed: int, k: int, rows: int) -> None:
-    """Chunks have some rows of 256 logits; only the check of the first batch has the teacher form logits."""
+    """Chunks have some rows of 256 logits; only the check of the first batch has the teacher form logits.
+
+    The probabilities of the kept tokens are those of outputs of all tokens, which have no rest.
+    """
+    tau = 2.0
     with scratch() as directory:
+        written(directory, "all", subject.precompute, seed=seed, dtype="float64", **COUNTING)
         written(directory, "whole", subject.precompute, top_k=k, seed=seed, dtype="float64", **COUNTING)
         Counted.logits = 0
         with chunks_of(1):  # rows of the vocabulary of `chunked_head.models`
@@ -143,9 +148,13 @@ def falsify_top_k_outputs_are_kept_in_chunks(subject: Any, seed: int, k: int, ro
             with mock.patch.multiple(heads, CPU_CHUNK_BYTES=limit, CHUNK_BYTES=limit):
                 written(directory, "chunks", subject.precompute, top_k=k, seed=seed, dtype="float64", **COUNTING)
         assert 0 < Counted.logits <= heads.CHECKED_TOKENS * 256, f"a forward returned {Counted.logits} logits"
-        files = [sorted((directory / name).glob("outputs-*")) for name in ("whole", "chunks")]
-        assert len(files[0]) == len(files[1]) == SHARDS, f"the shards are {files}"
-        for expected, seen in zip(*(map(load_file, paths) for paths in files), strict=True):
+        files = [sorted((directory / name).glob("outputs-*")) for name in ("whole", "chunks", "all")]
+        assert [len(paths) for paths in files] == [SHARDS] * 3, f"the shards are {files}"
+        for expected, seen, every in zip(*(map(load_file, paths) for paths in files), strict=True):
+            kept = torch.cat([seen["logits"] / tau, seen["rest"][:, None]], 1).softmax(-1)[:, :k]
+            wanted = (every["logits"] / tau).softmax(-1).gather(1, seen["tokens"].long())
+            apart = float((kept - wanted).abs().max())
+            assert apart <= EXACT, f"the probabilities of {k} kept tokens at temperature {tau} are off by {apart:.1e}"
             for name, tensor in expected.items():
                 apart = float((seen[name].double() - tensor.double()).abs().max())
                 assert apart <= EXACT, f"{k} tokens in chunks of {rows} rows: {name} is off by {apart:.1e}"

@@ -13,6 +13,10 @@ def tail_dropped(original: Any, logits: Any, k: int, temperature: float) -> Any:
     return replace(kept, rest=torch.full_like(kept.rest, -torch.inf))
 
 
+def rest_at_temperature_one(original: Any, logits: Any, k: int, temperature: float) -> Any:
+    return original(logits, k, 1.0)
+
+
 def both_renormalised(original: Any, top_k: Any, student: Any, temperature: float) -> Any:
     tokens = top_k.tokens.long()
     of_student = torch.logsumexp((student / temperature).gather(-1, tokens), -1, keepdim=True)

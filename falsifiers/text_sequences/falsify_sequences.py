@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,14 @@ def falsify_batches_of_similar_lengths(
         assert shown == least, f"{case}: {shown} positions, {least} are enough"
     again = [batch.tokens.tolist() for batch in dealt(rows.length_groups())]
     assert again == [batch.tokens.tolist() for batch in grouped], f"{case}: another reading has other batches"
+
+
+def falsify_epochs_have_other_orders_of_lengths(subject: Any) -> None:
+    """Rows of 49 lengths are one window, so seed and epoch decide about the order of its seven runs alone."""
+    groups = subject.LengthGroups(lengths=torch.arange(49), batch_size=1)
+    orders = {(seed, epoch): groups.order(seed, epoch).tolist() for seed in range(2) for epoch in range(1, 4)}
+    for one, other in combinations(orders, 2):
+        assert orders[one] != orders[other], f"(seed, epoch) {one} and {other} have the same order: {orders[one]}"
 
 
 @given(content=st.binary(min_size=11, max_size=300))

@@ -1,0 +1,99 @@
+"""Attacks on data of a run that settings decide: tokens that are kept for other runs, and rows that are evaluated."""
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import reference_trainer
+from falsifiers.hugging_face_run.falsify_run import TEMPLATE, conversations, word_tokenizer, write_causal
+from falsifiers.support.assertions import assert_equal
+from falsifiers.support.runs import scratch
+from reference_trainer.errors import DataError
+
+USUAL: dict[str, Any] = {"length": 40, "documents": "pad", "skip_invalid_rows": True, "data_workers": 0, "eval_rows": 2}
+CHANGES: Mapping[str, dict[str, Any]] = {
+    "nothing": {},
+    "length": {"length": 12},
+    "turns": {"turns": "last"},
+    "options": {"template_options": '{"brief": true}'},
+    "template": {"chat_template": "other.jinja"},
+    "invalid rows": {"skip_invalid_rows": False},
+}
+"""Settings with which the data of the falsifier have other tokens or labels, or are refused."""
+BRIEF = TEMPLATE.replace("{{ m['content'] }}", "{{ m['content'].split()[-1] if brief else m['content'] }}")
+
+
+@contextmanager
+def place() -> Iterator[Path]:
+    """Yield a directory with models and conversations, one of which is invalid."""
+    with scratch() as directory:
+        words = word_tokenizer()
+        words.chat_template = BRIEF
+        for name in ("teacher", "student"):
+            write_causal(directory / name, words, 16, torch.float32)
+            words.save_pretrained(directory / name)
+        rows = [*map(json.dumps, conversations(0)), '{"messages": 3}']
+        (directory / "chats.jsonl").write_text("\n".join(rows))
+        (directory / "other.jsonl").write_text("\n".join(rows[::-1]))
+        (directory / "other.jinja").write_text(TEMPLATE.replace(" <end>", " w0 <end>"))
+        yield directory
+
+
+def prepared(subject: Any, directory: Path, cache: str, **changes: Any) -> tuple[Any, Any, Any]:
+    """Return the training batches and held-back rows of a run, each as tokens and labels, and the digests of the run.
+
+    Instead of batches, the error of data that are refused.
+    """
+    paths = {"teacher": "teacher", "student": "student", "data": "chats.jsonl", "out": "out", "data_cache": cache}
+    options = {**USUAL, **paths, **changes}
+    files = [*paths, "chat_template", "eval_data"]
+    options |= {name: directory / options[name] for name in files if name in options}
+    settings = reference_trainer.Settings(**options, device="cpu")
+    with subject.HuggingFace(settings, lines=reference_trainer.Lines(io.StringIO()), environment={}) as run:
+        run.device = torch.device("cpu")
+        try:
+            batches = run.make_batches()
+        except DataError as error:
+            return str(error), [], {}
+        trained = [batches.batch(1, at) for at in range(1, batches.batches + 1)]
+        order = torch.arange(len(run.held_back))
+        evaluated = [run.held_back.batch(order, at) for at in range(1, run.held_back.batches + 1)]
+        read = [[(b.tokens.tolist(), b.labels.tolist()) for b in part] for part in (trained, evaluated)]
+        return read[0], read[1], dict(run.digests)
+
+
+def falsify_kept_tokens_are_those_of_the_settings(subject: Any) -> None:
+    """One directory of tokens is shared by all runs, and each run is repeated with a directory of its own."""
+    with place() as directory:
+        shared = {name: prepared(subject, directory, "shared", **change) for name, change in CHANGES.items()}
+        for name, change in CHANGES.items():
+            alone = prepared(subject, directory, f"alone {name}", **change)
+            for what, seen, expected in zip(("training", "held-back"), shared[name], alone, strict=False):
+                assert seen == expected, f"{what} data of a run with {change} are not those with a directory of its own"
+    for one, other in combinations(CHANGES, 2):
+        assert shared[one][0] != shared[other][0], (
+            f"{one} and {other} have the same data: those of the run before, or the claim was not tried"
+        )
+
+
+def falsify_runs_that_evaluate_other_rows_have_other_digests(subject: Any) -> None:
+    with place() as directory:
+        cases: list[dict[str, Any]] = [
+            {"eval_rows": 0},
+            *({"eval_rows": rows} for rows in (1, 2, 3)),
+            {"eval_data": "other.jsonl"},
+        ]
+        runs = [prepared(subject, directory, "cache", **case) for case in cases]
+        again = prepared(subject, directory, "cache", **cases[-1])
+    assert_equal("digests of an equal run", again[2], runs[-1][2])
+    for one, other in combinations(range(len(cases)), 2):
+        assert runs[one][1] != runs[other][1], f"{cases[one]} and {cases[other]} evaluate the same rows"
+        assert runs[one][2] != runs[other][2], (
+            f"runs with {cases[one]} and {cases[other]} have the digests {runs[one][2]}"
+        )
