@@ -11,6 +11,7 @@ import glob
 import hashlib
 import json
 import re
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 
 from reference_trainer.data.documents import Document, StoredDocuments, write_documents
@@ -729,5 +731,6 @@ def _variants(value: object, key: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _document(tokens: Sequence[int], unpredicted: Sequence[bool]) -> Document:
-    mask = torch.tensor(unpredicted, dtype=torch.bool, device="cpu")
-    return Document(torch.tensor(tokens, dtype=torch.int64, device="cpu"), given=mask)
+    # Several times as fast as `torch.tensor` of a list.
+    tokens_N = torch.from_numpy(numpy.frombuffer(array("q", tokens), dtype="int64"))
+    return Document(tokens_N, given=torch.from_numpy(numpy.frombuffer(bytearray(unpredicted), dtype="bool")))
