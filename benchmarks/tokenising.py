@@ -42,10 +42,14 @@ def conversation(draw: random.Random, words: list[str]) -> dict[str, Any]:
     return {"messages": turns}
 
 
+def draw_words(draw: random.Random) -> list[str]:
+    return ["".join(draw.choices("abcdefghijklmnop", k=draw.randint(2, 9))) for _ in range(3000)]
+
+
 def tokenizer(text: list[str]) -> Any:
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
     byte_level = tokenizers.pre_tokenizers.ByteLevel
-    model.pre_tokenizer = byte_level(add_prefix_space=False)
+    model.pre_tokenizer, model.decoder = byte_level(add_prefix_space=False), tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=8000,
         special_tokens=["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"],
@@ -70,7 +74,7 @@ def seconds(call: Callable[[], object]) -> tuple[float, float]:
 
 def compare(conversations: int, workers: int) -> None:
     draw = random.Random(0)
-    words = ["".join(draw.choices("abcdefghijklmnop", k=draw.randint(2, 9))) for _ in range(3000)]
+    words = draw_words(draw)
     rows = [json.dumps(conversation(draw, words)) for _ in range(conversations)]
     words_tokenizer = tokenizer(rows[:1000])
     datasets.disable_progress_bars()

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -51,6 +52,123 @@ def bytes_of_characters() -> dict[int, str]:
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in plain]
     return {byte: chr(byte) for byte in plain} | {byte: chr(256 + n) for n, byte in enumerate(others)}
+
+
+def sentencepiece_tokenizer() -> Any:
+    """Return a tokenizer as that of Llama 2: spaces lead words, and rare characters are tokens of single bytes."""
+    from tokenizers import Tokenizer, decoders, models, normalizers
+    from transformers import PreTrainedTokenizerFast
+
+    names = ["<unk>", "<end>", *(f"<0x{byte:02X}>" for byte in range(256)), *"▁abcdegnrtvx'."]
+    merges = [("▁", "a"), ("▁", "▁"), ("a", "b"), ("▁", "n")]
+    vocabulary = {name: n for n, name in enumerate([*names, *("".join(pair) for pair in merges)])}
+    model = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    model.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    parts = decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)
+    model.decoder = decoders.Sequence(list(parts))
+    return PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<end>")
+
+
+def tidy_tokenizer() -> Any:
+    """Return a tokenizer of words between which spaces are written, and then removed before marks and endings."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    names = [
+        "<unk>",
+        "<end>",
+        "a",
+        "日",
+        ".",
+        ",",
+        "'",
+        "n",
+        "t",
+        "n't",
+        "'t",
+        "v",
+        "'v",
+        "e",
+        "r",
+        "'re",
+        "s",
+        "'s",
+        "m",
+    ]
+    model = Tokenizer(models.WordLevel({name: n for n, name in enumerate(names)}, unk_token="<unk>"))
+    model.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<end>", clean_up_tokenization_spaces=True)
+
+
+def spelled_by_definition(tokenizer: Any, tokens: Sequence[int]) -> tuple[bytes, list[int | None]]:
+    """Return the text and the ends of its tokens, from the text of every beginning."""
+    texts = [tokenizer.decode(tokens[:n], skip_special_tokens=True) for n in range(len(tokens) + 1)]
+    sizes = [len(text.encode()) for text in texts]
+    is_special = [token in tokenizer.all_special_ids for token in tokens]
+    cuts = [size for size, special in zip(sizes[1:], is_special, strict=True) if special]
+    content = texts[-1].encode()
+    parts = [content[begin:end] for begin, end in zip([0, *cuts], [*cuts, None], strict=True)]
+    ends = [
+        size + sum(is_special[: n + 1]) if texts[-1].startswith(text) else None
+        for n, (size, text) in enumerate(zip(sizes[1:], texts[1:], strict=True))
+    ]
+    whole = [end if end not in ends[n + 1 : n + 2] else None for n, end in enumerate(ends)]
+    return b"\xff".join(parts), whole
+
+
+def falsify_ends_are_those_of_every_beginning(subject: Any) -> None:
+    tokenizers = [byte_tokenizer(280), sentencepiece_tokenizer(), tidy_tokenizer()]
+    texts = [*TEXTS, "👩\u200d👩\u200d👧  a", "a n 't ' a ' ' ' a .", "  日本 ab ' . a"]
+    pieces = ["\N{REPLACEMENT CHARACTER}"] * 4 + ["日", "🙂", " ", "a", "'", "'", "n", "'t", "."]
+
+    def compare(tokenizer: Any, tokens: list[int]) -> None:
+        seen, wanted = subject.spelled(tokenizer, tokens), spelled_by_definition(tokenizer, tokens)
+        assert seen == wanted, f"{tokenizer.convert_ids_to_tokens(tokens)}: {seen}; expected {wanted}"
+
+    @given(st.integers(0, 10**6), st.sampled_from(tokenizers))
+    def check(seed: int, tokenizer: Any) -> None:
+        draw = random.Random(seed)
+        tokens: list[int] = []
+        if draw.random() < 0.3:
+            for text in draw.choices(texts, k=6):
+                tokens += tokenizer(text)["input_ids"]
+        else:
+            for piece in draw.choices(pieces, k=draw.randint(1, 30)):
+                of_piece = tokenizer(piece)["input_ids"]
+                tokens += of_piece[draw.choice([0, -1, -3]) :]  # without the leading space, or parts of a character
+        tokens = tokens[draw.choice([0, 0, 1]) : draw.randint(1, 90)]
+        for _ in range(draw.choice([0, 3])):
+            tokens.insert(draw.randint(0, len(tokens)), tokenizer.eos_token_id)
+        compare(tokenizer, tokens)
+
+    check()
+    # The text has U+FFFD itself, so half a character at the end of a window seems to be a whole one.
+    compare(tokenizers[1], tokenizers[1]("\N{REPLACEMENT CHARACTER}" * 4)["input_ids"][1:-2])
+
+
+class Counting:
+    """A tokenizer that counts the tokens it decodes."""
+
+    is_fast = True
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.all_special_ids, self._tokenizer, self.decoded = tokenizer.all_special_ids, tokenizer, 0
+
+    def decode(self, tokens: Sequence[int], **options: Any) -> str:
+        self.decoded += len(tokens)
+        text: str = self._tokenizer.decode(tokens, **options)
+        return text
+
+
+def falsify_work_grows_with_the_length(subject: Any) -> None:
+    for tokenizer in (byte_tokenizer(280), sentencepiece_tokenizer(), tidy_tokenizer()):
+        tokens = tokenizer("a 日本 ab 🙂 n 't e ' ' ' ' ' ' ' ' ' ' ' ' " * 200)["input_ids"][:2000]
+        counts = []
+        for size in (len(tokens) // 4, len(tokens)):
+            counting = Counting(tokenizer)
+            subject.spelled(counting, tokens[:size])
+            counts.append(counting.decoded)
+        assert counts[1] < 5 * counts[0], f"{counts} tokens are decoded of {len(tokens) // 4} and {len(tokens)}"
 
 
 def falsify_groups_are_the_shortest_common_stretches(subject: Any) -> None:

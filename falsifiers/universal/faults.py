@@ -1,6 +1,7 @@
 """Wrong versions of functions of the universal loss: the faults that the contract declares."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -47,6 +48,23 @@ def one_to_one(original: Any, student_ends: Any, teacher_ends: Any) -> Any:
 def ends_in_characters(original: Any, tokenizer: Any, tokens: Any) -> Any:
     ends = [len(tokenizer.decode(tokens[: n + 1], skip_special_tokens=True)) for n in range(len(tokens))]
     return original(tokenizer, tokens)[0], ends
+
+
+def decoded_alone(original: Any, tokenizer: Any, tokens: Any) -> Any:
+    """Add up the sizes of tokens that are decoded alone."""
+    spelling, ends = original(tokenizer, tokens)
+    sizes = [len(tokenizer.decode([token], skip_special_tokens=True).encode()) for token in tokens]
+    specials = [token in tokenizer.all_special_ids for token in tokens]
+    return spelling, [end and sum(sizes[: n + 1]) + sum(specials[: n + 1]) for n, end in enumerate(ends)]
+
+
+def every_beginning(original: Any, tokenizer: Any, tokens: Any) -> Any:
+    """Decode every beginning of the text."""
+    return original(SimpleNamespace(all_special_ids=tokenizer.all_special_ids, decode=tokenizer.decode), tokens)
+
+
+ALL_SETTLED = ""
+SPACES_SETTLED = "\N{REPLACEMENT CHARACTER}"
 
 
 def by_number(original: Any, tokenizers: Any, documents: Any) -> Any:

@@ -21,8 +21,9 @@ Shape letters: N positions, V vocabulary, G groups.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -40,31 +41,82 @@ Group = tuple[range, range]
 
 
 SPECIAL = b"\xff"  # in place of a special token; no text has this byte
+UNSETTLED = " 'nvr\N{REPLACEMENT CHARACTER}"
+"""Last characters of a text that the tokens after it may change.
+
+Half a character is decoded as U+FFFD, and the others begin what `clean_up_tokenization` of transformers replaces, such
+as " n't".
+"""
+WINDOW = 8
+"""Least number of tokens that are decoded before a token, so that a leading space is decoded as in the whole text."""
 
 
 def spelled(tokenizer: Any, tokens: Sequence[int]) -> tuple[bytes, list[int | None]]:
     """Return a text in UTF-8, and where each of its tokens ends in it; None for a token that ends within a character.
 
-    A special token is one byte, `SPECIAL`, so that the ends of an answer in two tokenizers are equal, whatever they are
-    called. tokenizer: of transformers; it decodes every beginning of the text, so that tokens that depend on those
-    before them, such as ones with a leading space, are measured in their place.
+    A token ends where the text ends that it and the tokens before it spell together, since a tokenizer may write a
+    token differently at the beginning of a text. A special token is one byte, `SPECIAL`, so that the ends of an answer
+    in two tokenizers are equal, whatever they are called.
+
+    Args:
+        tokenizer: A tokenizer of transformers. The time is linear in the tokens for a fast one, and quadratic for
+            another, of which every beginning of the text is decoded.
+        tokens: The tokens.
     """
     special = set(tokenizer.all_special_ids)
-    whole = tokenizer.decode(tokens, skip_special_tokens=True)
+    decode = partial(tokenizer.decode, skip_special_tokens=True)
+    whole = decode(tokens)
+    beginnings = (
+        _beginnings_by_windows(decode, tokens, special, whole) if getattr(tokenizer, "is_fast", False) else None
+    )
+    if beginnings is None:
+        beginnings = [_beginning(decode(tokens[:number]), whole) for number in range(1, len(tokens) + 1)]
+    content = whole.encode()
     ends: list[int | None] = []
     spelling, written, specials = b"", 0, 0
-    for number, token in enumerate(tokens, 1):
-        text = tokenizer.decode(tokens[:number], skip_special_tokens=True)
+    for token, (size, is_beginning) in zip(tokens, beginnings, strict=True):
         if token in special:
-            spelling += whole.encode()[written : len(text.encode())] + SPECIAL
-            written, specials = len(text.encode()), specials + 1
+            spelling += content[written:size] + SPECIAL
+            written, specials = size, specials + 1
         # Half a character is decoded as U+FFFD. Where the text has that character itself, its first tokens seem to be
         # whole, and the one after them adds nothing.
-        end = len(text.encode()) + specials if whole.startswith(text) else None
+        end = size + specials if is_beginning else None
         if ends and end == ends[-1]:
             ends[-1] = None
         ends.append(end)
-    return spelling + whole.encode()[written:], ends
+    return spelling + content[written:], ends
+
+
+def _beginning(text: str, whole: str) -> tuple[int, bool]:
+    """Return the size of a text in UTF-8, and whether `whole` begins with it."""
+    return len(text.encode()), whole.startswith(text)
+
+
+def _beginnings_by_windows(
+    decode: Callable[[Sequence[int]], str], tokens: Sequence[int], special: Set[int], whole: str
+) -> list[tuple[int, bool]] | None:
+    """Return `_beginning` of the text of each beginning of `tokens`, or None if the last is then not `whole`."""
+    # Write text(b:n) for what tokens b to n spell alone. A text is settled if no later token changes it. With s settled
+    # tokens, b of which were settled before, text(0:n) is text(0:s) and what text(b:n) has after text(b:s): both begin
+    # with the same token, and so lack the same leading space. Then s becomes b, and n becomes s.
+    beginnings = []
+    begin = settled = 0
+    read, size = 0, 0  # characters and bytes of text(0:s)
+    shared = rest = ""  # text(b:s), and what text(b:n) has after it
+    for number, token in enumerate(tokens, 1):
+        text = decode(tokens[begin:number])
+        if not text.startswith(shared):
+            # Half a character after other byte tokens of SentencePiece: all of them are decoded as U+FFFD until it is
+            # whole. The size is read at special tokens only.
+            beginnings.append(_beginning(decode(tokens[:number]), whole) if token in special else (0, False))
+            continue
+        rest = text[len(shared) :]
+        end, is_beginning = size + len(rest.encode()), whole.startswith(rest, read)
+        beginnings.append((end, is_beginning))
+        if number - settled >= WINDOW and rest and is_beginning and rest[-1] not in UNSETTLED:
+            begin, settled = settled, number
+            read, size, shared, rest = read + len(rest), end, decode(tokens[begin:settled]), ""
+    return beginnings if whole[read:] == rest else None
 
 
 def align(student_ends: Sequence[int | None], teacher_ends: Sequence[int | None]) -> list[Group]:
