@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 import re
 import shlex
 import signal
@@ -16,13 +17,17 @@ import pytest
 from junitparser import Failure, JUnitXml
 
 import pv
+from pv.cli import main
 from pv.cli.check import check as check_command
+from pv.commands import resumed
 from pv.commands.base_report import read_reports
 from pv.errors import UsageError
+from pv.observe import launch
 from pv.report import render
 from pv.results.saved.report import load
 from tests.commands.small import run
 from tests.pages import BLOCK
+from tests.reference_trainer import forked
 from tests.report.test_sarif import SCHEMA as SARIF
 from tests.support.processes import Ended, python
 
@@ -55,13 +60,25 @@ def ending(statement: str) -> str:
 
 
 def check(folder: Path, script: str, *options: str) -> Ended:
-    """Run `pv check OPTIONS -- python train.py` in a folder with this script."""
+    """Run `pv check OPTIONS -- python train.py` in a folder with this script, both in forks with torch loaded."""
     (folder / "train.py").write_text(script)
-    return python("-m", "pv", "check", *options, "--", sys.executable, "train.py", cwd=folder)
+    return checked(folder, *options, "--", sys.executable, "train.py")
+
+
+def checked(folder: Path, *arguments: str) -> Ended:
+    """Run `pv check` in a fork, whose Python scripts are forks too."""
+
+    def start() -> None:
+        launch.subprocess.Popen = resumed.subprocess.Popen = forked.Interpreter  # type: ignore[attr-defined,assignment,misc]
+        main()
+
+    return forked.command(["check", *arguments], folder, os.environ, start)
 
 
 def test_a_correct_script_passes_with_its_own_output_and_weights(tmp_path: Path) -> None:
-    ended = check(tmp_path, CORRECT, "--trace", "trace", "-v")
+    (tmp_path / "train.py").write_text(CORRECT)
+    command = ["check", "--trace", "trace", "-v", "--", sys.executable, "train.py"]
+    ended = python("-m", "pv", *command, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert python("train.py", cwd=tmp_path).stdout.splitlines()[-1] in ended.stdout.splitlines()
     last = ended.stdout.splitlines()[-1]
@@ -275,8 +292,7 @@ def resume(folder: Path, script: str, *options: str, out: str = "{out}") -> Ende
     """Run `pv check OPTIONS --resume ... -- python train.py OUT` in a folder with this script."""
     (folder / "train.py").write_text(script)
     command = ("--", sys.executable, "train.py", out)
-    arguments = (*options, "--resume", f"--resume {out}/last.pt")
-    return python("-m", "pv", "check", *arguments, *command, cwd=folder)
+    return checked(folder, *options, "--resume", f"--resume {out}/last.pt", *command)
 
 
 def test_a_killed_run_that_is_resumed_exactly_passes_and_the_working_folder_is_left_alone(tmp_path: Path) -> None:
