@@ -2,7 +2,6 @@
 
 import html
 import json
-import os
 import re
 import shlex
 import signal
@@ -17,17 +16,14 @@ import pytest
 from junitparser import Failure, JUnitXml
 
 import pv
-from pv.cli import main
 from pv.cli.check import check as check_command
-from pv.commands import resumed
 from pv.commands.base_report import read_reports
 from pv.errors import UsageError
-from pv.observe import launch
 from pv.report import render
 from pv.results.saved.report import load
+from tests.commands.checked import checked
 from tests.commands.small import run
 from tests.pages import BLOCK
-from tests.reference_trainer import forked
 from tests.report.test_sarif import SCHEMA as SARIF
 from tests.support.processes import Ended, python
 
@@ -63,16 +59,6 @@ def check(folder: Path, script: str, *options: str) -> Ended:
     """Run `pv check OPTIONS -- python train.py` in a folder with this script, both in forks with torch loaded."""
     (folder / "train.py").write_text(script)
     return checked(folder, *options, "--", sys.executable, "train.py")
-
-
-def checked(folder: Path, *arguments: str) -> Ended:
-    """Run `pv check` in a fork, whose Python scripts are forks too."""
-
-    def start() -> None:
-        launch.subprocess.Popen = resumed.subprocess.Popen = forked.Interpreter  # type: ignore[attr-defined,assignment,misc]
-        main()
-
-    return forked.command(["check", *arguments], folder, os.environ, start)
 
 
 def test_a_correct_script_passes_with_its_own_output_and_weights(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_pipe_receives_the_documented_lines_and_trace_matches_its_schema(trainer
 
 
 def test_closed_pipe_does_not_end_the_run(trainer) -> None:
-    process = trainer.start()
+    process = trainer.fork()
     process.stdout.readline()
     process.stdout.close()
     complaints = process.stderr.read()

@@ -50,6 +50,7 @@ def wait_for_end(found: Beat) -> None:
     wait_for(lambda: not is_alive(found), "the rank to end", 10)
 
 
+@pytest.mark.usefixtures("forked_ranks")
 def test_run_that_is_killed_and_stopped_ends_like_the_straight_one(trainer: Trainer) -> None:
     process, at = started(trainer, "--step", "200"), 0
     for number in (signal.SIGKILL, signal.SIGSTOP):
