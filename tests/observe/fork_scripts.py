@@ -33,7 +33,7 @@ import torch._dynamo
 import torch.utils.data  # scripts need these modules, and forks inherit them
 
 OBSERVER = Path(__file__).resolve().parents[2] / "pv/observe"
-LIMIT = 120
+LIMIT = 600
 """Seconds after which a script that hangs, such as one rank without the other, is killed."""
 
 

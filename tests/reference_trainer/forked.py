@@ -195,7 +195,7 @@ def _command(
     streams: tuple[int, int],
     start: Callable[[], object] = run,
 ) -> int:
-    signal.alarm(200)
+    signal.alarm(600)
     torch.set_num_threads(1)  # the pool of the parent has no threads here
     os.dup2(streams[0], 1)
     os.dup2(streams[1], 2)

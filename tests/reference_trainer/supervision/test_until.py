@@ -3,8 +3,8 @@
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -31,15 +31,16 @@ def ended(process: Process) -> tuple[int | None, str, str]:
 def beat(trainer: Trainer, ready: Callable[[Beat], bool]) -> Beat:
     """Return the beat of the rank once it is `ready`."""
     path = trainer.folder / "out.until" / "rank-0.json"
-    for _ in range(20_000):
-        try:
-            read = Beat(**json.loads(path.read_text()))
-            if ready(read):
-                return read
-        except (OSError, ValueError):
-            pass
-        time.sleep(0.005)
-    raise AssertionError("the rank has no such heartbeat")
+    seen: list[Beat] = []
+
+    def is_ready() -> bool:
+        with suppress(OSError, ValueError):
+            seen[:] = [Beat(**json.loads(path.read_text()))]
+            return ready(seen[0])
+        return False
+
+    wait_for(is_ready, "such a heartbeat of the rank")
+    return seen[0]
 
 
 def steps(trainer: Trainer) -> list[int]:
@@ -47,7 +48,7 @@ def steps(trainer: Trainer) -> list[int]:
 
 
 def wait_for_end(found: Beat) -> None:
-    wait_for(lambda: not is_alive(found), "the rank to end", 10)
+    wait_for(lambda: not is_alive(found), "the rank to end")
 
 
 @pytest.mark.usefixtures("forked_ranks")
