@@ -19,7 +19,7 @@ RUN = ("--", "distill", "--epochs", "4000", "--log-every", "1", "--save-every", 
 
 
 def started(trainer: Trainer, *options: str) -> Process:
-    """Start a supervisor in a fork of this process; its ranks are new interpreters."""
+    """Start a supervisor in a fork of this process."""
     return Process(["until", *options, *RUN, "--out", "out"], trainer.folder, trainer.environment)
 
 
@@ -73,6 +73,7 @@ def test_run_that_is_killed_and_stopped_ends_like_the_straight_one(trainer: Trai
     assert (code, said) == (0, "done: step 200 is reached\n")
 
 
+@pytest.mark.usefixtures("forked_ranks")
 def test_ranks_of_a_killed_supervisor_are_killed_and_those_of_an_interrupted_one_save(trainer: Trainer) -> None:
     process = started(trainer, "--step", "100000")
     found = beat(trainer, lambda read: read.step > 3)
