@@ -25,7 +25,6 @@ def started(trainer: Trainer, endpoint: str, rank: int) -> Process:
     return Process(["until", "--step", "60", *place, *RUN, "--out", "out"], trainer.folder, trainer.environment)
 
 
-@pytest.mark.usefixtures("forked_ranks")
 def test_run_whose_machines_and_ranks_are_killed_ends_like_the_straight_one(trainer: Trainer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         endpoint = f"127.0.0.1:{unused.getsockname()[1]}"
