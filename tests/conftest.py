@@ -1,5 +1,6 @@
 """Projects to validate: each test gets a copy of its own, so that it may break it."""
 
+import gc
 import os
 import signal
 import sys
@@ -24,6 +25,11 @@ def pytest_configure() -> None:
     """Handle SIGINT and SIGHUP: background jobs and `nohup` ignore them, and children inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_finish() -> None:
+    """Leave all that is loaded out of collections of garbage: they take long, and copy memory in forks."""
+    gc.freeze()
 
 
 @pytest.fixture

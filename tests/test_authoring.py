@@ -11,6 +11,7 @@ import pytest
 
 import pv
 from tests.commands import small
+from tests.commands.checked import checked
 from tests.pages import run_page
 from tests.reference_trainer import forked
 from tests.support.processes import Ended, python
@@ -29,8 +30,12 @@ def own_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start(*arguments: str, cwd: Path) -> Ended:
     """Run a command of a page: `pv` in this process, with workers that commands share; a script in one of its own."""
-    if arguments[:2] != ("-m", "pv") or "--" in arguments:
+    if arguments[:2] != ("-m", "pv"):
         return python(*arguments, cwd=cwd)
+    if "--" in arguments:
+        words = [sys.executable if word == "python" else word for word in arguments[3:]]
+        ended = checked(cwd, *words)
+        return Ended(arguments, ended.returncode, ended.stdout.replace(sys.executable, "python"), ended.stderr)
     with contextlib.chdir(cwd):
         return small.run(*arguments[2:])
 

@@ -66,7 +66,7 @@ def test_rehearsal_records_claims_on_a_fake_gpu_and_nothing_in_the_project() -> 
     environment = {**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""}
     named = ["F-UPDATE-ADAMW-001", "F-ACCUMULATION-002", "F-DISTILL-PIPELINE-007"]
     command = [str(ROOT / ".ci/gpu"), "--rehearse", *(word for name in named for word in ("--only", name))]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     steps = [line.split(" (")[0] for line in done.stdout.splitlines() if line.startswith("== ")]
     assert steps == ["== packages", "== device", "== dry run for cuda", "== claims", "== evidence"]
@@ -90,7 +90,7 @@ def test_packages_that_are_missing_are_named_all_at_once(tmp_path: Path) -> None
         (tmp_path / "pyproject.toml").write_text(f"[project]\ndependencies = {project}\n")
         command = [sys.executable, str(ROOT / ".ci/requirements.py"), str(tmp_path / "pyproject.toml")]
         done = subprocess.run(
-            command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60
+            command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=600
         )
         lines = done.stderr.splitlines()
         assert (lines[:-1], done.returncode) == (named, 1 if named else 0), f"{project}: {lines}"
@@ -124,7 +124,7 @@ def step(job: str, folder: Path, shard: int = 0) -> int:
     # GitHub puts these into the environment of a step; `pv` on the path is a stand-in.
     variables = {"SHARD": str(shard), "SHARDS": str(len(SHARDS)), "GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
     environment = {**os.environ, **variables, "PATH": f"{folder}:{os.environ['PATH']}"}
-    return subprocess.run(["bash", "-e", "-c", script], cwd=folder, env=environment, timeout=60).returncode
+    return subprocess.run(["bash", "-e", "-c", script], cwd=folder, env=environment, timeout=600).returncode
 
 
 def ten_contracts(folder: Path) -> None:

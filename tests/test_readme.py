@@ -13,6 +13,8 @@ from pv.contract.model import Contract
 from pv.report.summary import aligned
 from reference_trainer.cli import main as trainer
 from tests import pages
+from tests.support.workers import shared_workers as shared_workers
+from tests.test_authoring import start
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -57,7 +59,7 @@ def test_the_script_and_the_contract_are_red_as_shown_and_the_contract_turns_gre
         if code.exists():
             code.write_text(code.read_text().replace("return temperature *", "return temperature**2 *"))
 
-    assert pages.run_page(ROOT / "README.md", tmp_path, mend) == 3
+    assert pages.run_page(ROOT / "README.md", tmp_path, mend, start) == 3
 
 
 def test_the_checked_loop_is_an_excerpt_of_the_tutorial() -> None:

@@ -171,7 +171,7 @@ class Runner:
         variables = {key: self._expanded(value, inputs) for key, value in step.get("env", {}).items()}
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)]
         ended = subprocess.run(
-            command, cwd=folder, env=self._environment(output) | variables, text=True, capture_output=True, timeout=400
+            command, cwd=folder, env=self._environment(output) | variables, text=True, capture_output=True, timeout=600
         )
         self.log += ended.stdout + ended.stderr
         for line in output.read_text().splitlines():

@@ -21,6 +21,7 @@ from pv.commands.base_report import read_reports
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.saved.report import load
+from tests.commands.checked import checked
 from tests.commands.small import run
 from tests.pages import BLOCK
 from tests.report.test_sarif import SCHEMA as SARIF
@@ -55,13 +56,15 @@ def ending(statement: str) -> str:
 
 
 def check(folder: Path, script: str, *options: str) -> Ended:
-    """Run `pv check OPTIONS -- python train.py` in a folder with this script."""
+    """Run `pv check OPTIONS -- python train.py` in a folder with this script, both in forks with torch loaded."""
     (folder / "train.py").write_text(script)
-    return python("-m", "pv", "check", *options, "--", sys.executable, "train.py", cwd=folder)
+    return checked(folder, *options, "--", sys.executable, "train.py")
 
 
 def test_a_correct_script_passes_with_its_own_output_and_weights(tmp_path: Path) -> None:
-    ended = check(tmp_path, CORRECT, "--trace", "trace", "-v")
+    (tmp_path / "train.py").write_text(CORRECT)
+    command = ["check", "--trace", "trace", "-v", "--", sys.executable, "train.py"]
+    ended = python("-m", "pv", *command, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert python("train.py", cwd=tmp_path).stdout.splitlines()[-1] in ended.stdout.splitlines()
     last = ended.stdout.splitlines()[-1]
@@ -275,8 +278,7 @@ def resume(folder: Path, script: str, *options: str, out: str = "{out}") -> Ende
     """Run `pv check OPTIONS --resume ... -- python train.py OUT` in a folder with this script."""
     (folder / "train.py").write_text(script)
     command = ("--", sys.executable, "train.py", out)
-    arguments = (*options, "--resume", f"--resume {out}/last.pt")
-    return python("-m", "pv", "check", *arguments, *command, cwd=folder)
+    return checked(folder, *options, "--resume", f"--resume {out}/last.pt", *command)
 
 
 def test_a_killed_run_that_is_resumed_exactly_passes_and_the_working_folder_is_left_alone(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ Any Python from 3.9 on with torch from 2.1 on can run this file. Nothing of `pv`
 from its folder alone, as in an observed process.
 
 Jobs are `{"folder": F, "plain": bool, "scripts": [SCRIPT, ...]}`, and a script is `{"name": N, "path": P, "ranks": R,
-"cut": K, "in_save": bool, "against": [ARG, ...], "runs": [[ARG, ...]], "plain": bool}`.
+"cut": K, "in_save": bool, "against": [ARG, ...], "runs": [[ARG, ...]], "plain": bool, "heavy": bool}`.
 It runs observed in
 `F/N/work`, with its trace in `F/N/trace` and its output in `F/N/output-RANK`, once with each list of arguments in
 `runs`; where both `plain` are true, before the observer is installed, also without it, with its output in
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import importlib.util
 import json
 import os
@@ -32,7 +33,7 @@ import torch._dynamo
 import torch.utils.data  # scripts need these modules, and forks inherit them
 
 OBSERVER = Path(__file__).resolve().parents[2] / "pv/observe"
-LIMIT = 120
+LIMIT = 600
 """Seconds after which a script that hangs, such as one rank without the other, is killed."""
 
 
@@ -140,13 +141,22 @@ def run_once(
 
 
 def run_all(scripts: list[dict], folder: Path, kind: str) -> dict[str, int]:
-    """Run scripts one after the other. What they import is imported here first, so that forks inherit it."""
+    """Run scripts one after the other. What a script imports is imported here before it, so that forks inherit it.
+
+    Scripts with few imports come first: the fork of a small process takes less time.
+    """
+    imports = {}
     for script in scripts:
         tree = ast.parse(Path(script["path"]).read_text())
         tree.body = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        imports[script["name"]] = tree
+    statuses = {}
+    for script in sorted(scripts, key=lambda script: script["heavy"]):
         with contextlib.suppress(ImportError):  # the run of the script shows the error
-            exec(compile(tree, script["path"], "exec"), {})
-    return {script["name"]: run(script, folder / script["name"], kind) for script in scripts}
+            exec(compile(imports[script["name"]], script["path"], "exec"), {})
+        gc.freeze()  # a collection in a fork would write to, and so copy, what it has inherited
+        statuses[script["name"]] = run(script, folder / script["name"], kind)
+    return statuses
 
 
 def main() -> None:

@@ -79,6 +79,7 @@ def job(name: str, path: Path) -> dict[str, Any]:
     values = dict(re.findall(r"^(ranks|cut|in_save|against|runs): (.*)$", path.read_text(), re.MULTILINE))
     runs = [shlex.split(arguments) for arguments in values.get("runs", "").split("|")]
     ranks, cut = int(values.get("ranks", 1)), int(values.get("cut", 0))
+    libraries = [name for name in needs(path.read_text()) if not name.startswith("torch")]
     return {
         "name": name,
         "path": str(path),
@@ -88,7 +89,8 @@ def job(name: str, path: Path) -> dict[str, Any]:
         "against": shlex.split(values.get("against", "")),
         "runs": runs,
         # Other scripts show that their libraries train as they do unobserved.
-        "plain": not (cut and [name for name in needs(path.read_text()) if not name.startswith("torch")]),
+        "plain": not (cut and libraries),
+        "heavy": bool(libraries),
     }
 
 

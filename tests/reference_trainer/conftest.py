@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.reference_trainer.forked import Process, command
+from tests.reference_trainer.forked import Interpreter, Process, command
 
 TINY = {
     "LAYERS": "1",
@@ -72,6 +72,13 @@ def new_trainer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Traine
 @pytest.fixture
 def trainer(new_trainer: Callable[[], Trainer]) -> Trainer:
     return new_trainer()
+
+
+@pytest.fixture
+def forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the agent of torch fork its ranks from a process that has loaded torch; other tests start interpreters."""
+    handler = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
+    monkeypatch.setattr(f"{handler}.Popen", Interpreter)
 
 
 @pytest.fixture

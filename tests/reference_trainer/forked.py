@@ -1,20 +1,24 @@
 """Forks of this process, which have loaded torch and the trainer: a start takes milliseconds instead of seconds."""
 
+import atexit
 import hashlib
 import json
 import os
 import runpy
 import signal
 import sys
+import time
+import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from subprocess import CompletedProcess
+from subprocess import CompletedProcess, TimeoutExpired
 from tempfile import TemporaryFile
 
 import torch
 import torch._dynamo  # the first optimizer of a process imports it
 
+from pv.observe.launch import SITE
 from reference_trainer import interrupts
 from reference_trainer.__main__ import run
 
@@ -44,32 +48,100 @@ def fork(work: Callable[[], object]) -> int:
     return pid
 
 
-class Process:
-    """`reference-trainer` in a fork, with what tests use of `subprocess.Popen`."""
+class Fork:
+    """A fork of this process, with what is used of `subprocess.Popen`."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
-        pipes = [os.pipe(), os.pipe()]
-        self.pid = fork(partial(_command, arguments, folder, environment, (pipes[0][1], pipes[1][1])))
-        self.stdout, self.stderr = (os.fdopen(end) for end, _ in pipes)
-        for _, end in pipes:
-            os.close(end)
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.pid = fork(work)
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
         return self._ended(os.WNOHANG)
 
-    def wait(self) -> int | None:
-        return self._ended(0)
+    def wait(self, timeout: float | None = None) -> int | None:
+        if timeout is None:
+            return self._ended(0)
+        end = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise TimeoutExpired(str(self.pid), timeout)
+            time.sleep(0.01)
+        return self.returncode
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
     def _ended(self, options: int) -> int | None:
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, options)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
+
+
+class Process(Fork):
+    """`reference-trainer`, or another command, in a fork whose output is read from pipes."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        start: Callable[[], object] = run,
+    ) -> None:
+        pipes = [os.pipe(), os.pipe()]
+        super().__init__(partial(_command, arguments, folder, environment, (pipes[0][1], pipes[1][1]), start))
+        self.stdout, self.stderr = (os.fdopen(end) for end, _ in pipes)
+        for _, end in pipes:
+            os.close(end)
+
+
+class Interpreter(Fork):
+    """`python [-u] SCRIPT` or `python [-u] -m MODULE` in a fork, in the place of `subprocess.Popen`."""
+
+    def __init__(
+        self,
+        args: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path | None = None,
+        stdout: None = None,
+        stderr: None = None,
+        start_new_session: bool = False,
+    ) -> None:
+        assert args[0] == sys.executable and stdout is stderr is None, args
+        words = [str(word) for word in args[1:] if word != "-u"]
+
+        def work() -> int:
+            if start_new_session:
+                os.setsid()
+            atexit._clear()  # the functions of the process that this is a copy of
+            arguments = words[2:] if words[0] == "-m" else words[1:]
+            try:
+                return _command(arguments, cwd or Path.cwd(), env, (1, 2), partial(_program, words))
+            finally:
+                atexit._run_exitfuncs()
+                sys.stdout.flush()
+
+        super().__init__(work)
+
+
+def _program(words: Sequence[str]) -> None:
+    """Run a script or a module as its own process would, observed if the environment says so."""
+    if "PV_OBSERVE_TRACE" in os.environ:
+        runpy.run_path(str(SITE / "sitecustomize.py"))["_load_observer"]()
+    if words[0] == "-m":
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        return
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+        signal.signal(number, signal.SIG_DFL)
+    # `runpy` would delete the names of the script before the functions of `atexit` have run.
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__file__, sys.argv[0] = str(Path(words[0]).absolute()), words[0]
+    sys.path.insert(0, str(Path(main.__file__).parent))
+    exec(compile(Path(words[0]).read_bytes(), main.__file__, "exec"), vars(main))
 
 
 def is_complete(out: Path) -> bool:
@@ -123,7 +195,7 @@ def _command(
     streams: tuple[int, int],
     start: Callable[[], object] = run,
 ) -> int:
-    signal.alarm(200)
+    signal.alarm(600)
     torch.set_num_threads(1)  # the pool of the parent has no threads here
     os.dup2(streams[0], 1)
     os.dup2(streams[1], 2)

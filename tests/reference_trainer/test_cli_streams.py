@@ -12,13 +12,15 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from falsifiers.support.run_lines import ATTACHED, EPOCH, FIRST_STEP, METRICS_LINE, STEP, matcher, start
-from tests.reference_trainer.forked import on_terminal
+from falsifiers.support.run_lines import ATTACHED, EPOCH, FIRST_STEP, METRICS_LINE, STEP, matcher
+from falsifiers.support.run_lines import start as line_start
+from reference_trainer.__main__ import run
+from tests.reference_trainer.forked import command, on_terminal
 from tests.support.processes import python
 
 WHOLE = ["checkpoints", "config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
 LOST = "standard output failed ({}); the run continues without log lines\n"
-METRICS = re.escape(start(METRICS_LINE)) + (
+METRICS = re.escape(line_start(METRICS_LINE)) + (
     "loss=[0-9.]+ hard_loss=[0-9.]+ soft_loss=[0-9.]+ kl_at_1=[0-9.]+ .*perplexity=[0-9.]+"
 )
 LINES = [
@@ -61,11 +63,16 @@ def test_pipe_receives_the_documented_lines_and_trace_matches_its_schema(trainer
 
 
 def test_closed_pipe_does_not_end_the_run(trainer) -> None:
-    process = trainer.start()
-    process.stdout.readline()
-    process.stdout.close()
-    complaints = process.stderr.read()
-    assert (process.wait(), complaints) == (0, LOST.format("[Errno 32] Broken pipe"))
+    read, write = os.pipe()
+    os.close(read)
+
+    def start() -> None:
+        os.dup2(write, 1)
+        run()
+
+    done = command(["distill"], trainer.folder, trainer.environment, start)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, LOST.format("[Errno 32] Broken pipe"))
     assert trainer.left() == WHOLE
 
 
@@ -83,7 +90,7 @@ def on_a_terminal(trainer, *arguments: str, interrupt_at: str = "") -> tuple[int
     pid = on_terminal(["distill", *arguments], trainer.folder, trainer.environment, theirs)
     os.close(theirs)
     seen = ""
-    while select.select([ours], [], [], 100)[0]:
+    while select.select([ours], [], [], 600)[0]:
         try:
             seen += os.read(ours, 65536).decode()
         except OSError:  # the last process has closed the terminal
@@ -131,7 +138,7 @@ def test_terminal_shows_a_bar_below_whole_lines(trainer) -> None:
 def test_terminal_is_restored_after_the_run(trainer, how: str) -> None:
     trainer.environment["TERM"] = "xterm"
     if how == "ctrl-c":
-        code, seen = on_a_terminal(trainer, "--epochs", "1000", interrupt_at=start(STEP, step=20).strip())
+        code, seen = on_a_terminal(trainer, "--epochs", "1000", interrupt_at=line_start(STEP, step=20).strip())
         assert code == 75, seen
         assert re.fullmatch(
             r"stopped on request \(after \d+ of 27000 steps, in epoch \d+\); "

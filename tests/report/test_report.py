@@ -1,7 +1,6 @@
 """Every registered format shows every falsifier; JSON follows its schema; lists and comparisons."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from pv.results.comparison import Column, Comparison
 from pv.results.verdict import Report
 from tests.report.handmade import HOSTILE, NASTY, PLAIN, REPORTS, many
 from tests.results.handmade import contract, falsifier
+from tests.support.calls import count_calls
 
 SHORT = ("text", "sarif")  # those that show failures only; annotations show the worst of them
 
@@ -40,20 +40,8 @@ def test_thousands_of_falsifiers_take_linear_time(form: str) -> None:
 
 
 def _calls(report: Report, form: str) -> int:
-    """Count the calls of Python and C functions while `report` is rendered, which do not depend on load or memory."""
-    count = 0
-
-    def profile(frame: object, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
     render(report, form)  # fills the caches
-    sys.setprofile(profile)
-    try:
-        render(report, form)
-    finally:
-        sys.setprofile(None)
-    return count
+    return count_calls(lambda: render(report, form))
 
 
 def test_json_follows_its_published_schema() -> None:

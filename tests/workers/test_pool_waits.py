@@ -44,7 +44,7 @@ def falsify_sign(subject):
 """
 
 
-@pytest.mark.parametrize(("jobs", "limit", "waits"), [(2, 30, "held"), (1, 1, "error")])
+@pytest.mark.parametrize(("jobs", "limit", "waits"), [(2, 600, "held"), (1, 1, "error")])
 def test_a_worker_that_waits_leaves_its_place(empty: Path, jobs: int, limit: int, waits: str) -> None:
     acts = enumerate(["wait"] * jobs + ["sign"], 1)
     claims = [CLAIM.format(number=number, act=act, limit=limit) for number, act in acts]

@@ -15,7 +15,7 @@ def started(without_torch: Path, project: Project):
 
     def start(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [str(without_torch), "-m", *arguments]
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
 
     return start
 

@@ -92,6 +92,7 @@ def rows(path: Path) -> torch.Tensor:
     return found["rows"]
 
 
+@pytest.mark.usefixtures("forked_ranks")
 def test_supervised_ranks_resume_and_export_own_parts(folder: Path) -> None:
     """With the rate 0.5 / step, and without one, as the built-in schedule has it, the weights would differ."""
     done = run("until", "--step", "12", "--nproc-per-node", "2", "--", "distill", *OWN, "--out", "out")

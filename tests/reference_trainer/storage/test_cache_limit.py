@@ -69,10 +69,10 @@ def test_entry_that_a_process_uses_is_kept_until_the_process_is_killed(tmp_path:
     def use() -> None:
         with used_entry(tmp_path, "chats", {"number": 1}, produce):
             (tmp_path / "ready").touch()
-            time.sleep(60)
+            signal.pause()
 
     pid = fork(use)
-    wait_for((tmp_path / "ready").exists, "the process", 30)
+    wait_for((tmp_path / "ready").exists, "the process")
     os.utime(path / "manifest.json", ns=(1, 1))
     new = entry(tmp_path, 2)
     assert keep_within(tmp_path, "chats", whole()) != [] and path.exists() and not new.exists()
@@ -102,12 +102,12 @@ def test_killed_removal_is_finished_by_the_next_one(tmp_path: Path, monkeypatch:
     def half(place: Path) -> None:
         (place / "tokens").unlink()
         (tmp_path / "ready").touch()
-        time.sleep(60)
+        signal.pause()
 
     with monkeypatch.context() as patch:
         patch.setattr(produce_once.shutil, "rmtree", half)
         pid = fork(lambda: keep_within(tmp_path, "chats", 0))
-        wait_for((tmp_path / "ready").exists, "the process", 30)
+        wait_for((tmp_path / "ready").exists, "the process")
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     (tmp_path / "ready").unlink()

@@ -17,6 +17,7 @@ DATA = "--data text --length 8 --batch-size 4 --device cpu"
 LAUNCH = f"launch --nproc-per-node 2 -- distill {MODELS} {DATA}".split()
 
 
+@pytest.mark.usefixtures("forked_ranks")
 def test_interrupted_processes_save_and_exit_75(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(bytes(range(100)) * 20)
     options = ["--epochs", "4000", "--log-every", "1"]
@@ -86,6 +87,7 @@ def test_callbacks_are_refused_once_and_not_by_every_process(tmp_path: Path) -> 
     assert "missing a required argument: 'path'" in ended.stderr and len(ended.stderr.splitlines()) == 1
 
 
+@pytest.mark.usefixtures("forked_ranks")
 def test_two_machines_meet_and_train_one_student(tmp_path: Path) -> None:
     """Two agents with one process each; the ranks of both have the first place on their machine."""
     (tmp_path / "text").write_bytes(bytes(range(100)))

@@ -3,8 +3,8 @@
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -19,7 +19,7 @@ RUN = ("--", "distill", "--epochs", "4000", "--log-every", "1", "--save-every", 
 
 
 def started(trainer: Trainer, *options: str) -> Process:
-    """Start a supervisor in a fork of this process; its ranks are new interpreters."""
+    """Start a supervisor in a fork of this process."""
     return Process(["until", *options, *RUN, "--out", "out"], trainer.folder, trainer.environment)
 
 
@@ -31,15 +31,16 @@ def ended(process: Process) -> tuple[int | None, str, str]:
 def beat(trainer: Trainer, ready: Callable[[Beat], bool]) -> Beat:
     """Return the beat of the rank once it is `ready`."""
     path = trainer.folder / "out.until" / "rank-0.json"
-    for _ in range(20_000):
-        try:
-            read = Beat(**json.loads(path.read_text()))
-            if ready(read):
-                return read
-        except (OSError, ValueError):
-            pass
-        time.sleep(0.005)
-    raise AssertionError("the rank has no such heartbeat")
+    seen: list[Beat] = []
+
+    def is_ready() -> bool:
+        with suppress(OSError, ValueError):
+            seen[:] = [Beat(**json.loads(path.read_text()))]
+            return ready(seen[0])
+        return False
+
+    wait_for(is_ready, "such a heartbeat of the rank")
+    return seen[0]
 
 
 def steps(trainer: Trainer) -> list[int]:
@@ -47,9 +48,10 @@ def steps(trainer: Trainer) -> list[int]:
 
 
 def wait_for_end(found: Beat) -> None:
-    wait_for(lambda: not is_alive(found), "the rank to end", 10)
+    wait_for(lambda: not is_alive(found), "the rank to end")
 
 
+@pytest.mark.usefixtures("forked_ranks")
 def test_run_that_is_killed_and_stopped_ends_like_the_straight_one(trainer: Trainer) -> None:
     process, at = started(trainer, "--step", "200"), 0
     for number in (signal.SIGKILL, signal.SIGSTOP):
@@ -71,6 +73,7 @@ def test_run_that_is_killed_and_stopped_ends_like_the_straight_one(trainer: Trai
     assert (code, said) == (0, "done: step 200 is reached\n")
 
 
+@pytest.mark.usefixtures("forked_ranks")
 def test_ranks_of_a_killed_supervisor_are_killed_and_those_of_an_interrupted_one_save(trainer: Trainer) -> None:
     process = started(trainer, "--step", "100000")
     found = beat(trainer, lambda read: read.step > 3)
