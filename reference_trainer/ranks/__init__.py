@@ -1,1 +1,1 @@
-"""Processes that train one model together: what they add up, and what they agree on."""
+"""The processes (ranks) of a run: their connection and common errors in `coordination`, their gradients in `parallel`."""
