@@ -1,1 +1,1 @@
-"""The processes (ranks) of a run: their connection and common errors in `coordination`, their gradients in `parallel`."""
+"""The processes (ranks) of a run: `coordination` connects them and shares errors, `parallel` reduces gradients."""

@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 Module = TypeVar("Module", bound=nn.Module)
 
 PAUSE_S = 0.005
-"""Seconds between two reads of the store. A wait in C++ would neither handle signals nor notice the failure of a rank."""
+"""Seconds between two reads of the store. A wait in C++ would neither handle signals nor notice that a rank failed."""
 LEAVING = timedelta(seconds=5)
 """Time that the rank with the store waits for the other ranks at the end."""
 FAILURE = "failure"
@@ -191,7 +191,7 @@ class Ranks:
         return self.all_gather_json(result)[0]
 
     def on_each_machine(self, work: Callable[[], object]) -> object:
-        """Call `work` on one rank of every machine, and return its result, a JSON value but not None, on all its ranks."""
+        """Call `work` on the first rank of every machine; return its result, JSON and not None, on all ranks there."""
         results = self.all_gather_json(self.run_on_all(lambda: work() if self.local_rank == 0 else None))
         # The ranks of a machine are consecutive, so the nearest result at or before this rank is of its machine.
         return next(result for result in results[self.rank :: -1] if result is not None)
@@ -229,7 +229,7 @@ class Ranks:
         return [json.loads(self._store.get(key)) for key in keys]
 
     def _wait(self, keys: list[str], limit_s: float = math.inf) -> bool:
-        """Wait for keys in the store; return False if the limit is exceeded. Raise `RankError` when another rank fails."""
+        """Wait for keys in the store; return whether they came in time. Raise `RankError` if another rank fails."""
         since = time.monotonic()
         while not self._store.check(keys):
             if time.monotonic() - since > limit_s:
@@ -242,7 +242,7 @@ class Ranks:
 
     @contextmanager
     def failing_together(self) -> Iterator[None]:
-        """Report an error in this block to the other ranks. Raise the error of another rank in its place if it came first."""
+        """Report an error in this block to the other ranks; if another rank failed before, raise its error instead."""
         try:
             yield
         except (RankError, StopRequestedError):  # all ranks raise it, so it needs no report
@@ -256,7 +256,7 @@ class Ranks:
             raise
 
     def _first_failure(self, error: BaseException) -> str | None:
-        """Store this error as the failure of the run, and return None; if another rank failed before, return its message."""
+        """Store this error as the failure of the run and return None; after a failure of another rank, return that."""
         with suppress(RuntimeError):  # the store is gone with its process
             kind = _kind(error)
             failure = json.dumps([self.rank, _message(error), kind])
