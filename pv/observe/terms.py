@@ -155,7 +155,7 @@ class Terms:
         return {"value": root.detach().reshape(()).clone(), "losses": sorted(taken), "cut": cut} if cut else None
 
     def _terms(self, root: Any) -> tuple[set[int], bool]:
-        """Return the positions of the losses that are added, and whether a number is; (set(), False) for other graphs."""
+        """Return the positions of the losses in a sum, and whether it has a number; (set(), False) for other graphs."""
         waiting, with_number = [root], False
         leaves: set[int] = set()
         # The graph is walked from the root through sums and constant factors; any other operation ends the search.
