@@ -97,13 +97,7 @@ def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay
 
 
 def refuse_faults(faults: Iterable[str], replay: str, of: str) -> None:
-    """Raise `UsageError` if there are faults.
-
-    Args:
-        faults: The faults of an example, one text each.
-        replay: The text of the example, for the message.
-        of: The name of the claim or equation, for the message.
-    """
+    """Raise `UsageError` if anything is wrong with an example."""
     if listed := "; ".join(islice(faults, MAX_FAULTS)):
         raise UsageError(f"{replay[:MAX_SHOWN]} is not an example of {of}: {listed}")
 
