@@ -98,7 +98,7 @@ def log_probabilities_are(run: Run, record: Record) -> None:
 
 @claim("TR-LOSS-003", "no regression loss was seen")
 def operands_have_one_shape(run: Run, record: Record) -> None:
-    """[N, 1] and [N] are broadcast to N x N differences. Equal numbers of elements rule out a target that is meant for all.
+    """[N, 1] and [N] are broadcast to N x N differences. Equal sizes rule out a target that is meant for all.
 
     Pairs are meant where both have as many dimensions, the prediction was unsqueezed, or no mean is taken.
     """
