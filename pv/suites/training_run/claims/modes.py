@@ -11,7 +11,7 @@ from pv.suites.training_run.run import Event, Process, Run
 
 @claim("TR-MODE-001", "no model with dropout or batch normalization was trained")
 def trained_in_training_mode(run: Run, record: Record) -> None:
-    """A model is trained in eval mode after an evaluation. Without the evaluation, that may be meant (frozen statistics).
+    """A model is trained in eval mode after an evaluation. Without an evaluation, it may be meant (frozen statistics).
 
     It is not meant where the statistics are the initial ones, mean 0 and variance 1, until the end: no layer of the
     model has been in training mode or got statistics from a file.
