@@ -1,7 +1,12 @@
-"""Handling of the signals that end a command, in each of its phases.
+"""Handle the signals that end a command: SIGINT (Ctrl-C), SIGHUP (a closed terminal), and the signals of schedulers.
 
-They are SIGINT (Ctrl-C), SIGHUP (a closed terminal), and those of schedulers: SIGTERM, SIGUSR1 and SIGUSR2 (before the
-time is over), and SIGXCPU (at a limit on CPU time).
+Schedulers send SIGTERM, SIGUSR1 and SIGUSR2 (before the time is over), and SIGXCPU (at a limit on CPU time). A command
+goes through phases, and calls one function at the beginning of each:
+
+1. `exit_at_once`, while modules are imported: a signal ends the process, with one line.
+2. `raise_once`: a signal raises `KeyboardInterrupt`, so that files are cleaned up.
+3. `record_interrupts`, while a model is trained: a signal is recorded, and the loop saves a checkpoint.
+4. `ignore`, at the end: signals are ignored.
 
 With Python's defaults, an interrupt during an import or at the exit prints an unrelated traceback, and a second one
 during the cleanup of the first leaves partial files. A signal that is ignored from the start, as by `nohup`, stays
@@ -18,6 +23,7 @@ from contextlib import contextmanager
 from typing import Any
 
 INTERRUPTED = 130
+"""Exit code of an interrupted run that cannot be resumed: 128 + SIGINT, as shells have it."""
 SAVED = 75
 """Exit code of a run that was interrupted, saved a checkpoint and can be resumed: EX_TEMPFAIL of sysexits.h."""
 
@@ -25,7 +31,7 @@ NOT_WRITTEN = "interrupted; no model was written"
 
 
 class WrittenNote(str):
-    """A note on an interrupt that came after the model was written. Programs recognise it by its type."""
+    """The message of an interrupt that came after the model was written; callers test for this type."""
 
 
 WRITTEN = WrittenNote("the model had been written")
@@ -40,25 +46,29 @@ _SAME_S = 1.0
 
 
 def exit_at_once() -> None:
-    """From now on, exit the process with one line at an interrupt. For the time before anything needs a cleanup."""
+    """Exit at a signal from now on, with one line; for the time before there is anything to clean up."""
     _exchange(signal.default_int_handler, _exit)
     _exchange(signal.SIG_DFL, _exit)
 
 
 def raise_once() -> None:
-    """From now on, raise `KeyboardInterrupt` at an interrupt; ignore those within 3 s after it."""
+    """Raise `KeyboardInterrupt` at a signal from now on; signals within 3 s after it are ignored."""
     _exchange(_exit, _Once())
 
 
 @contextmanager
 def record_interrupts() -> Iterator[Callable[[], bool]]:
-    """Only note an interrupt in this block; the yielded function returns whether there was one.
+    """Record signals in this block in place of raising; yield a function that returns whether there was one.
 
-    Interrupts within 1 s count as one, also when the block ends in that second; a later one raises
-    `KeyboardInterrupt`, unless it or all before it are warnings of a scheduler, and so does the end of the block after
-    an interrupt that the function has not returned. Nothing is noted unless `raise_once` was called before. After an
-    interrupt, no handler of SIGCHLD is called in this block: that of a DataLoader raises for each worker that the
-    signal has killed, too, also while a checkpoint is written.
+    - Signals within 1 s count as one, also when the block ends in that second.
+    - A later signal raises `KeyboardInterrupt`, unless it is a warning of a scheduler (SIGUSR1, SIGUSR2, SIGXCPU), or
+      only warnings came before it.
+    - Without a call of `raise_once` before the block, signals are not recorded.
+    - After a signal, no handler of SIGCHLD is called in this block. The handler of a DataLoader would raise for every
+      worker that the same signal has killed, also while a checkpoint is written.
+
+    Raises:
+        KeyboardInterrupt: The block ends, and the yielded function has not returned the last signal.
     """
     note = _Note()
     before = {
@@ -83,14 +93,14 @@ def record_interrupts() -> Iterator[Callable[[], bool]]:
 
 
 def ignore() -> None:
-    """From now on, ignore interrupts."""
+    """Ignore signals from now on."""
     for number in _NUMBERS:
         if signal.getsignal(number) is _exit or isinstance(signal.getsignal(number), _Once):
             signal.signal(number, signal.SIG_IGN)
 
 
 def _exchange(old: object, new: Callable[[int, object], None]) -> None:
-    """Replace only the handler `old`, so that the handlers of an embedding program stay."""
+    """Set `new` for the signals whose handler is `old`; the handlers of an embedding program stay."""
     for number in _NUMBERS:
         if signal.getsignal(number) == old:
             signal.signal(number, new)
@@ -104,6 +114,8 @@ def _exit(number: int, frame: object) -> None:
 
 
 class _Once:
+    """A handler that raises once, then ignores signals for some seconds, and later warnings of schedulers for ever."""
+
     def __init__(self) -> None:
         self.quiet_until, self.is_warned = float("-inf"), False
 
@@ -115,6 +127,15 @@ class _Once:
 
 
 class _Note(_Once):
+    """A handler that records signals.
+
+    Attributes:
+        received: Whether there was a signal.
+        returned: Whether `poll` has returned that there was one.
+        insisted: Whether there was a signal that is no warning; the next one of this kind raises.
+        of_children: The handler of SIGCHLD before the first signal; None before it.
+    """
+
     def __init__(self) -> None:
         super().__init__()
         self.received = self.returned = self.insisted = False

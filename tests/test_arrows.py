@@ -57,7 +57,7 @@ TRAINER_ROOMS: dict[str, str] = {
     "data": "errors distillation",
     "storage": "errors interrupts models",
     "plan": "errors distillation",
-    "ranks": "errors distillation plan models",
+    "ranks": "errors distillation config models storage plan",
     "callbacks": "errors config distillation plan",
     "training": "errors distillation data plan ranks callbacks",
     "pipeline": "errors interrupts distillation config models data storage plan ranks callbacks training",

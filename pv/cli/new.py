@@ -90,7 +90,7 @@ def doctor(spawn: bool) -> None:
     sys.exit(ExitCode.worst(failed=Level.PROBLEM in levels))
 
 
-@click.command(short_help="Say why claims run again or are reused.")
+@click.command(short_help="Say why results of claims are reused or not.")
 @click.argument("names", nargs=-1, required=True, metavar="ID...")
 def why(names: Sequence[str]) -> None:
     """Say why the results of claims are reused, or what has changed since they were measured.

@@ -175,7 +175,7 @@ CHECK = taking(
         "--sample",
         type=click.IntRange(min=1),
         metavar="K",
-        help="Note losses only in the first steps and in every K-th one, which makes a long run cheaper.",
+        help="Record losses only in the first steps and in every K-th one, which makes a long run cheaper.",
     ),
     click.option(
         "--cut",

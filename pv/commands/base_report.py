@@ -55,22 +55,27 @@ def compared(base: Report, now: Report, fail_on: str, start: Path | None = None)
         now: The report of the current tree.
         fail_on: "weaker" or "never".
         start: A folder in the project (default: the working directory).
+
+    Returns:
+        The changes, the lines that changed since the base, and notes on what cannot be compared.
     """
     project = find_project(start or Path.cwd())
     hunks = _hunks(project, base.commit.rstrip("+")) if base.commit else {}
-    static, declared = list[str](), list[Change]()
-    if not base.devices:  # results of a saved report show which claims an adapter leaves out, a commit has none
-        static.append("nothing of the base was run: its contracts are compared, and no results")
+    notes, declared = list[str](), list[Change]()
+    # A saved report has results, which show the claims that an adapter leaves out. A commit has none: the declarations
+    # of adapters are read from the source.
+    if not base.devices:
+        notes.append("nothing of the base was run: its contracts are compared, and no results")
         for verdict, file in _changed_adapters(project, now, hunks):
             weakenings = _less_declared(project, base, verdict, file)
             if weakenings is not None:
                 declared += weakenings
                 continue
             unread = "whether it leaves out more claims is seen only against a saved report"
-            static.append(f"{file} changed, the adapter of {verdict.contract.id}: {unread}")
+            notes.append(f"{file} changed, the adapter of {verdict.contract.id}: {unread}")
     is_gone = partial(_is_gone, project)
     result = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=is_gone, further=declared)
-    return replace(result, hunks=hunks, notes=(*result.notes, *static, *_changed_tests(project, now, hunks)))
+    return replace(result, hunks=hunks, notes=(*result.notes, *notes, *_changed_tests(project, now, hunks)))
 
 
 def _is_gone(project: Project, target: Target) -> bool:
@@ -94,7 +99,7 @@ def _changed_adapters(project: Project, now: Report, hunks: Collection[str]) -> 
 
 
 def _less_declared(project: Project, base: Report, verdict: ContractVerdict, file: str) -> list[Change] | None:
-    """Return what an adapter leaves out that it did not leave out in a commit.
+    """Return the features that an adapter declares now as missing, and did not in a commit, as weakenings.
 
     Args:
         project: The project.
@@ -103,7 +108,7 @@ def _less_declared(project: Project, base: Report, verdict: ContractVerdict, fil
         file: The file of its subject.
 
     Returns:
-        The weakenings; None if they cannot be read from the source, which is not run.
+        The weakenings; None if they cannot be read from the source alone, because they are computed.
     """
     subject = Target.parse((verdict.definitions or {})["subject"])
     # git names files from the root of the project, reports from the working directory.
@@ -136,7 +141,7 @@ def _less_declared(project: Project, base: Report, verdict: ContractVerdict, fil
 
 
 def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
-    """Yield a note for every changed file with tests of claims, or beside one: a weaker test cannot be detected."""
+    """Yield a note for every changed file in a folder with tests of claims: a weaker test cannot be detected."""
     claims: dict[str, list[str]] = {}
     all_claims = [claim for verdict in now.contracts for claim in verdict.contract.falsifiers]
     for id_, test in [(claim.id, claim.test) for claim in all_claims if claim.test is not None]:
@@ -167,6 +172,9 @@ def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None)
         paths: Contract files and folders to read in addition to those of the project.
         start: A folder in the project (default: the working directory).
 
+    Returns:
+        The report; that of a revision has contracts without results, because nothing is run.
+
     Raises:
         UsageError: The name is neither a file nor a revision, or the file is not a report.
     """
@@ -175,7 +183,7 @@ def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None)
     project = find_project(start or Path.cwd())
     commit = _commit(project, name)
     with tempfile.TemporaryDirectory() as folder:
-        files = dict(_written(project, commit, paths, Path(folder).resolve()))
+        files = dict(_extract(project, commit, paths, Path(folder).resolve()))
         loaded = load_as(files)
     verdicts = [
         ContractVerdict(
@@ -192,6 +200,7 @@ def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None)
 
 
 def _commit(project: Project, name: str) -> str:
+    """Return the commit to compare with: the merge base of a revision and HEAD, else the revision."""
     output = _git(project, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if output is None:
         raise UsageError(
@@ -212,14 +221,15 @@ def _git(project: Project, *words: str) -> bytes | None:
         raise UsageError(f"cannot read a baseline from git: {error}") from error
 
 
-def _written(project: Project, commit: str, paths: Iterable[str | Path], folder: Path) -> Iterator[tuple[Path, Path]]:
+def _extract(project: Project, commit: str, paths: Iterable[str | Path], folder: Path) -> Iterator[tuple[Path, Path]]:
     """Write the contract files of a commit to a folder, and yield every file with its path in the project."""
     # The folders of contracts may have moved since, so the [tool.pv] table of the commit is read as well.
     settings = _git(project, "show", f"{commit}:./pyproject.toml")
     if settings is not None:
         (folder / "pyproject.toml").write_bytes(settings)
-    then = find_project(folder)
-    folders = {path.relative_to(folder).as_posix() for path in (then.contracts if then.declared else ())}
+    base_project = find_project(folder)
+    declared = base_project.contracts if base_project.declared else ()
+    folders = {path.relative_to(folder).as_posix() for path in declared}
     folders |= {path.relative_to(project.root).as_posix() for path in project.contracts}
     for path in map(Path, paths):
         is_contract = path.suffix.lower() in SUFFIXES or is_folder(path)

@@ -1,4 +1,4 @@
-"""Check an example that a user asks to replay: its form, its names, and the box of a harness, before anything runs."""
+"""Read an example that a user asks to replay, and check its form, its names and its values before anything runs."""
 
 import json
 import re
@@ -16,13 +16,21 @@ from pv.engines.encoding import decode
 from pv.errors import UsageError
 
 MAX_SHOWN = 200
+"""Characters of an example in a message."""
 MAX_INLINE = 300
-"""The longest example that is printed as an argument; a longer one is written to a file."""
+"""Characters of the longest example that is printed as an argument; a longer one is written to a file."""
 MAX_FAULTS = 8
 
 
 def read(replay: str) -> str:
-    """Return the example to replay: that in the file for `@FILE`. Raise `UsageError` if it cannot be read."""
+    """Return the example to replay.
+
+    Args:
+        replay: The example as VERSION:BLOB or a JSON object, or @FILE with the path of a file that has it.
+
+    Raises:
+        UsageError: The file cannot be read.
+    """
     if not replay.startswith("@"):
         return replay
     try:
@@ -33,7 +41,7 @@ def read(replay: str) -> str:
 
 
 def refuse_form(replay: str) -> None:
-    """Raise `UsageError` unless it is VERSION:BLOB, or a JSON object that has every key once."""
+    """Raise `UsageError` unless an example is VERSION:BLOB, or a JSON object without duplicate keys."""
     if not (_is_object(replay) if replay.startswith("{") else re.fullmatch(r"[0-9.]+:[A-Za-z0-9+/=_-]+", replay)):
         message = "expected VERSION:BLOB as a report prints it, a JSON object, or @FILE"
         raise UsageError(f"invalid example {replay[:MAX_SHOWN]!r}: {message}")
@@ -41,12 +49,13 @@ def refuse_form(replay: str) -> None:
 
 def _is_object(replay: str) -> bool:
     try:
-        return isinstance(json.loads(replay, object_pairs_hook=_once), dict)
+        return isinstance(json.loads(replay, object_pairs_hook=_unique), dict)
     except (ValueError, RecursionError):
         return False
 
 
-def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+def _unique(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """Return the pairs of an object in JSON as a dictionary, which would hide duplicate keys: refuse these."""
     twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
     if twice:
         names = ", ".join(map(short, twice[:MAX_FAULTS]))
@@ -55,12 +64,12 @@ def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 
 
 def point(replay: str) -> Mapping[str, object] | None:
-    """Return the point to replay; None if nothing is replayed."""
+    """Return an example that is a JSON object; None for "", when nothing is replayed."""
     return dict(json.loads(replay)) if replay else None
 
 
 def refuse_point(replay: str, harness: Harness) -> None:
-    """Raise `UsageError`, with every name that is wrong, unless the example is a point of the harness's box."""
+    """Raise `UsageError`, with everything that is wrong, unless an example is a point in the box of a harness."""
     if not replay.startswith("{"):
         raise UsageError(f"invalid example for {harness.id}: expected a point of its box as a JSON object")
     try:
@@ -77,7 +86,10 @@ def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay
     """Raise `UsageError`, with every wrong name, unless an example has exactly the names of `notes`.
 
     Args:
+        example: The values by name.
         notes: The names, each with the note that is printed if it is missing, or "".
+        replay: The text of the example, for the message.
+        of: The name of the claim or equation, for the message.
     """
     labels = {f"{name} ({note})" if note else name: name for name, note in notes.items()}
     missing = (f"missing {label}" for label, name in labels.items() if name not in example)
@@ -125,6 +137,7 @@ def _suggestion(name: str, names: Sequence[str]) -> str:
 
 
 def _unmet(values: Mapping[str, Any], space: Box) -> Iterator[str]:
+    """Yield the fault of a point at which the expression `requires` of the box does not hold."""
     try:
         if not space.admits(values):
             yield f"{space.requires} does not hold there"

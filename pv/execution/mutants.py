@@ -217,11 +217,10 @@ class MutantTrials:
             return
         if status in DETECTED:
             self._kills[pending.mutant.function, claim.id] += 1
-            status = MutantStatus.NOT_EQUIVALENT if pending.equivalent else status
-        undetected = MutantStatus.EQUIVALENT if pending.equivalent else MutantStatus.SURVIVED
+        final = judge.final_status(status, equivalent=pending.equivalent)
         seen = judge.error_line(trial) if status is not None else ""
         tried = tuple(pending.tried)
-        yield self._conclude(Judged(mutant=pending.mutant, status=status or undetected, tried=tried, seen=seen))
+        yield self._conclude(Judged(mutant=pending.mutant, status=final, tried=tried, seen=seen))
         yield from self._start_next()
 
     def _cached(self, mutant: GeneratedMutant, able: Sequence[Falsifier]) -> Judged | None:

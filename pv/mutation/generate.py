@@ -64,6 +64,7 @@ def root(node: ast.AST) -> str:
 
 
 def changed_source(node: ast.AST, **changed: object) -> str:
+    """Return the source of a copy of a node with other values of some fields."""
     fields: dict[str, Any] = dict(ast.iter_fields(node)) | changed
     return ast.unparse(ast.fix_missing_locations(type(node)(**fields)))
 

@@ -7,7 +7,9 @@ from pv.contract.model import Contract
 from pv.mutation.generate import GeneratedMutant
 from pv.results.trial import Trial, TrialStatus
 
-LEAST_LIMIT_S, SLOWER = 5.0, 5.0
+LEAST_LIMIT_S = 5.0
+SLOWER = 5.0
+"""Times as long as on the clean code that a falsifier may take on a mutant."""
 LIMITS = {TrialStatus.TIMEOUT}
 ERRORS = {
     TrialStatus.ERROR,
@@ -42,9 +44,14 @@ UNDETECTED = (MutantStatus.SURVIVED, MutantStatus.NO_COVERAGE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A generated mutant with its status, the falsifiers that were tried, and the error of the last of them.
+    """A generated mutant with its status.
 
-    cached: a result of an earlier run gave the status.
+    Attributes:
+        mutant: The mutant.
+        status: Its status.
+        tried: Ids of the falsifiers that were tried, in order.
+        seen: The error of the last of them; "" if it held.
+        cached: Whether the status comes from a trial of an earlier run.
     """
 
     mutant: GeneratedMutant
@@ -92,21 +99,29 @@ class MutationResult:
         return not self.restricted and len(self.judged) == self.total
 
     def count(self, *statuses: MutantStatus) -> int:
+        """Return the number of mutants with one of these statuses."""
         return sum(judged.status in statuses for judged in self.judged)
 
 
 def limit_on_mutant(clean: Trial) -> float:
-    """Return the limit in seconds on a mutant for a falsifier with the trial `clean` on the clean code.
+    """Return the limit in seconds for a falsifier on a mutant.
 
-    Several processes use more CPU time than wall time, and a falsifier that waits more wall time than CPU time.
+    Args:
+        clean: The trial of the falsifier on the clean code.
     """
+    # The larger of two times: several processes use more CPU time than wall time, a falsifier that waits uses less.
     return max(LEAST_LIMIT_S, SLOWER * max(clean.seconds, clean.cpu_s))
 
 
 def status(trial: Trial) -> MutantStatus | None:
-    """Return the status that one trial gives the mutant; None where it held and the next falsifier is tried."""
+    """Return the status that one trial gives a mutant; None if the claim held, so that the next falsifier is tried.
+
+    Args:
+        trial: The trial of a falsifier on the mutant.
+    """
     if trial.status in (TrialStatus.REFUTED, TrialStatus.RAISED):
         return MutantStatus.KILLED
+    # Evidence is streamed: a counterexample that was found before a limit or a crash kills the mutant.
     if (
         trial.counterexample is not None
         and trial.status in (*LIMITS, *ERRORS)
@@ -118,6 +133,20 @@ def status(trial: Trial) -> MutantStatus | None:
     if trial.status is TrialStatus.INVALID_MUTANT or (trial.status is TrialStatus.ERROR and _never_ran(trial)):
         return MutantStatus.INVALID
     return MutantStatus.ERROR if trial.status in ERRORS else None
+
+
+def final_status(last: MutantStatus | None, *, equivalent: bool) -> MutantStatus:
+    """Return the status of a mutant that no further falsifier is tried on.
+
+    Args:
+        last: The status by the last trial; None if the claim held.
+        equivalent: Whether the contract declares the mutant equivalent.
+    """
+    if last in DETECTED and equivalent:
+        return MutantStatus.NOT_EQUIVALENT
+    if last is None:
+        return MutantStatus.EQUIVALENT if equivalent else MutantStatus.SURVIVED
+    return last
 
 
 def _never_ran(trial: Trial) -> bool:

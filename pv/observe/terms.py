@@ -1,7 +1,9 @@
-"""Notes of which terms the root of a backward pass is the sum, and which numbers were taken from tensors before.
+"""Detect terms of a loss that have no gradient, because they were added as numbers: `loss = ce + penalty.item()`.
 
-A term that is added as a number, such as `loss = ce + penalty.item()`, has no gradient. Where the root is a sum of
-losses of `torch.nn.functional`, times numbers, their value shows which number was added.
+1. `Terms` records the losses of `torch.nn.functional`, and the numbers that the script takes from tensors.
+2. When a backward pass begins, the graph of its root shows whether it is a sum of these losses, times constants, and of
+   a number (`describe`).
+3. The trace gets the value of the root and all candidates for that number. A claim compares them.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from typing import Any, Optional
 from torch import Tensor
 
 FRAMES = 8
-"""Frames in which `Trainer.training_step` is looked for."""
+"""Frames of the call stack in which `Trainer.training_step` is searched."""
 STEPS = 20
-"""Optimizer steps during which terms are looked at."""
+"""Number of first optimizer steps whose terms are recorded."""
 MAX_TERMS, MAX_NODES = 16, 64
+# The beginnings of the names of autograd nodes that multiply by a constant, and of those that keep the sum of elements.
 FACTORS = ("MulBackward", "DivBackward", "NegBackward")
 MOVES = ("SumBackward", "StackBackward", "View", "ReshapeAlias", "Squeeze", "Unsqueeze", "ToCopy")
 NAME = "pv.observe"
@@ -26,20 +29,22 @@ NAME = "pv.observe"
 
 
 class Mark:
-    """Ends with the node of a loss, which is held only by that node's metadata."""
+    """An object in the metadata of the node of a loss. It has no other owner, so it dies with the node."""
 
     def __init__(self, owner: Terms, position: int) -> None:
         self.owner, self.position = owner, position
 
 
 class Computed:
-    """A loss whose pass has not begun.
+    """A loss that was computed, and no backward pass has begun since.
 
     Attributes:
-        source: A number of the inputs of the model's last call.
-        mark: The mark of its node (a weak reference).
+        key: The key of the line.
+        at: "path:line" of the call.
+        source: A number that identifies the inputs of the model's last call.
+        mark: A weak reference to the mark of its node.
         used: Whether a gradient has arrived at it.
-        place: Where its value is stored.
+        place: The address of its storage.
         shown: Whether the script has taken its value as a number.
     """
 
@@ -50,22 +55,29 @@ class Computed:
 
 
 class Terms:
-    """The losses and numbers since the last backward pass. No node of a graph is kept: it would keep activations."""
+    """The losses and numbers since the last backward pass. No node is referenced, since it would keep activations."""
 
     def __init__(self) -> None:
         self.losses: list[tuple[int, str, Tensor]] = []
-        """Of losses that are a number: key, line, and value. Their nodes know their position here."""
+        """Scalar losses: key, line, and value. The mark of the node has the position in this list."""
         self.numbers: list[tuple[int, str, object]] = []
-        """Of numbers that were taken from tensors with a gradient: key, line, and value."""
+        """Numbers that were taken from tensors that need a gradient: key, line, and value."""
         self.computed: list[Computed] = []
-        """The same losses, by their nodes."""
+        """The same losses, with their marks."""
         self.dropped: list[dict[str, Any]] = []
-        """Before the pass that has begun last: losses without a gradient, and whether their node is gone."""
-        self.heard: set[int] = set()
+        """Losses that the last backward pass left without a gradient, and whether their node is gone."""
+        self.with_gradient: set[int] = set()
         """Keys of losses and numbers at whose tensor a gradient has arrived."""
 
     def add_loss(self, observer: Any, key: int, at: str, loss: Tensor) -> None:
-        """Note a loss that needs a gradient."""
+        """Record a loss that needs a gradient.
+
+        Args:
+            observer: The observer of the process.
+            key: The key of the line.
+            at: "path:line" of the call.
+            loss: A scalar.
+        """
         if loss.grad_fn is not None and observer.steps < STEPS and len(self.losses) < MAX_TERMS:
             # The mark dies with the node, so a loss whose graph was freed without a pass can be recognized later.
             metadata: Any = loss.grad_fn.metadata  # a property, which torch declares as a method
@@ -74,35 +86,49 @@ class Terms:
             last = observer._last_forward
             source = last["inputs"][-1] if last is not None and last["grad"] and last["inputs"] else 0
             self.computed.append(Computed(key, at, source, mark, loss.untyped_storage()._cdata))
-            loss.register_hook(functools.partial(self._hear, key))
+            loss.register_hook(functools.partial(self._add_gradient, key))
             loss.register_hook(functools.partial(_use, self.computed[-1]))
 
     def add_number(self, observer: Any, tensor: Tensor, value: object) -> None:
-        """Note that the script takes a number from a tensor that needs a gradient."""
+        """Record that the script takes a number from a tensor that needs a gradient, as `item` does.
+
+        Args:
+            observer: The observer of the process.
+            tensor: The tensor; only those of one element are recorded.
+            value: The number.
+        """
         if tensor.numel() == 1 and observer.steps < STEPS and len(self.numbers) < MAX_TERMS:
             at, key = observer.sites.find()
             self.numbers.append((key, at, value))
-            tensor.register_hook(functools.partial(self._hear, key))
+            tensor.register_hook(functools.partial(self._add_gradient, key))
 
     def note_look(self, tensor: Tensor) -> None:
-        """Note that the script takes a number from a tensor without a gradient: a loss that was detached, perhaps."""
+        """Record that the script takes a number from a tensor without a gradient, such as a detached loss.
+
+        Args:
+            tensor: The tensor. A detached tensor shares the storage of the loss, which identifies the loss.
+        """
         place = tensor.untyped_storage()._cdata
         for loss in self.computed:
             loss.shown = loss.shown or loss.place == place
 
-    def _hear(self, key: int, gradient: Optional[Tensor]) -> None:
+    def _add_gradient(self, key: int, gradient: Optional[Tensor]) -> None:
         if gradient is not None:
-            self.heard.add(key)
+            self.with_gradient.add(key)
 
     def describe(self, roots: object) -> Optional[dict[str, Any]]:
-        """Return the value of the root of a backward pass that begins, and its terms; None if it is no sum of losses.
+        """Forget the recorded losses and numbers, and return those that may be terms without a gradient.
 
         Args:
-            roots: What the pass begins with.
+            roots: The tensor, or the tensors, whose backward pass begins.
+
+        Returns:
+            The value of the root, the keys of the losses in its sum, and the candidates ("cut"); None if the root is no
+            sum of losses and a number, or if there is no candidate.
         """
         (losses, self.losses), (numbers, self.numbers) = (self.losses, []), (self.numbers, [])
         computed, self.computed, self.dropped = self.computed, [], []
-        if len(computed) < MAX_TERMS:  # else some may be missing
+        if len(computed) < MAX_TERMS:  # else the list may be incomplete
             self.dropped = [
                 {
                     "key": loss.key,
@@ -119,17 +145,17 @@ class Terms:
         leaves, with_number = self._terms(root.grad_fn)
         if not with_number or not leaves <= set(range(len(losses))):
             return None
-        # A term is cut if it was computed, is no part of the sum, and no gradient arrived at it in another way.
+        # A candidate was computed, is no term of the graph, and got no gradient in another way.
         taken = {losses[position][0] for position in leaves}
         cut = [
             {"key": key, "at": at, "value": value}
             for key, at, value in [*losses, *numbers]
-            if key not in taken and key not in self.heard
+            if key not in taken and key not in self.with_gradient
         ]
         return {"value": root.detach().reshape(()).clone(), "losses": sorted(taken), "cut": cut} if cut else None
 
     def _terms(self, root: Any) -> tuple[set[int], bool]:
-        """Return which losses the root is a sum of, and whether a number is added; (set(), False) for anything else."""
+        """Return the positions of the losses in a sum, and whether it has a number; (set(), False) for other graphs."""
         waiting, with_number = [root], False
         leaves: set[int] = set()
         # The graph is walked from the root through sums and constant factors; any other operation ends the search.
@@ -159,7 +185,7 @@ def _use(loss: Computed, gradient: Optional[Tensor]) -> None:
 
 
 def planned_micro_batches(frame: Optional[FrameType]) -> int:
-    """Return of how many micro-batches `transformers.Trainer` or accelerate is asked to average the gradients.
+    """Return the number of micro-batches whose gradients `transformers.Trainer` or accelerate is asked to average.
 
     Args:
         frame: The frame that calls the backward pass.

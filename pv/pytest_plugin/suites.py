@@ -1,4 +1,4 @@
-"""Turn every claim of a conformance suite into a pytest test, as `parametrize_with_checks` of scikit-learn does."""
+"""Turn every claim of a conformance suite into a test of pytest, as `parametrize_with_checks` of scikit-learn does."""
 
 import functools
 import warnings
@@ -30,13 +30,13 @@ class SuiteClaim:
 
     Attributes:
         claim: The claim.
-        known: All claims of the suite by id.
-        bench: Returns the runner of the trainer, which caches its runs.
+        all_claims: All claims of the suite by id.
+        bench: Returns the bench of the trainer, which caches its runs.
         holds: Whether a claim holds, by id; shared by all claims about the trainer.
     """
 
     claim: Falsifier
-    known: Mapping[str, Falsifier]
+    all_claims: Mapping[str, Falsifier]
     bench: Callable[[], Any]
     holds: dict[str, bool]
 
@@ -66,12 +66,12 @@ class SuiteClaim:
 
     def _require(self, bench: Any, premise: str) -> None:
         """Skip or fail the test if a premise does not hold. A premise about a missing feature is skipped."""
-        reason = bench.missing(premise, tuple(self.known[premise].options["needs"]))
+        reason = bench.missing(premise, tuple(self.all_claims[premise].options["needs"]))
         if reason and premise not in bench.not_claimed:
             return
         if premise not in self.holds:
             with suppress(AssertionError):
-                self._attack(bench, self.known[premise])
+                self._attack(bench, self.all_claims[premise])
         if not self.holds[premise]:
             if reason:
                 pytest.skip(f"not claimed: its premise {premise} is not claimed: {reason}")
@@ -103,9 +103,10 @@ def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
 
     @functools.cache
     def bench() -> Any:
-        runner = _function(bench_of(contract.falsifiers[0]))(trainer, None)
-        refuse_unknown(runner.not_claimed, tuple(claims_by_id))
-        return runner
+        # All claims of a suite name the same function that makes a bench.
+        new_bench = _function(bench_of(contract.falsifiers[0]))(trainer, None)
+        refuse_unknown(new_bench.not_claimed, tuple(claims_by_id))
+        return new_bench
 
     holds: dict[str, bool] = {}
     claims = [
@@ -155,7 +156,13 @@ def _drawing(bound: Binding, examples: int) -> Test:
 def leave_out_skipped(test: Test) -> Test:
     """Return a Hypothesis test in which a skip leaves out one example, as in `pv.engines.property`.
 
-    It is skipped if all examples are, and warns if some are. In Hypothesis itself the first skip ends the test.
+    The test is skipped if all examples are, and warns if some are. In Hypothesis itself the first skip ends the test.
+
+    Args:
+        test: A test that `hypothesis.given` made.
+
+    Returns:
+        A function with the arguments of the test.
     """
     from pv.engines.property.attack import MOST_SKIPS
 
@@ -165,11 +172,12 @@ def leave_out_skipped(test: Test) -> Test:
     skipped: list[str] = []
 
     @functools.wraps(inner)  # Hypothesis derives its examples from the name and the source
-    def watched(*args: Any, **arguments: Any) -> None:
+    def counted(*args: Any, **arguments: Any) -> None:
         try:
             inner(*args, **arguments)
         except SkipTest as error:
             skipped.append(str(error))
+            # Many skips at the beginning: probably all examples are skipped, and drawing the rest would waste time.
             if not tried and len(skipped) >= MOST_SKIPS:
                 raise
         else:
@@ -185,10 +193,11 @@ def leave_out_skipped(test: Test) -> Test:
             left = f"{len(skipped)} of {len(skipped) + len(tried)} drawn examples were skipped: {skipped[0]}"
             warnings.warn(pytest.PytestWarning(left), stacklevel=2)
 
-    vars(watched)["original"] = inner
-    handle.inner_test = watched
+    vars(counted)["original"] = inner
+    handle.inner_test = counted
     return attack
 
 
 def _function(bound: Binding) -> Any:
+    """Import the function that `path/to/module.py::name` in a contract names."""
     return getattr(import_module(bound.file.removesuffix(".py").replace("/", ".")), bound.name)

@@ -10,7 +10,7 @@ from torch import Tensor
 from pv.suites.bench import judge
 
 TOLERANCE = 1e-4
-"""Relative to the largest logit; networks compute in float32."""
+"""Largest difference that counts as equal, relative to the largest logit; networks compute in float32."""
 
 Row: TypeAlias = Sequence[int]
 Logits: TypeAlias = Callable[[Sequence[Row]], Sequence[Tensor]]
@@ -18,21 +18,28 @@ Logits: TypeAlias = Callable[[Sequence[Row]], Sequence[Tensor]]
 
 
 def rows_of(tokens: Row) -> list[list[int]]:
-    """Return three rows of different lengths."""
+    """Return three rows of 7, 3 and 5 tokens.
+
+    Args:
+        tokens: The tokens to choose from.
+    """
+    # An arbitrary fixed choice, so that the rows differ.
     return [[tokens[(5 * i + 3 * k + i * k) % len(tokens)] for k in range(size)] for i, size in enumerate((7, 3, 5))]
 
 
 def off(actual: Tensor, expected: Tensor) -> float:
-    """Return the largest difference, relative to the largest logit; infinite if a logit is not a number."""
+    """Return the largest difference, relative to the largest expected logit; infinite if a logit is not finite."""
     apart = float((actual - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
     return apart if math.isfinite(apart) else math.inf
 
 
 def why(apart: float, cause: str) -> str:
+    """Return the cause of a difference `apart`: `cause`, unless a logit is not finite."""
     return cause if math.isfinite(apart) else "they are not finite, as after a softmax over nothing"
 
 
 def assert_no_later_token_is_seen(logits: Logits, tokens: Row) -> None:
+    """Assert that the logits of a position do not depend on later tokens (causality)."""
     row = rows_of(tokens)[0]
     (before,) = logits([row])
     # Replace one token at a time, and look at all positions before it.
@@ -44,7 +51,14 @@ def assert_no_later_token_is_seen(logits: Logits, tokens: Row) -> None:
 
 
 def assert_rows_are_as_alone(together: Logits, alone: Logits, rows: Sequence[Row], cause: Callable[[], str]) -> None:
-    """Assert that no row has other logits in a batch. cause: called on failure; returns the known mistake."""
+    """Assert that a row has the same logits in a batch as alone.
+
+    Args:
+        together: Returns the logits of a batch.
+        alone: Returns the logits of a batch of one row.
+        rows: The rows of the batch.
+        cause: Called on failure; returns the mistake that explains the logits.
+    """
     for row, actual in zip(rows, together(rows), strict=True):
         (expected,) = alone([row])
         apart = off(actual, expected)
@@ -57,6 +71,7 @@ def assert_rows_are_as_alone(together: Logits, alone: Logits, rows: Sequence[Row
 
 
 def assert_nothing_is_drawn(logits: Logits, rows: Sequence[Row]) -> None:
+    """Assert that logits in eval mode do not depend on the seed."""
     torch.manual_seed(1)
     first = logits(rows)
     torch.manual_seed(2)

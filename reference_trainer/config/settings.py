@@ -117,7 +117,7 @@ class Data(_Group):
     )
     share: Part | None = _setting(
         None,
-        "Train the student on the first X of what is not held back. [default: a sixth, or 1 with --data]",
+        "Train the student on the first X of the rows not held back. [default: a sixth, or 1 with --data]",
         flat="data_share",
     )
     mix: JSONObject | None = _setting(
@@ -141,7 +141,7 @@ class Data(_Group):
         None, "Variables of the chat template, as a JSON object, such as enable_thinking."
     )
     skip_invalid_rows: Switch = _setting(
-        False, "Leave out rows of chats that are invalid or that the chat template refuses, and say which."
+        False, "Leave out rows of chats that are invalid or that the chat template refuses, and list them."
     )
     workers: CountOrZero | None = _setting(
         None,
@@ -275,7 +275,7 @@ class Objective(_Group):
     feature_layers: Layers = _setting(
         "-1:-1", "Layers that are compared, STUDENT:TEACHER, from 0; -1 is the last. Several are averaged."
     )
-    anneal: Shape = _setting("linear", "How a value goes to its end over the run, where one of the following is given.")
+    anneal: Shape = _setting("linear", "Course of the values below, from the first step to the last.")
     temperature_end: Temperature | None = _setting(None, "Temperature of the last step. [default: --temperature]")
     ce_weight_end: Weight | None = _setting(None, "Cross-entropy weight of the last step. [default: --ce-weight]")
     kd_weight_end: Weight | None = _setting(None, "Weight of the divergence in the last step. [default: --kd-weight]")
@@ -339,7 +339,9 @@ class Checkpoints(_Group):
     resume: Location | None = _setting(
         None, "Go on from this checkpoint, or from latest or best in --out; text, models and settings must be the same."
     )
-    rewind: Switch = _setting(False, "Set checkpoints in --out aside that are later than where the run goes on.")
+    rewind: Switch = _setting(
+        False, "Move checkpoints in --out aside that are later than the step where the run goes on."
+    )
 
 
 class Evaluation(_Group):
@@ -363,11 +365,11 @@ class Evaluation(_Group):
     )
     best_metric: Text = _setting("eval/hard_loss", "Metric of --eval-every whose best step is saved and kept.")
     best_mode: Mode = _setting("min", "Whether a smaller or a larger value of --best-metric is better.")
-    best_min_delta: Weight = _setting(0.0, "Take a step for better only if it is by more than X.")
+    best_min_delta: Weight = _setting(0.0, "Least improvement of --best-metric for a step to count as better.")
 
 
 class Run(_Group):
-    """Files, own parts, devices, processes, and what is logged."""
+    """Files, custom parts, devices, processes, and logs."""
 
     out: Location = _setting(Path("distilled"), "Directory for model.safetensors, config.json and manifest.json.")
     force: Switch = _setting(False, "Overwrite existing files in --out and --trace.")
@@ -377,7 +379,7 @@ class Run(_Group):
     )
     parts: Import | None = _setting(
         None,
-        "Own models, data or export: MODULE:CLASS, a subclass of Distillation, or of HuggingFace with --student.",
+        "Custom models, data or export: MODULE:CLASS, a subclass of Distillation, or of HuggingFace with --student.",
     )
     arguments: JSONObject | None = _setting(None, "Arguments of the class that --parts names, as a JSON object.")
     trust_remote_code: Switch = _setting(
@@ -402,7 +404,7 @@ class Run(_Group):
     )
     log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
     log_to: Loggers | None = _setting(
-        None, "Send logged metrics and settings to these, separated by commas: tensorboard, wandb, mlflow."
+        None, "Send logged metrics and settings to these trackers, separated by commas: tensorboard, wandb, mlflow."
     )
     smoke: Count | None = _setting(
         None, "Run N steps, report whether a full run looks healthy, save nothing.", alias="APR_DISTILL_MAX_STEPS"

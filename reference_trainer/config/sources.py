@@ -36,11 +36,17 @@ def variables(name: str) -> tuple[str, ...]:
 
 
 def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Path | None) -> Settings:
-    """Return the settings that flags, environment and the file `config` give, a flag before all others.
+    """Return the settings from flags, environment variables and a file; flags come first, the file last.
 
-    flags: by the flat or dotted names of settings. config: a path, or the name of one of the `recipes`; without it, the
-    file that `REFERENCE_TRAINER_CONFIG` names is read, if any. Raise `SettingError`, which names the origin, for an
-    invalid value, an unknown key or variable, an unreadable file, and conflicting settings.
+    Args:
+        flags: The values of flags, by flat or dotted names of settings.
+        environment: The environment variables.
+        config: The path of a file, or the name of one of the `recipes`; None for the file that the variable
+            `REFERENCE_TRAINER_CONFIG` names, if it is set.
+
+    Raises:
+        SettingError: A value is invalid, a key or variable is unknown, settings conflict, or the file cannot be read.
+            The message names the flag, variable or key.
     """
     _refuse_unknown_variables(environment)
     if config is None and environment.get(CONFIG_VARIABLE):
@@ -48,6 +54,7 @@ def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Pat
     if config is not None and not config.exists():
         config = recipes().get(str(config), config)
     present = {name: next(filter(environment.get, variables(name)), None) for name in FIELDS}
+    # From the lowest to the highest precedence: a later source overrides an earlier one.
     sources = (
         by_flat_name(_from_file(config)) if config is not None else {},
         {name: SourcedValue(environment[variable], variable) for name, variable in present.items() if variable},
@@ -73,11 +80,11 @@ def _from_file(path: Path) -> dict[str, Any]:
     """Return the values of a file by the names of settings, and of groups as mappings."""
     try:
         with path.open("rb") as file:
-            content, more = file.read(LARGEST_FILE), file.read(LARGEST_FILE)
+            content, rest = file.read(LARGEST_FILE), file.read(LARGEST_FILE)
     except OSError as error:
         names = "" if path.suffix else f"; expected a file of settings, or one of {', '.join(recipes())}"
         raise SettingError(f"cannot read {path}: {error.strerror}{names}") from error
-    if more:
+    if rest:
         raise SettingError(f"{path} has more than {LARGEST_FILE:,} bytes; expected a file of settings in TOML or YAML")
     if path.suffix in (".yaml", ".yml"):
         return _from_yaml(content, path)
@@ -96,8 +103,11 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 def _from_yaml(content: bytes, path: Path) -> dict[str, Any]:
-    """Return what `_from_file` does. Plain scalars are read as flags are, so that 1e-3 is a number."""
+    """Return the values of a file in YAML, as `_from_file`."""
     import yaml  # only here, as few runs have such a file
+
+    # The nodes are read and not the loaded values, for two reasons: a duplicate key is an error with both lines, and an
+    # unquoted scalar is converted as a flag is, so that 1e-3, which YAML 1.1 reads as a text, is a number.
 
     def members(node: yaml.Node, prefix: str = "") -> dict[str, yaml.Node]:
         first, values = dict[str, int](), dict[str, yaml.Node]()
@@ -139,5 +149,5 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, Any]:
             raise yaml.YAMLError("expected a mapping")
         return {name: setting(node, name) for name, node in members(root).items()} if root else {}
     except (UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise SettingError(f"invalid YAML in {path}: {said}; expected lines such as lr: 0.001") from error
+        message = " ".join(str(error).split())
+        raise SettingError(f"invalid YAML in {path}: {message}; expected lines such as lr: 0.001") from error

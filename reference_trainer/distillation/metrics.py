@@ -23,26 +23,41 @@ if TYPE_CHECKING:
 
 
 def accepted_name(depth: int) -> str:
-    """Return the name of the share of drafts whose token `depth`, from 1, is accepted if those before it are."""
+    """Return the name of a metric: the share of drafts whose token `depth` is accepted, if all tokens before it are.
+
+    Args:
+        depth: The position in the draft, from 1.
+    """
     return f"accepted_{depth}"
 
 
 def accepted(
     agreed_BT: Tensor, scored_BT: Tensor, segments_BT: Tensor | None, depth: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return hits and trials of each depth from 1 to `depth`, int64 scalars on the device of the arguments.
+    """Count the drafts whose token is tried, and those whose token is accepted, for each depth.
 
-    agreed_BT, scored_BT: bool, of the position whose logits predict a token. segments_BT: integers, the document of
-    each position; None if each row is one. A start is a trial of depth k if it and the k - 1 positions after it are
-    scored, in one document, and the first k - 1 agree; it is a hit if the last agrees too. Unscored positions, such as
-    those of a prompt, end a draft. Each row counts alone, so batches and ranks can be added.
+    A draft of k tokens is a trial of depth k if all its positions are scored and in one document, and its first k - 1
+    tokens agree; it is a hit if the last one agrees too. Unscored positions, such as those of a prompt, end a draft.
+    Each row counts alone, so the counts of batches and ranks can be added.
+
+    Args:
+        agreed_BT: Whether student and teacher have the same most probable token, bool; indexed, as `scored_BT`, by
+            the position whose logits predict the token.
+        scored_BT: Whether the predicted token counts, bool.
+        segments_BT: The document of each position, integers; None if each row is one document.
+        depth: The largest number of tokens of a draft, K.
+
+    Returns:
+        Hits and trials by depth, from 1 to K: int64 scalars on the device of the arguments.
     """
     follows_BT = scored_BT.clone()
     if segments_BT is not None:
         follows_BT[:, 1:] &= segments_BT[:, 1:] == segments_BT[:, :-1]
     hits: list[Tensor] = []
     trials: list[Tensor] = []
-    tried = scored_BT  # at the last position of each draft
+    # `tried` at depth k marks the starts of drafts whose k-th token is tried. A hit is a trial of depth k + 1 if its
+    # next position is scored and in the same document. Each step drops the last column, where no next position is.
+    tried = scored_BT
     for k in range(depth):
         hit = tried & agreed_BT[:, k:]
         trials.append(tried.sum())
@@ -52,10 +67,13 @@ def accepted(
 
 
 def accept_length(shares: Iterable[float]) -> float:
-    """Return the mean number of accepted tokens of a draft, a_1 + a_1 a_2 + ..., of the share accepted at each depth.
+    """Return the mean number of accepted tokens of a draft: a_1 + a_1 a_2 + a_1 a_2 a_3 + ...
 
-    The shares are those of all tokens: a mean of the lengths of batches is another number. The token that the teacher
-    adds to every draft is not counted, so there is no + 1.
+    The token that the teacher adds to every draft is not counted, so there is no + 1.
+
+    Args:
+        shares: a_k, the share of trials of depth k that are hits, by depth, over all tokens. The mean of the lengths
+            of batches would be another number.
     """
     length, reached = 0.0, 1.0
     for share in shares:
@@ -65,7 +83,7 @@ def accept_length(shares: Iterable[float]) -> float:
 
 
 EVALUATED = "eval/"
-"""Begin of the names of metrics on held-back text."""
+"""Prefix of the names of metrics on held-back text."""
 PERPLEXITY_CAP = 20.0
 """Cross-entropy in nats per token at which perplexities are capped: exp(20) is 4.9e8."""
 
@@ -73,10 +91,13 @@ _PERPLEXITIES = {"student_perplexity": "hard_loss", "teacher_perplexity": "teach
 
 
 def weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
-    """Return sum(sums) / sum(counts) of pairs (sum, count), in the unit of the sums; None if the counts add up to 0.
+    """Return sum(sums) / sum(counts), in the unit of the sums; None if the counts add up to 0.
 
-    The sum is rounded once, to float64, so the order of the pairs has no influence. A value that is not a mean over
-    tokens is the pair (value, 1). NaN and infinities propagate; a sum beyond float64 is infinite.
+    The sum is rounded once, to float64, so the order of the pairs has no influence. NaN and infinities propagate; a sum
+    beyond float64 is infinite.
+
+    Args:
+        pairs: Pairs (sum, count). A value that is no mean over tokens is the pair (value, 1).
     """
     pairs = tuple(pairs)
     count = sum(count for _, count in pairs)
@@ -91,9 +112,11 @@ def _sum(values: list[float]) -> float:
 
 
 def perplexity(cross_entropy: MetricSum) -> float | None:
-    """Return exp(min(mean, 20)) of a cross-entropy in nats, at least 1; None if it counts nothing.
+    """Return exp(min(mean, 20)), which is at least 1; None if nothing is counted. NaN stays NaN.
 
-    The cross-entropy is aggregated first: a mean of perplexities is larger (Jensen). NaN stays NaN.
+    Args:
+        cross_entropy: The sum over all tokens, in nats, and their number. Divide before the exponential: the mean of
+            the perplexities of batches is larger (Jensen's inequality).
     """
     mean = weighted_mean([(cross_entropy.sum, cross_entropy.count)])
     # `min` returns its first argument unless the second is smaller, so NaN is not capped.
@@ -103,8 +126,11 @@ def perplexity(cross_entropy: MetricSum) -> float | None:
 def add(left: Mapping[str, MetricSum], right: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
     """Return the metrics of two micro-batches, ranks or steps together: sums and counts are added by name.
 
-    Associative and commutative up to the rounding of the sums, with {} as identity. A metric that only one side has
-    is kept as it is.
+    Associative and commutative up to the rounding of the sums, with {} as identity.
+
+    Args:
+        left: Metrics by name.
+        right: Metrics by name. A metric that only one of the two has is returned as it is.
     """
     return {**left, **{name: left[name] + total if name in left else total for name, total in right.items()}}
 
@@ -112,19 +138,28 @@ def add(left: Mapping[str, MetricSum], right: Mapping[str, MetricSum]) -> dict[s
 def covering(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
     """Return the sums over the same tokens as the loss, and the norm of the last gradient.
 
-    A sum covers fewer if some step did not form it: its weight was 0, or the run logged nothing until it was resumed.
+    A sum covers fewer tokens if some step did not compute it: its weight was 0, or the run logged nothing until it was
+    resumed.
+
+    Args:
+        sums: Metrics by name, with "loss".
     """
     tokens = sums["loss"].count
     return {name: total for name, total in sums.items() if total.count == tokens or name == "gradient_norm"}
 
 
 def derived(sums: Mapping[str, MetricSum]) -> dict[str, float]:
-    """Return the mean of each metric over what it counts, and the perplexities of student and teacher.
+    """Return the mean of each metric, the perplexities of student and teacher, and the length of accepted drafts.
 
-    Losses, divergences and entropies are in nats per token. `student_perplexity` is that of `hard_loss`, the student's
-    cross-entropy without weight; `teacher_perplexity` that of `teacher_loss`. `accept_length` is that of the shares
-    `accepted_1`, `accepted_2`, ..., up to the first that is absent. A metric that counts nothing is absent, and so is
-    what is derived from it.
+    Losses, divergences and entropies are in nats per token. A metric that counts nothing is left out, with the numbers
+    that are derived from it:
+
+    - `student_perplexity` from `hard_loss`, the student's cross-entropy without its weight;
+    - `teacher_perplexity` from `teacher_loss`;
+    - `accept_length` from `accepted_1`, `accepted_2`, ..., up to the first that is absent.
+
+    Args:
+        sums: Metrics by name.
     """
     means = {name: weighted_mean([(metric.sum, metric.count)]) for name, metric in sums.items()}
     perplexities = {name: perplexity(sums[source]) for name, source in _PERPLEXITIES.items() if source in sums}
@@ -142,5 +177,10 @@ def _shares(means: Mapping[str, float | None]) -> Iterator[float]:
 
 
 def rates(elapsed_s: float, **amounts: float) -> dict[str, float]:
-    """Return `NAME_per_s` of each amount, such as `steps=10, tokens=5000`; empty if no time has passed."""
+    """Return `NAME_per_s` of each amount, such as `steps=10, tokens=5000`; empty if no time has passed.
+
+    Args:
+        elapsed_s: The time in seconds.
+        amounts: The amounts by name.
+    """
     return {f"{name}_per_s": amount / elapsed_s for name, amount in amounts.items()} if elapsed_s > 0 else {}

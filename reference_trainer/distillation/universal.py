@@ -44,8 +44,8 @@ SPECIAL = b"\xff"  # in place of a special token; no text has this byte
 UNSETTLED = " 'nvr\N{REPLACEMENT CHARACTER}"
 """Last characters of a text that the tokens after it may change.
 
-Half a character is decoded as U+FFFD, and the others begin what `clean_up_tokenization` of transformers replaces, such
-as " n't".
+A part of a character is decoded as U+FFFD. The other ones begin texts that `clean_up_tokenization` of transformers
+replaces, such as " n't".
 """
 WINDOW = 8
 """Least number of tokens that are decoded before a token, so that a leading space is decoded as in the whole text."""

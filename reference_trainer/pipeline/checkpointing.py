@@ -21,8 +21,8 @@ from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import Decoder
 from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline.evaluations import BestTracker
-from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.plan.schedule import Action, Event, Schedule
+from reference_trainer.ranks.coordination import Ranks
 from reference_trainer.storage.background import Background
 from reference_trainer.storage.checkpoints import (
     LEFT,

@@ -1,4 +1,7 @@
-"""Settings that a run has besides those that it is given: of a checkpoint that it resumes, or by what it trains."""
+"""Settings that nobody chose: those of the checkpoint that a run resumes, and the defaults of a pretrained student.
+
+A setting that was chosen by a flag, a variable or a file always stays.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from reference_trainer.storage.checkpoints import read_manifest
 from reference_trainer.storage.export import has_weights
 
 PRETRAINED: Mapping[str, Any] = {
-    "lr": 2e-5,  # that of a new model ruins a trained one within a few steps
+    "lr": 2e-5,  # the learning rate of a new model ruins a pretrained one within a few steps
     "clip": 1.0,
     "warmup": 0.03,
     "length": 1024,
@@ -25,7 +28,7 @@ PRETRAINED: Mapping[str, Any] = {
     "epochs": 3,
     "save_every": 500,
 }
-"""Defaults of a student with weights; besides, `length` is at most its number of positions.
+"""Defaults of a pretrained student; `length` is reduced to its number of positions, if that is smaller.
 
 Sources: Taori et al. 2023, Stanford Alpaca (rate, warm-up, epochs); TRL's `SFTConfig` (clip, length, batch size)."""
 ADAPTER: Mapping[str, Any] = {**PRETRAINED, "lr": 2e-4}
@@ -37,9 +40,16 @@ NEW_ON_RESUME = frozenset("out force trace resume rewind smoke max_steps project
 
 
 def defaults_of(settings: Settings) -> Mapping[str, Any]:
-    """Return the defaults by the flat names of settings that depend on what is trained, without reading its files.
+    """Return the defaults that depend on the kind of student, by the flat names of settings.
 
-    Empty for a student that is new: a decoder, or a directory with a configuration and no weights.
+    No file of the student is read: only whether a local directory has weights.
+
+    Args:
+        settings: The settings of the run.
+
+    Returns:
+        `ADAPTER` with `lora`, else `PRETRAINED`; empty for a new student, which is a decoder, or a directory with a
+        configuration and no weights.
     """
     place = settings.student.model
     if place is None or (place.is_dir() and not has_weights(place)):
@@ -48,9 +58,12 @@ def defaults_of(settings: Settings) -> Mapping[str, Any]:
 
 
 def with_defaults(settings: Settings) -> Settings:
-    """Return the settings with the defaults of what is trained, for those that were not chosen.
+    """Return the settings with the defaults of a pretrained student in place of those that were not chosen.
 
-    A student with weights computes in bfloat16 on a GPU that has it, else in float32.
+    A pretrained student computes in bfloat16 on a GPU that has it, else in float32.
+
+    Args:
+        settings: The settings of the run; returned unchanged for a new student.
     """
     values = dict(defaults_of(settings))
     chosen = settings.flat(chosen=True)
@@ -64,7 +77,12 @@ def with_defaults(settings: Settings) -> Settings:
 
 
 def defaults_line(before: Settings, after: Settings) -> str | None:
-    """Return a line with the settings that `with_defaults` has added, as flags; None if there are none."""
+    """Return a line with the settings that `with_defaults` added, as flags; None if it added none.
+
+    Args:
+        before: The argument of `with_defaults`.
+        after: Its result.
+    """
     given = before.flat(chosen=True)
     added = [f"{flag(name)} {value}" for name, value in after.flat(chosen=True).items() if name not in given]
     return f"defaults of a student with weights: {' '.join(added)}" if added else None
@@ -84,21 +102,25 @@ def _positions(settings: Settings) -> int | None:
 
 
 def _dtype(device: str) -> str:
+    """Return the data type in which a pretrained student computes."""
     has_bfloat16 = device != "cpu" and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     return "bfloat16" if has_bfloat16 else "float32"
 
 
 def kept_settings(settings: Settings) -> dict[str, Any]:
-    """Return the settings that a checkpoint keeps for the run that resumes it, in JSON, by their flat names."""
+    """Return the settings that a checkpoint stores for the run that resumes it: JSON values by flat names."""
     values = settings.json_values()
     return {name: value for name, value in values.items() if name not in NEW_ON_RESUME and value is not None}
 
 
 def resumed_settings(settings: Settings) -> Settings:
-    """Return settings that resume a checkpoint with those of its run, for all that were not chosen.
+    """Return the settings of a resumed run: the chosen ones, and for all others those of its checkpoint.
 
-    Chosen ones stay; `check_conditions` compares those that a run may not change. A checkpoint that cannot be read
-    gives none, and is reported by the run.
+    `check_conditions` refuses a chosen setting that a resumed run may not change.
+
+    Args:
+        settings: The settings of the run. They are returned unchanged without `resume`, and if the checkpoint cannot be
+            read, which the run reports when it loads it.
     """
     resume = settings.checkpoints.resume
     if resume is None:
@@ -115,6 +137,10 @@ def resumed_settings(settings: Settings) -> Settings:
 
 
 def latest_settings(settings: Settings) -> Settings:
-    """Return the settings with those of the newest checkpoint in the output, if there is one, as a resume has them."""
+    """Return the settings that a resume from the newest checkpoint in the output directory would have.
+
+    Args:
+        settings: The settings of the run; returned unchanged if there is no checkpoint.
+    """
     latest = resumed_settings(settings.replace(resume=Path("latest")))
     return latest.replace(resume=settings.checkpoints.resume)

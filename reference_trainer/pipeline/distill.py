@@ -37,7 +37,6 @@ from reference_trainer.pipeline.evaluations import (
 )
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.parts import Run
-from reference_trainer.pipeline.ranks import connect_ranks, local_device
 from reference_trainer.pipeline.report import (
     DistillResult,
     described_optimizer,
@@ -49,6 +48,7 @@ from reference_trainer.pipeline.report import (
 from reference_trainer.pipeline.run_files import InitialWeights, RunFiles
 from reference_trainer.pipeline.teachers import check_outputs, outputs_identity, stored_teacher
 from reference_trainer.plan.schedule import Schedule, windows
+from reference_trainer.ranks.coordination import connect_ranks, local_device
 from reference_trainer.ranks.parallel import (
     ONE_PROCESS,
     gather_full,

@@ -36,7 +36,16 @@ _FEW = 30  # a line of so few points has markers: one point alone is not a line
 
 
 def draw(runs: Sequence[Run], names: Sequence[str], file: Path, *, format: str) -> None:
-    """Write a figure of these metrics; format: "png" or "svg". No display is needed, and no state of pyplot used."""
+    """Write a figure with a panel for each metric.
+
+    No display is needed, and the state of pyplot is neither read nor changed.
+
+    Args:
+        runs: The runs, a line each.
+        names: The metrics, a panel each.
+        file: The file to write.
+        format: "png" or "svg".
+    """
     columns = min(3, math.ceil(math.sqrt(len(names))))
     rows = math.ceil(len(names) / columns)
     layout = ConstrainedLayoutEngine(hspace=0.06, wspace=0.04)
@@ -46,6 +55,7 @@ def draw(runs: Sequence[Run], names: Sequence[str], file: Path, *, format: str) 
         _panel(panel, name, runs)
     for panel in panels[len(names) :]:
         panel.remove()
+    # The last panel of every column has the axis of steps, also where the last row is not full.
     for panel in panels[max(len(names) - columns, 0) : len(names)]:
         panel.set_xlabel("optimizer step")
         panel.tick_params(labelbottom=True)
@@ -69,6 +79,7 @@ def _panel(panel: Any, name: str, runs: Sequence[Run]) -> None:
 
 def _line(panel: Any, steps: list[int], values: list[float], look: dict[str, Any]) -> None:
     finite = thinned([(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)])
+    # A value that is not finite has no height: it is a cross just above the axis, at 2 % of the panel.
     broken = [(step, 0.02) for step, value in zip(steps, values, strict=True) if not math.isfinite(value)]
     panel.plot(*_columns(finite), **look, marker="o" if len(finite) <= _FEW else None, markersize=3)
     if broken:
@@ -78,7 +89,11 @@ def _line(panel: Any, steps: list[int], values: list[float], look: dict[str, Any
 
 
 def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return at most 2000 of the points, in order: the lowest and highest of each of 1000 parts, so peaks stay."""
+    """Return at most 2000 of the points, in order: the lowest and highest of each of 1000 parts, so that peaks stay.
+
+    Args:
+        points: Steps and values, by step.
+    """
     if len(points) <= 2 * _BUCKETS:
         return points
     kept = []

@@ -58,7 +58,6 @@ from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.loading import Weights
 from reference_trainer.models.placement import computing_in, stored_in
 from reference_trainer.pipeline.loss import objective
-from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.pipeline.teachers import (
     LOGGED_EVERY,
     PACKAGED,
@@ -69,6 +68,7 @@ from reference_trainer.pipeline.teachers import (
 )
 from reference_trainer.plan.rates import learning_rate, warmup_steps
 from reference_trainer.plan.schedule import Schedule
+from reference_trainer.ranks.coordination import Ranks
 from reference_trainer.ranks.parallel import Parallel
 from reference_trainer.storage.export import (
     WEIGHTS,

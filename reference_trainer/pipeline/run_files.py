@@ -34,8 +34,8 @@ from reference_trainer.pipeline.checkpointing import (
     read_with_hint,
 )
 from reference_trainer.pipeline.parts import Run
-from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.plan.schedule import Schedule
+from reference_trainer.ranks.coordination import Ranks
 from reference_trainer.storage.checkpoints import Checkpoint, checkpoint_bytes, rank_file, read_checkpoint, saved_steps
 from reference_trainer.storage.export import WEIGHTS, exported_bytes
 from reference_trainer.storage.files import check_room, exclusive_directory, refuse_existing

@@ -1,4 +1,8 @@
-"""The command `evaluate`: saved models and checkpoints on the rows of a run, each against the same teacher."""
+"""The command `evaluate`: measure saved models and checkpoints on the rows of a run, all against the same teacher.
+
+`evaluate_saved` loads one model after the other, and `Evaluator` computes its sums. Custom parts are the class that the
+setting `parts` names; a run whose custom parts replace `evaluate` is measured by that method.
+"""
 
 from __future__ import annotations
 
@@ -42,25 +46,34 @@ from reference_trainer.storage.whole_weights import read_weights
 from reference_trainer.training.evaluation import evaluate
 
 AT_ONE = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
-OF_A_MODEL = ("hard_loss", "token_accuracy")
-AGAINST_A_TEACHER = ("hard_loss", "token_accuracy", "kl_at_1", "agreement", "teacher_loss")
+WITHOUT_TEACHER = ("hard_loss", "token_accuracy")
+WITH_TEACHER = ("hard_loss", "token_accuracy", "kl_at_1", "agreement", "teacher_loss")
 
 
 def metric_names(settings: Settings, *, taught: bool, top_k: int | None = None) -> tuple[str, ...]:
-    """Return the names of the sums of a built-in evaluation, in order; a depth that no draft reaches has none.
+    """Return the names of the sums of a built-in evaluation, in order. A depth that no draft reaches has no sum.
 
-    top_k: the tokens of which the logits of a teacher are stored, None for all.
+    Args:
+        settings: The settings of the evaluation.
+        taught: Whether there is a teacher, or stored outputs of one.
+        top_k: The number of tokens whose logits were stored of the teacher; None for all tokens.
     """
     if not taught or top_k is not None:
-        return (*OF_A_MODEL, "soft_loss") if taught else OF_A_MODEL
-    return (*AGAINST_A_TEACHER, *(accepted_name(depth) for depth in range(1, settings.evaluation.accept_depth + 1)))
+        return (*WITHOUT_TEACHER, "soft_loss") if taught else WITHOUT_TEACHER
+    return (*WITH_TEACHER, *(accepted_name(depth) for depth in range(1, settings.evaluation.accept_depth + 1)))
 
 
 class ScoredModel:
-    """A model that gives its logits for the rows, once for each batch, also if it is teacher and student.
+    """A model with the logits of the last batch, which are computed once even if it is both teacher and student.
 
-    path: of a saved one; None for a teacher that own parts make. digest: its SHA-256, by `saved_digest` or
-    `teacher_digest`. Raise `DataError` if the data of the run has a token that the model lacks.
+    Args:
+        path: The directory of a saved model; None for a teacher that custom parts create.
+        module: The model.
+        digest: Its SHA-256, by `saved_digest` or `teacher_digest`.
+        run: The run whose data the model is measured on.
+
+    Raises:
+        DataError: The data of the run has a token that the model lacks.
     """
 
     def __init__(self, path: Path | None, module: nn.Module, digest: str, run: Run) -> None:
@@ -80,24 +93,32 @@ class ScoredModel:
 
 
 class Evaluator:
-    """The rows of one run's data and one teacher, on which models are measured one after the other.
+    """Measures models on the same rows, against the same teacher.
 
-    run: parts as the settings name them, entered; it computes on `device`. outputs: what is stored of a teacher that is
-    not run. Errors: those of the parts, and `SettingError` for outputs that are not of these rows.
+    Args:
+        run: A run as the settings describe it, which was entered as a context. It computes on the device in `settings`.
+        settings: The settings of the evaluation.
+        whole: Measure on all rows of the data; by default on the held-back ones.
+        outputs: Stored outputs of a teacher, which is then not run.
+
+    Raises:
+        SettingError: The stored outputs are not of these rows, or custom parts have batches and no `evaluate`.
+        TrainerError: The parts of the run raise it.
     """
 
     def __init__(self, run: Run, settings: Settings, *, whole: bool, outputs: SavedOutputs | None = None) -> None:
         self.run, self.device, self.outputs = run, usable_device(settings.run.device), outputs
         run.device, run.parallel = self.device, ONE_PROCESS
-        run.schedule = Schedule(epochs=1, steps_per_epoch=1)  # whose last step has the last temperature and weights
+        # Annealed temperatures and weights have their last value at the last step of a schedule: here, in all steps.
+        run.schedule = Schedule(epochs=1, steps_per_epoch=1)
         run.make_held_back(whole=whole)
-        if not hasattr(run, "held_back") and not self.is_own:
+        if not hasattr(run, "held_back") and not self.is_custom:
             name = f"{type(run).__name__} has batches of its own"
             raise SettingError(f"{name}: override evaluate too, or set held_back")
         if outputs is None:
-            self.teacher = self._made_teacher()
+            self.teacher = self._load_teacher()
             return
-        if whole or self.is_own or not isinstance(run, Distillation):
+        if whole or self.is_custom or not isinstance(run, Distillation):
             reason = "of rows to train on and of the evaluated part, not of --whole" if whole else "for built-in parts"
             raise SettingError(f"the outputs in {outputs.path} are {reason}; give --teacher instead")
         run.batches = run.make_batches()  # numbers the held-back rows after those to train on, as the outputs are
@@ -105,19 +126,19 @@ class Evaluator:
         self.teacher = None
 
     @property
-    def is_own(self) -> bool:
-        """Whether the parts have an evaluation of their own."""
+    def is_custom(self) -> bool:
+        """Whether custom parts replace `evaluate`."""
         return "evaluate" in self.run.replaced
 
     def student(self, path: Path) -> ScoredModel:
-        """Return a saved model. Errors: those of `load_saved` and `ScoredModel`."""
+        """Load a saved model. Raise the errors of `load_saved` and `ScoredModel`."""
         module = load_saved(path, self.run)
         return ScoredModel(path, module, self.run.saved_digest(path, module), self.run)
 
     def sums(self, student: ScoredModel) -> dict[str, MetricSum]:
-        """Return the sums of a model: at temperature 1, or those of an own evaluation. Errors name the model."""
+        """Return the sums of a model at temperature 1, or as custom parts compute them. Errors name the model."""
         try:
-            return self._own_sums(student) if self.is_own else self._sums(student)
+            return self._custom_sums(student) if self.is_custom else self._sums(student)
         except TrainerError as error:
             error.add_note(f"in the evaluation of {student.path}")
             raise
@@ -125,6 +146,7 @@ class Evaluator:
     def _sums(self, student: ScoredModel) -> dict[str, MetricSum]:
         settings, rows, outputs = self.run.settings, self.run.held_back, self.outputs
         taught = self.teacher is not None or outputs is not None
+        # Without a teacher the student stands in for it; the sums that compare the two are left out below.
         frozen: Any = stored_teacher(outputs) if outputs is not None else self.teacher or student
         learner: Any = student
         if taught and settings.teacher.share_vocabulary is not None:
@@ -134,7 +156,7 @@ class Evaluator:
         sums = evaluate(frozen, learner, rows, weights, accept_depth=settings.evaluation.accept_depth)
         return {name: sums[name] for name in metric_names(settings, taught=taught, top_k=top_k) if name in sums}
 
-    def _own_sums(self, student: ScoredModel) -> dict[str, MetricSum]:
+    def _custom_sums(self, student: ScoredModel) -> dict[str, MetricSum]:
         run, teacher = self.run, self.teacher or student
         wrap = partial(computing_in, run.settings.run.dtype)
         run.student, run.teacher = student.module, teacher.module
@@ -145,8 +167,8 @@ class Evaluator:
         check_sums(sums, type(run).__name__)
         return sums
 
-    def _made_teacher(self) -> ScoredModel | None:
-        """Return the teacher of own parts, or the saved one that the settings name; None without either."""
+    def _load_teacher(self) -> ScoredModel | None:
+        """Return the teacher that custom parts create, or the saved one in the settings; None if there is neither."""
         run, settings = self.run, self.run.settings
         if settings.run.parts is not None and "make_teacher" in run.replaced:
             run.teacher = run.make_teacher()
@@ -161,17 +183,25 @@ def _tokens_of(module: nn.Module, run: Run) -> int:
 
 
 def load_saved(path: Path, run: Run) -> nn.Module:
-    """Return the model in a directory, or the student of a checkpoint, on the CPU in the dtype it was saved in.
+    """Load the model in a directory, or the student of a checkpoint, on the CPU, in the data type of its files.
 
-    Every file is compared with its digest, if it has one. Raise `ModelFileError` or `CheckpointError` if it is missing,
-    damaged, or not of these parts, and `SettingError` for own parts that cannot load one.
+    Files are compared with their digests, if these were saved.
+
+    Args:
+        path: The directory.
+        run: The run whose parts load the model.
+
+    Raises:
+        ModelFileError: The model is missing, damaged, or not of these parts.
+        CheckpointError: The checkpoint is missing, damaged, or not of these parts.
+        SettingError: The custom parts cannot load a model.
     """
-    is_own = run.settings.run.parts is not None or run.settings.student.model is not None
+    is_custom = run.settings.run.parts is not None or run.settings.student.model is not None
     if os.path.isfile(path / rank_file(0)):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
         saved = read_weights(path)
-        return checkpoint_module(saved, run) if is_own else checkpoint_student(saved)
-    if is_own:
-        return _own(path, run)
+        return checkpoint_module(saved, run) if is_custom else checkpoint_student(saved)
+    if is_custom:
+        return _load_custom(path, run)
     if os.path.isfile(path / WEIGHTS):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
         return run.saved_model(path)
     if not os.path.isfile(path / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
@@ -179,42 +209,49 @@ def load_saved(path: Path, run: Run) -> nn.Module:
     return checkpoint_student(read_weights(path))
 
 
-def _own(path: Path, run: Run) -> nn.Module:
+def _load_custom(path: Path, run: Run) -> nn.Module:
+    """Load a model by custom parts. Every error says which path it is, and suggests a checkpoint of the run."""
     try:
         return run.saved_model(path)
     except TrainerError as error:
         if hint := _hint(path):
             error.add_note(hint.removeprefix("; "))
         raise
-    except Exception as error:  # of own code, or of a library
+    except Exception as error:  # of a user's code, or of a library
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise ModelFileError(f"{type(run).__name__} cannot load {path}: {reason}{_hint(path)}") from error
 
 
 def _hint(path: Path) -> str:
-    """Return a hint at the latest checkpoint, if the path is that of a run or of its checkpoints; else no text."""
+    """Return a hint at the latest checkpoint if the path is a run or its folder of checkpoints; else ""."""
     latest = (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest")
     present = filter(os.path.isdir, latest)  # Path.is_dir raises for long names
     return next((f"; did you mean {checkpoint}?" for checkpoint in present), "")
 
 
 OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")
-"""Settings by which a run has evaluated its student."""
+"""Settings on which the evaluation of a run depends."""
 OF_HUGGING_FACE = (
     *OF_A_RUN,
     *"student data eval_data eval_rows lora lora_options turns chat_template template_options".split(),
 )
-NOT_OF_OWN = frozenset(
+NOT_OF_CUSTOM = frozenset(
     "out force trace callbacks smoke max_steps resume init_from rewind device batch_size teacher_outputs".split()
 )
-"""Settings that an evaluation of own parts does not take from their run."""
+"""Settings that the evaluation of a run with custom parts does not take from that run."""
 SUMS = "sums.json"
 NUMBER = 12  # characters of a number of six digits, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The data of an evaluation. digest: SHA-256; None for own data without one. unit: what a token is."""
+    """The data of an evaluation.
+
+    Attributes:
+        name: The path, or a description.
+        digest: SHA-256; None if custom parts give none.
+        unit: What a token is, such as "byte".
+    """
 
     name: str
     digest: str | None
@@ -223,7 +260,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedModel:
-    """A model or a checkpoint; path: None for a teacher that own parts make. digest: SHA-256 of its weights."""
+    """A model or a checkpoint.
+
+    Attributes:
+        path: Its directory; None for a teacher that custom parts create.
+        digest: SHA-256 of its weights.
+    """
 
     path: Path | None
     digest: str
@@ -243,10 +285,18 @@ class Evaluated(SavedModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Models that were evaluated on one text, and what their numbers depend on. whole: not only the held-back part.
+    """The results of models on the same data, with everything that the numbers depend on.
 
-    paths: of all models that were asked for. config: by which these can be compared with others. outputs: of the
-    teacher, if they were read and it was not run.
+    Attributes:
+        paths: The directories of all models to evaluate.
+        text: The data.
+        whole: Whether all rows count, and not only the held-back ones.
+        settings: The settings of the evaluation.
+        device: The device that computed.
+        teacher: The teacher, also if only its stored outputs were read; None without one.
+        models: The results, one for each evaluated model.
+        config: The conditions; evaluations with equal ones can be compared.
+        outputs: The stored outputs of the teacher; None if it was run.
     """
 
     paths: Sequence[Path]
@@ -261,21 +311,27 @@ class Evaluation:
 
 
 def settings_of_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings:
-    """Return the `given` settings; others are those of the run of the first model with any.
+    """Return the settings of an evaluation: the `given` ones, and the others from the run of a model.
 
-    Of a run these are length, documents, separator, dtype and vocabulary, and of Hugging Face models also data and
-    student; of own parts all that do not name files of the run. So all models are measured alike. Raise `SettingError`
-    for invalid ones.
+    All models are measured with the settings of the first model whose run recorded any. These are `OF_A_RUN`, with a
+    Hugging Face student `OF_HUGGING_FACE`, and with custom parts all settings but `NOT_OF_CUSTOM`.
+
+    Args:
+        paths: The directories of the models.
+        given: The settings that the user chose, by flat names.
+
+    Raises:
+        SettingError: A setting is invalid.
     """
-    recorded = next(filter(None, map(_of_run, paths)), {})
+    recorded = next(filter(None, map(_recorded_settings, paths)), {})
     replaced = {"parts", "student"} if {"parts", "student"} & given.keys() else set()
     replaced |= {"eval_data"} if "data" in given else set()
     replaced |= {"teacher"} if "teacher_outputs" in given else set()
     return Settings(**{**{name: value for name, value in recorded.items() if name not in replaced}, **given})
 
 
-def _of_run(path: Path) -> dict[str, Any]:
-    """Return the settings of a manifest by which a run evaluates; none without a manifest of a run."""
+def _recorded_settings(path: Path) -> dict[str, Any]:
+    """Return the settings in the manifest of a model on which its evaluation depends; {} without such a manifest."""
     try:
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         kept = {**(content.get("settings") or content.get("conditions") or {})}
@@ -288,17 +344,18 @@ def _of_run(path: Path) -> dict[str, Any]:
         Settings(**chosen)
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):  # it is reported when the model is loaded
         chosen = {}
-    return chosen or _of_transformers(path)
+    return chosen or _student_of_transformers(path)
 
 
 def _names(kept: Mapping[str, object]) -> Sequence[str]:
+    """Return the names of the settings on which the evaluation of a run with the settings `kept` depends."""
     if kept.get("parts") is not None:
-        return [name for name in FIELDS if name not in NOT_OF_OWN]
+        return [name for name in FIELDS if name not in NOT_OF_CUSTOM]
     return OF_A_RUN if kept.get("student") is None else OF_HUGGING_FACE
 
 
-def _of_transformers(path: Path) -> dict[str, Any]:
-    """Return the student that the configuration of a model of transformers makes of it; none for other models."""
+def _student_of_transformers(path: Path) -> dict[str, Any]:
+    """Return the setting `student` for a directory with a model of transformers; {} for other models."""
     try:
         kind = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("model_type", MODEL_TYPE)
     except (OSError, ValueError, AttributeError, RecursionError):
@@ -315,18 +372,28 @@ def evaluate_saved(
     done: Callable[[Evaluation], object] = lambda evaluation: None,
     unfit: Callable[[TrainerError], object] | None = None,
 ) -> Evaluation:
-    """Return sums of each model in float64, at temperature 1.
+    """Measure saved models on the same rows, and return their sums, in float64 and at temperature 1.
 
-    settings: of `OF_A_RUN`, data, batch_size, device and teacher, and the parts that name models and data; without a
-    teacher there is only the loss on the text. With `teacher_outputs` no teacher is run; those of the most probable
-    tokens have one temperature, at which soft_loss is the only divergence. An own evaluation of these parts is used,
-    and has their temperature.
-    whole: over the whole text; by default over what a run on it holds back and evaluates. cache: a directory with sums
-    of earlier evaluations, which are taken from there and added; those of own parts are not, as their code may change.
-    One model is in memory at a time, beside the teacher. done: called after each model, with those so far. unfit:
-    called with the error of a model that is left out then; by default it is raised. Errors: those of `load_saved`, of
-    the data and of the parts, `DataError` for a token that a model lacks, `VocabularyError` for a teacher with other
-    tokens, `LogitsError` for logits that are not finite; each names the model.
+    - Without a teacher, only the loss and the accuracy on the text are measured.
+    - With `teacher_outputs` no teacher is run. Outputs of the most probable tokens have one temperature; at it,
+      `soft_loss` is the only divergence.
+    - Custom parts that replace `evaluate` compute the sums, at their temperature.
+    - Beside the teacher, one model at a time is in memory.
+
+    Args:
+        paths: The directories of the models.
+        settings: Those of `OF_A_RUN`, data, batch_size, device, teacher, and the parts that load models and data.
+        whole: Measure on all rows; by default on those that a run on this data holds back.
+        cache: A directory in which sums are stored and looked up; None for no cache. Sums that custom parts compute are
+            not stored, because a change of their code would not be noticed.
+        done: Called after each model, with the results so far.
+        unfit: Called with the error of a model, which is then left out; None raises the error.
+
+    Raises:
+        DataError: The data cannot be read, or has a token that a model lacks.
+        VocabularyError: The teacher has other tokens.
+        LogitsError: A logit is not finite.
+        TrainerError: `load_saved` or the parts of the run raise it. Every error names the model.
     """
     outputs = None if settings.teacher.outputs is None else SavedOutputs(settings.teacher.outputs)
     if outputs is not None:
@@ -399,10 +466,12 @@ def _read(path: Path) -> dict[str, MetricSum]:
 
 
 def table(evaluation: Evaluation) -> list[str]:
-    """Return a line about what was evaluated, one with the names of the metrics, and one for each model.
+    """Return a line with the conditions, a line with the names of the metrics, and a line for each model.
 
-    A metric that a model lacks is "-". The last line does not depend on the models before, so lines can be printed one
-    by one.
+    The layout does not depend on the models evaluated so far, so the line of the newest one can be printed alone.
+
+    Args:
+        evaluation: The results; a metric that a model lacks is "-".
     """
     rows = [{"model": str(model.path)} | _texts(model) for model in evaluation.models]
     widths = {name: max(len(name), NUMBER) for name in ("model", *_columns(evaluation))}
@@ -413,7 +482,7 @@ def table(evaluation: Evaluation) -> list[str]:
 
 
 def _columns(evaluation: Evaluation) -> Iterable[str]:
-    """Return the metrics of every line: those that the evaluation can have, or of the first model for an own one."""
+    """Return the names of the metrics: all possible ones, or for custom parts those of the first model."""
     if evaluation.config.own is not None:
         return evaluation.models[0].metrics
     taught, top_k = evaluation.teacher is not None, evaluation.config.top_k

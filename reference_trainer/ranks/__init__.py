@@ -1,1 +1,1 @@
-"""Processes that train one model together: what they add up, and what they agree on."""
+"""The processes (ranks) of a run: `coordination` connects them and shares errors, `parallel` reduces gradients."""

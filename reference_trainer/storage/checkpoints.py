@@ -489,7 +489,7 @@ def sweep(directory: Path) -> None:
 
 
 class Agreeing(Protocol):
-    """The ranks that save together; `pipeline.ranks.Ranks` documents the methods."""
+    """The ranks that save together; `ranks.coordination.Ranks` documents the methods."""
 
     rank: int
 

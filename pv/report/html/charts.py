@@ -1,4 +1,4 @@
-"""Draw SVG figures: loss by step and order of events of a reference run, and steps of an observed run."""
+"""Draw SVG figures of runs. Every figure has a text alternative, which says the same in words."""
 
 from collections.abc import Sequence
 
@@ -14,16 +14,21 @@ MAX_LISTED = 60
 
 
 def run(trace: RunTrace) -> Html:
-    """Return the figure of one run: a curve of the loss and a strip of events, both with a text alternative."""
+    """Return the figure of a reference run: the loss by step, and a strip with the order of its events."""
     name = f"Reference run {trace.run} on {trace.device}"
-    words = _words(trace.losses, "Loss")
+    words = _summary(trace.losses, "Loss")
     caption = tag("figcaption", f"{name}, {trace.seconds:.2f} s. {words}")
     curve = _curve(trace.losses, f"{name}: loss by step. {words}")
     return tag("figure", caption, curve, _strip(trace, name), data_search=True)
 
 
 def observed(title: str, steps: Sequence[ObservedStep]) -> Html:
-    """Return the figures of the steps of an optimizer: loss, rate, norm, and weight of an element."""
+    """Return figures of an observed run: loss, learning rate, norm of the gradient, and largest weight by step.
+
+    Args:
+        title: The name of the optimizer and its run, for the text alternatives.
+        steps: The steps of one optimizer. A quantity with fewer than two values has no figure.
+    """
     series = {
         "Loss": [(step.step, step.loss) for step in steps],
         "Learning rate": [(step.step, step.rate) for step in steps],
@@ -33,13 +38,14 @@ def observed(title: str, steps: Sequence[ObservedStep]) -> Html:
     figures = []
     for name, values in series.items():
         points = tuple((float(step), value) for step, value in values if value is not None)
-        words = _words(points, name)
+        words = _summary(points, name)
         if len(points) > 1:
             figures.append(tag("figure", tag("figcaption", words), _curve(points, f"{title}. {words}")))
     return join(figures)
 
 
-def _words(points: Points, name: str) -> str:
+def _summary(points: Points, name: str) -> str:
+    """Return the first, last and lowest value of a curve in words."""
     if not points:
         return ""
     (first, start), (last, end) = points[0], points[-1]
@@ -86,6 +92,7 @@ def _scaled(points: Points) -> list[tuple[float, float]]:
 
 
 def _strip(trace: RunTrace, name: str) -> Html:
+    """Return a bar of blocks in the order of the events; a block is as wide as its number of repetitions."""
     if not trace.events:
         return join(None)
     kinds = {event: index for index, event in enumerate(dict.fromkeys(event for event, _ in trace.events))}

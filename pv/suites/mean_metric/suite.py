@@ -29,21 +29,29 @@ WRITE = """cannot call {name}: {why}. Write a class, or a function that returns 
 
 
 class Run:
-    """A metric."""
+    """An instance of the metric, called by the names that its class uses."""
 
     def __init__(self, bench: "Bench") -> None:
         self.bench, self.metric = bench, bench.subject()
 
     def add(self, mean: float, weight: int = 1, dtype: torch.dtype = torch.float32, *, tracked: bool = False) -> "Run":
-        """Add a batch by its mean, which is NaN if it has no weight."""
+        """Add a batch, and return this run.
+
+        Args:
+            mean: The mean of the batch; ignored for a batch of weight 0 if the metric takes sums.
+            weight: The weight of the batch.
+            dtype: The data type of the value.
+            tracked: Whether the value has a graph, as a loss has in a training loop.
+        """
         value = mean * weight if self.bench.sums and weight else 0.0 if self.bench.sums else mean
         tensor = torch.tensor(value, dtype=dtype, requires_grad=tracked)
         weights = {self.bench.weight: weight} if self.bench.weight else {}
-        # Times 1: with a graph, as a loss has it in a loop, and no leaf.
+        # Times 1, because a loss in a training loop is a result in the graph and not a leaf.
         getattr(self.metric, self.bench.update)(tensor * 1, **weights)
         return self
 
     def answer(self) -> Any:
+        """Return the value of the metric as it gives it."""
         reader = getattr(self.metric, self.bench.read)
         return reader() if callable(reader) else reader
 
@@ -51,7 +59,8 @@ class Run:
         return float(self.answer())
 
     def merged(self, other: "Run") -> "Run":
-        """Merge another metric into this one; if that takes a list, a list of it."""
+        """Merge another metric into this one, and return this run."""
+        # Some libraries take a list of metrics.
         merge = getattr(self.metric, self.bench.merge)
         many = any(name in parameters_of(merge) for name in ("metrics", "others"))
         merge([other.metric] if many else other.metric)
@@ -63,7 +72,7 @@ class Run:
 
 
 class Bench(CallableBench):
-    """A class or function of no arguments that makes a metric. takes, empty: as in the text `WRITE`."""
+    """A class or function without arguments that returns a metric; its attributes are described in `WRITE`."""
 
     write = WRITE
 
@@ -92,11 +101,13 @@ class Bench(CallableBench):
         )
 
     def start(self) -> Run:
+        """Return a new metric."""
         run = Run(self)
         self.used.append(run)
         return run
 
     def filled(self, batches: list[tuple[float, int]]) -> Run:
+        """Return a new metric with batches of these means and weights."""
         run = self.start()
         for mean, weight in batches:
             run.add(mean, weight)
@@ -120,6 +131,7 @@ LARGE, TOKENS = 4096.0, 2**24  # from where float16 and float32 do not count by 
 
 
 def right(batches: Batches) -> float:
+    """Return the weighted mean, by definition."""
     return sum(mean * weight for mean, weight in batches) / sum(weight for _, weight in batches)
 
 
@@ -129,7 +141,9 @@ def even(bench: Bench, batches: Batches) -> Batches:
 
 
 def check(actual: float, batches: Batches, circumstance: str = "") -> None:
+    """Assert that a mean is the weighted mean of batches; the message names the mistake that explains another value."""
     means, weights = zip(*batches, strict=True)
+    # The values of known mistakes: a wrong mean that is equal to one of them is explained by it.
     total = right(batches) * sum(weights)
     mistakes = {"the mean of the batches' means": sum(means) / len(means), "the sum, which is not divided": total}
     mistakes |= {"the last batch": means[-1], "the first batch": means[0]}

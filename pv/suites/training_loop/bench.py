@@ -1,4 +1,8 @@
-"""Runs jobs for the claims of the suite. The claims of a subject share runs, also between processes."""
+"""Run jobs for the claims of the suite, and cache the runs: claims about a subject share them, also between processes.
+
+A run is looked up by the text of its job: first in this process, then in the directory, in which the first process that
+asks for a run locks it, makes it, and stores it.
+"""
 
 import fcntl
 import hashlib
@@ -25,9 +29,9 @@ from pv.suites.training_loop.processes import Template, killed, run_ranks
 from pv.suites.training_loop.run import Run, observe
 
 PATIENCE_S = 20.0
-"""Time in seconds that a bench waits in all for runs that other processes make; then it makes its own.
+"""Seconds that a bench waits in total for runs that other processes make; then it makes the runs itself.
 
-A process that waits for longer looks like one that hangs.
+A process that waits for longer would be taken for one that hangs.
 """
 SIMPLEST = Job(train=equal(4))
 """The job that every loop can run."""
@@ -49,9 +53,7 @@ def bench(subject: object, directory: Path | None) -> "Bench":
 
 
 class Bench(SuiteBench):
-    """A trainer with its runs.
-
-    A run is stored beside its directory by a digest of what was asked for, so that each job is run once for all claims.
+    """Runs the jobs of claims with a trainer; a job is run once for all claims.
 
     Args:
         trainer: The adapter.
@@ -112,14 +114,16 @@ class Bench(SuiteBench):
             if isinstance(error, PvError) or "ranks" not in needs or not self._runs_in_ranks():
                 raise
         self._warm = True
-        # What this run reached counts as run, but not as reached by the claim.
+        # The code of this run was executed, but not by the claim: only code that the claim reaches gets mutants.
         ran.update(seen - before)
         seen.intersection_update(before)
         self._runs.clear()
         self.used.clear()
 
     def _runs_in_ranks(self) -> bool:
-        failed = self.directory / "simplest-job-fails-in-ranks"  # processes are slow to start, so each claim reads this
+        """Return whether the simplest job runs in two processes."""
+        # Processes are slow to start, so a failure is stored for all claims.
+        failed = self.directory / "simplest-job-fails-in-ranks"
         if failed.exists():
             return False
         try:
@@ -130,21 +134,29 @@ class Bench(SuiteBench):
         return True
 
     def run(self, job: Job) -> Run:
-        """Return the run of a job, restricted to the features of the trainer. Its directory is chosen here."""
+        """Return the run of a job.
+
+        Args:
+            job: The job; it is restricted to the features of the trainer, and gets another directory.
+        """
         job = self._restricted(job)
         return self._once(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
 
     def rerun(self, job: Job) -> Run:
-        """Run a job of a run again, bypassing the run that `run` has stored."""
+        """Run a job a second time, to compare it with the cached run.
+
+        Args:
+            job: The attribute `job` of the first run.
+        """
         return self._once(f"{job!r} again", lambda place: observe(self.trainer, replace(job, directory=place)))
 
     def resume(self, uninterrupted: Run, step: int, *, epochs: int | None = None) -> Run:
-        """Return the run that resumes another one, as if that had been killed after a checkpoint.
+        """Return a run that resumes another run from a checkpoint, as if that had been killed after it.
 
         Args:
             uninterrupted: The uninterrupted run. Its directory is copied without later checkpoints.
             step: The step of the checkpoint.
-            epochs: Of the resumed run, if it is to be longer.
+            epochs: The number of epochs of the resumed run; None for the number in the job.
 
         Raises:
             SkipTest: The adapter reports no such checkpoint.
@@ -160,7 +172,12 @@ class Bench(SuiteBench):
         return self._once(f"{replace(uninterrupted.job, directory=Path())!r} from {step}{changed}", resume)
 
     def run_after(self, earlier: Run, job: Job) -> Run:
-        """Return the run of a job from its first step, in a copy of the directory of an earlier run."""
+        """Return the run of a job from its first step, in a copy of the directory of an earlier run.
+
+        Args:
+            earlier: The earlier run.
+            job: The job.
+        """
         job = self._restricted(job)
 
         def run(place: Path) -> Run:
@@ -170,7 +187,12 @@ class Bench(SuiteBench):
         return self._once(f"{job!r} after {replace(earlier.job, directory=Path())!r}", run)
 
     def ranks(self, job: Job, size: int) -> list[Run]:
-        """Return the runs of a job in `size` processes, by rank."""
+        """Return the runs of a job in several processes, by rank.
+
+        Args:
+            job: The job.
+            size: The number of processes.
+        """
         job = self._restricted(job, size)
         return self._all(
             f"{job!r} x {size}",
@@ -178,7 +200,15 @@ class Bench(SuiteBench):
         )
 
     def resume_ranks(self, uninterrupted: list[Run], step: int) -> list[Run]:
-        """Return the runs that resume others from the checkpoint of a step, in as many processes, by rank."""
+        """Return runs that resume the runs of all ranks from a checkpoint, by rank.
+
+        Args:
+            uninterrupted: The uninterrupted runs, by rank.
+            step: The step of the checkpoint.
+
+        Raises:
+            SkipTest: The adapter reports no such checkpoint.
+        """
         first = uninterrupted[0]
 
         def resume(place: Path) -> list[Run]:
@@ -220,7 +250,7 @@ class Bench(SuiteBench):
         return restrict_job(job, missing_features(self.trainer), ranks)
 
     def _once(self, job: str, make: Callable[[Path], Run]) -> Run:
-        """Return the run with this description, and run it if there is none."""
+        """Return the cached run with the key `job`; if there is none, make it in a new directory."""
         return self._all(job, lambda place: [make(place)])[0]
 
     def _all(self, job: str, make: Callable[[Path], list[Run]]) -> list[Run]:
@@ -230,7 +260,7 @@ class Bench(SuiteBench):
         return self._runs[job]
 
     def _shared(self, place: Path, make: Callable[[Path], list[Run]]) -> list[Run]:
-        """Return the runs that are kept beside their directory; the first process that asks for them makes them."""
+        """Return the runs that are stored beside the directory `place`; if there are none, make and store them."""
         record = place.with_suffix(".run")
         began = time.monotonic()
         # The first process that has the lock makes the run; the others wait, and read its record.
@@ -239,7 +269,7 @@ class Bench(SuiteBench):
             if not locked:
                 return make(Path(tempfile.mkdtemp(dir=self.directory)))
             if not record.exists():
-                shutil.rmtree(place, ignore_errors=True)  # of a process that was killed
+                shutil.rmtree(place, ignore_errors=True)  # from a process that was killed
                 place.mkdir(parents=True)
                 _write(record, make(place))
         return _read(record)
@@ -276,7 +306,10 @@ def _write(path: Path, runs: list[Run]) -> None:
 
 
 def _read(path: Path) -> list[Run]:
-    """Return runs, and count what the process that made them reached and read as reached and read by this one."""
+    """Return stored runs, and count the code and files that their process used as used by this one.
+
+    Else the dependencies of the claim would lack them, and a cached result would not become stale.
+    """
     runs, reached, trace = torch.load(path, weights_only=False)
     seen.update(reached)
     processes.use(trace)

@@ -72,7 +72,7 @@ def averages_copy_statistics(run: Run, record: Record) -> None:
 
 @claim("TR-AVG-002", "no AveragedModel with batch normalization was evaluated")
 def averages_have_their_statistics(run: Run, record: Record) -> None:
-    """The equal average of weights is evaluated with statistics of batch normalization that no such weights have made.
+    """An equal average of weights is evaluated with statistics of batch normalization that come from other weights.
 
     AveragedModel copies the statistics of the last model. Averages that forget, such as an exponential one, stay near
     it and are not judged. A run that is cut may call update_bn at its end.

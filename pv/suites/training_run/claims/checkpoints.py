@@ -98,7 +98,9 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
 
 @claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name")
 def something_is_loaded(run: Run, record: Record) -> None:
-    """No name fits. An adapter that is loaded separately fits somewhere, and leaves nothing over.
+    """No name of the loaded weights is a name in the model, so that nothing is loaded.
+
+    An adapter that is loaded separately has names of the model, and no others.
 
     A script may try the names as they are, and then rename them: no later load into such a model, before the next step,
     fits. Or most names differ by one prefix, and their shapes are the same: a layer that is new on purpose is a

@@ -69,7 +69,7 @@ def _shortened(clip: Event) -> bool:
 
 @claim("TR-CLIP-002", "no gradient was clipped under an enabled GradScaler")
 def clipped_unscaled(run: Run, record: Record) -> None:
-    """The gradient is still multiplied by the loss scale. A limit that is multiplied as well is meant."""
+    """The gradient is clipped while it is multiplied by the loss scale. A limit that is multiplied as well is meant."""
     for process in run.processes:
         for event in process.of("clip"):
             if not any(w.passes and w.passes[-1].scale > 1 for ws in process.windows.values() for w in ws):
@@ -92,7 +92,7 @@ def clipped_unscaled(run: Run, record: Record) -> None:
 
 @claim("TR-CLIP-003", "no gradient was clipped")
 def clip_covers_parameters(run: Run, record: Record) -> None:
-    """Clipping of no parameter at all, at every call of a line, where no other call clips.
+    """Every call of a line clips no parameter at all, and no other call clips.
 
     An empty list may be meant (all parameters of a part are frozen); a generator that has ended before is not.
     """

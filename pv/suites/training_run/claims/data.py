@@ -479,7 +479,7 @@ def reading_changes_no_example(run: Run, record: Record) -> None:
 
 @claim("TR-DATA-006", "no pass over a data loader was whole")
 def every_example_is_read(run: Run, record: Record) -> None:
-    """A sampler by weights that has fewer weights than there are examples never draws the others.
+    """A sampler by weights has fewer weights than there are examples, so it never draws the last examples.
 
     Everything else may be meant: examples that are left out or come twice by a sampler of the script's own, a last
     batch that is dropped, and repeated examples on ranks in an evaluation.
@@ -630,9 +630,9 @@ def evaluations_see_the_same_values(run: Run, record: Record) -> None:
 
 @claim("TR-DATA-010", "no data loader was read")
 def every_epoch_has_batches(run: Run, record: Record) -> None:
-    """Passes over a loader that was read before end at once.
+    """Passes over a loader that was read before have no batch.
 
-    A single one may be the sign of the end for a loop over a stream: a hint.
+    A single one is a hint: it may tell a loop over a stream that the stream has ended.
     """
     for process in run.processes:
         reading = reading_of(process)

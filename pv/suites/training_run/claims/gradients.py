@@ -69,7 +69,7 @@ def _copies(event: Event, optimizer: int) -> bool:
 
 @claim("TR-GRAD-002", "no optimizer took two steps with backward passes")
 def own_backward_pass(run: Run, record: Record) -> None:
-    """A step without a new backward pass, and with the very norm of the step before: the same gradient.
+    """A step follows no new backward pass, and its gradient has exactly the norm of the step before.
 
     A gradient that is computed in another way (autograd.grad, NumPy, a CUDA graph) has another norm.
     """
@@ -189,7 +189,7 @@ def finite_gradients(run: Run, record: Record) -> None:
 
 @claim("TR-GRAD-005", "no optimizer stepped after another one that trains against it", premises=("TR-GRAD-001",))
 def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
-    """A generator's step that contains the gradient of its critic's loss.
+    """The step of a generator contains the gradient of its critic's loss.
 
     An encoder that two losses train jointly looks alike, so it must be a game: the critic's step tells data from what
     is generated (its outputs for both are pulled apart), the generator's loss pulls the critic's output for what is
@@ -247,7 +247,7 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
 
 @claim("TR-GRAD-006", "no loss used a sample of a distribution whose parameters need a gradient")
 def samples_carry_gradients(run: Run, record: Record) -> None:
-    """`sample()` where `rsample()` is meant: what the loss says of the sample does not reach the parameters.
+    """`sample()` is used where `rsample()` is meant: what the loss says of the sample does not reach the parameters.
 
     A score-function estimator (REINFORCE, wake-sleep) calls `log_prob` on distributions of the same line. Sampling for
     an environment or for a picture is used by no layer through which a backward pass comes. Parameters that get no
@@ -274,7 +274,7 @@ def samples_carry_gradients(run: Run, record: Record) -> None:
 
 @claim("TR-GRAD-007", "no loss of torch.nn.functional was computed in four backward passes")
 def every_loss_is_used(run: Run, record: Record) -> None:
-    """Losses of several batches from one line, of which only the last gets a backward pass.
+    """One line computes losses of several batches, and only the last loss gets a backward pass.
 
     A loss that is chosen among candidates or skipped is not the last one each time, their number varies, or it comes
     with the inputs of another one; losses of one batch at several depths have the same inputs. It is sure where all

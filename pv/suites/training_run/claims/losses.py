@@ -44,7 +44,7 @@ def logits_are_logits(run: Run, record: Record) -> None:
 
 @claim("TR-LOSS-002", "no loss of log-probabilities was seen")
 def log_probabilities_are(run: Run, record: Record) -> None:
-    """`nll_loss` or `kl_div` of logits or probabilities. Unnormalized log-likelihoods may be meant, raw scores not.
+    """`nll_loss` or `kl_div` gets logits or probabilities. Unnormalized log-likelihoods may be meant, raw scores not.
 
     Scores are right where the normalizer is another term of the loss: the gradients of the classes then sum to 0.
     Columns of `kl_div` may be meant (retrieval in both directions, relations between examples). That a cross-entropy
@@ -98,7 +98,7 @@ def log_probabilities_are(run: Run, record: Record) -> None:
 
 @claim("TR-LOSS-003", "no regression loss was seen")
 def operands_have_one_shape(run: Run, record: Record) -> None:
-    """[N, 1] against [N]: N x N differences. Equal numbers of elements rule out a target that is meant for all.
+    """[N, 1] and [N] are broadcast to N x N differences. Equal sizes rule out a target that is meant for all.
 
     Pairs are meant where both have as many dimensions, the prediction was unsqueezed, or no mean is taken.
     """
@@ -124,7 +124,7 @@ SIGNS = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cos
 
 @claim("TR-LOSS-004", "no loss whose targets have a fixed range was seen")
 def targets_are_in_range(run: Run, record: Record) -> None:
-    """Targets for which the loss is not defined: PyTorch checks none of them.
+    """The loss is not defined for its targets; PyTorch does not check them.
 
     Where no reduction is made, they may mark elements that a mask leaves out afterwards.
     """
@@ -228,7 +228,7 @@ def divergence_is_a_mean_of_rows(run: Run, record: Record) -> None:
 
 @claim("TR-LOSS-007", "no loss was seen to which a number is added")
 def terms_have_gradients(run: Run, record: Record) -> None:
-    """A term of the loss that is added as a number: its gradient is lost.
+    """A term of the loss is added as a number, so its gradient is lost.
 
     The root of the backward pass is a sum of losses, times numbers, and of a number. What this number adds to the value
     is, in every pass, the same multiple of a loss, or of a tensor that a number was read from, which needs a gradient

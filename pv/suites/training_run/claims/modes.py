@@ -11,7 +11,7 @@ from pv.suites.training_run.run import Event, Process, Run
 
 @claim("TR-MODE-001", "no model with dropout or batch normalization was trained")
 def trained_in_training_mode(run: Run, record: Record) -> None:
-    """Trained in eval mode after an evaluation. Without the evaluation, eval mode may be meant (frozen statistics).
+    """A model is trained in eval mode after an evaluation. Without an evaluation, it may be meant (frozen statistics).
 
     It is not meant where the statistics are the initial ones, mean 0 and variance 1, until the end: no layer of the
     model has been in training mode or got statistics from a file.
@@ -73,7 +73,7 @@ def _trained_networks(process: Process) -> set[int]:
 
 @claim("TR-MODE-002", "no trained model with dropout or batch normalization was evaluated")
 def evaluated_in_eval_mode(run: Run, record: Record) -> None:
-    """An evaluation in training mode: of a whole pass over data that is never trained on, or in separate blocks.
+    """An evaluation runs in training mode: on a whole pass over data that is never trained on, or in separate blocks.
 
     These facts rule out what is meant:
 
@@ -239,7 +239,7 @@ def _blocks(
 
 @claim("TR-MODE-003", "no trained model was evaluated in eval mode", premises=("TR-MODE-002",))
 def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
-    """Dropout that is on in the forward of a model in eval mode.
+    """Dropout is active in the forward of a model in eval mode.
 
     That is a function whose `training` was not passed (its default is True), attention with a rate that does not ask
     for the mode, or a layer in a list, which eval() does not reach. MC dropout says training=True, or switches layers

@@ -161,7 +161,7 @@ def layers_belong_to_the_model(run: Run, record: Record) -> None:
     "TR-PARAM-004", "no parameter was compared before and after three steps", premises=("TR-PARAM-001", "TR-NAN-001")
 )
 def parameters_move(run: Run, record: Record) -> None:
-    """A parameter that keeps its bits in every checked step, though its gradient is far above rounding.
+    """A parameter keeps its bits in every checked step, although its gradient is far above rounding.
 
     Three steps at a rate above 0; only float32, where a step of the rate times the gradient is visible; and others of
     the same optimizer move. An optimizer of the user may leave out a block of parameters on purpose, so there those
@@ -191,7 +191,7 @@ def parameters_move(run: Run, record: Record) -> None:
 
 @claim("TR-PARAM-005", "no frozen parameter was in an optimizer")
 def frozen_parameters_stay(run: Run, record: Record) -> None:
-    """A parameter that requires no gradient and has none but 0, and is moved by a step all the same.
+    """A step moves a parameter that requires no gradient and has none but 0.
 
     A gradient that the script has assigned asks for the step, and so may an optimizer of the user, as one without
     gradients does.
@@ -214,7 +214,7 @@ def frozen_parameters_stay(run: Run, record: Record) -> None:
 
 @claim("TR-PARAM-006", "no model with trainable parameters ran", premises=("TR-GRAD-003", "TR-PARAM-001"))
 def layers_get_gradients(run: Run, record: Record) -> None:
-    """Layers that run and never get a gradient. A hint: stop-gradients, poolers and fixed encoders are meant.
+    """Layers run and never get a gradient. A hint: stop-gradients, poolers and fixed encoders are meant.
 
     It is sure in a reentrant checkpoint none of whose inputs needs a gradient: a checkpoint only serves the backward
     pass that never comes. It is also sure for layers that run under `no_grad`, or whose output is detached, if the
@@ -293,7 +293,7 @@ def attributes_freeze(run: Run, record: Record) -> None:
     premises=("TR-PARAM-001", "TR-NAN-001", "TR-GRAD-003"),
 )
 def steps_change_weights(run: Run, record: Record) -> None:
-    """An optimizer none of whose steps changes a weight, although gradients are there.
+    """No step of an optimizer changes a weight, although there are gradients.
 
     Either every rate of a whole run is 0: sure if the optimizer was made with another rate, since a rate of 0 from the
     start may be a dry run. Or gradients are far above rounding, the rate is not 0, and no bit of any parameter

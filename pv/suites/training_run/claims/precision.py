@@ -6,7 +6,7 @@ from pv.suites.training_run.run import Run
 
 @claim("TR-PRECISION-001", "no layer of matrix products ran in an autocast region in training")
 def autocast_reaches_the_layers(run: Run, record: Record) -> None:
-    """Layers that are called inside an autocast region and multiply in float32.
+    """Layers are called inside an autocast region, and multiply in float32.
 
     Layers that are sensitive to rounding opt out on purpose: a router, a head, the last layers. It is sure for a layer
     of torch itself, without hooks, and where most of the work is done in float32 while a later layer is not: then the

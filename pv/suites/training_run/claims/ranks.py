@@ -145,7 +145,7 @@ def ranks_have_different_examples(run: Run, record: Record) -> None:
 
 @claim("TR-RANK-003", "no optimizer of sharded parameters took a step", premises=("TR-PARAM-001",))
 def gradients_are_reduced_before_the_step(run: Run, record: Record) -> None:
-    """A step while FSDP2 still keeps gradients that it has not reduced, which no optimizer sees.
+    """An optimizer steps while FSDP2 keeps gradients that it has not reduced yet, which no optimizer sees.
 
     They are added to the next gradient that is reduced, or to none. Nobody means a step to leave a part of its
     gradient to the next one. Two steps show that it is no batch that was left over at the end of an epoch.

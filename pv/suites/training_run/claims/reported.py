@@ -494,7 +494,7 @@ def _applied(match: Match) -> str:
 
 @claim("TR-EVAL-001", "no reported number is the mean of an evaluation on batches of unequal sizes")
 def reported_mean_is_over_elements(run: Run, record: Record) -> None:
-    """A reported loss or accuracy that is the mean of the means of unequal batches.
+    """A reported loss or accuracy is the mean of the means of unequal batches.
 
     Intended readings, and what rules them out: the mean over tokens, rows or labels differs visibly from the number;
     a batch that is a unit by itself (a document, a task, a graph) is no batch of a loader of one size but for the last;
@@ -519,7 +519,7 @@ def reported_mean_is_over_elements(run: Run, record: Record) -> None:
 
 @claim("TR-EVAL-002", "no reported number is the mean of an evaluation of several batches")
 def reported_mean_is_over_batches(run: Run, record: Record) -> None:
-    """A reported loss or accuracy that is the value of the last batch of an evaluation.
+    """A reported loss or accuracy is the value of the last batch of an evaluation.
 
     Intended readings, and what rules them out: a report of every batch comes between batches, or names the others too;
     a loop that is left early may stop at the batch that is meant; the worst batch is not always the last, in this
@@ -549,7 +549,7 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
 
 @claim("TR-EVAL-004", "no reported number is the mean of an evaluation after an earlier one")
 def reported_mean_starts_anew(run: Run, record: Record) -> None:
-    """A reported loss or accuracy that is the mean over all evaluations so far.
+    """A reported loss or accuracy is the mean over all evaluations so far.
 
     Intended readings, and what rules them out: the mean over several sets of data comes from several loaders, and no
     optimizer has taken a step in between; the mean of this evaluation differs from what is reported.
@@ -618,7 +618,7 @@ def training_epochs(process: Process) -> list[Evaluation]:
 
 @claim("TR-EVAL-006", "no mean of losses was reported after a pass over a loader, beside a loader of other length")
 def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
-    """A sum of the means of batches that is divided by the batches of another loader, or by the examples.
+    """A reported sum of the means of batches is divided by the batches of another loader, or by the examples.
 
     Intended readings, and what rules them out: no mean over batches, rows or labels is the number; the other loader has
     neither as many batches as this one nor as many as steps were taken; a loss per example is not a mean over
@@ -751,7 +751,7 @@ def _training_reports(
 
 @claim("TR-LOG-001", "no number is reported after steps of several micro-batches")
 def reported_loss_is_not_divided(run: Run, record: Record) -> None:
-    """A reported training loss that is divided by the number of micro-batches, as its gradient has to be.
+    """A reported training loss is divided by the number of micro-batches, as its gradient has to be.
 
     Intended readings, and what rules them out: the loss of the last micro-batch, of all, or their sum or mean differ by
     a large factor; a factor of the loss itself, such as 1/2 for a square, is not the number of micro-batches from three

@@ -336,7 +336,7 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
 
 @claim("TR-RESUME-002", NEEDS, premises=("TR-RESUME-001", "TR-RESUME-003", "TR-RESUME-005"))
 def continuation_has_the_rates(run: Run, record: Record) -> None:
-    """The rates equal the rates of the uncut run.
+    """The learning rates after a resume equal the rates of the uncut run.
 
     A rate may depend on losses (ReduceLROnPlateau), which may differ by random numbers: a difference that comes later
     counts where the weights still agree, or where the rates belong to another step.
@@ -461,7 +461,7 @@ def _shift(c: Continuation, fact: Callable[[Step], object], length: int | None =
 
 @claim("TR-RESUME-003", NEEDS, premises=("TR-RESUME-001",))
 def continuation_has_the_next_examples(run: Run, record: Record) -> None:
-    """The batches after the save, each once, in their order.
+    """A resumed run reads the batches after the save, once and in their order.
 
     Examples that come again, or are left out, are falsified; another order is a hint, since a script may leave the
     state of random numbers out on purpose and still see every example once.
@@ -763,7 +763,7 @@ def continuation_has_the_losses(run: Run, record: Record) -> None:
 
 @claim("TR-RESUME-007", NEEDS, premises=("TR-RESUME-001", "TR-RESUME-003"))
 def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> None:
-    """As many steps in all as the uncut run.
+    """The interrupted and the resumed run together take as many steps as the uncut run.
 
     A run may stop early by its losses, which may differ by random numbers: the number counts where the weights agree as
     far as both runs go, or where it belongs to a new run or to an epoch that begins again.

@@ -40,7 +40,7 @@ def _schedules(process: Process) -> Iterator[_Schedule]:
 
 @claim("TR-RATE-001", "no schedule was advanced")
 def schedule_of_the_optimizer(run: Run, record: Record) -> None:
-    """A schedule that advances, of an optimizer that takes no step, beside one of the same parameters that does.
+    """A schedule advances an optimizer that takes no step, while another one of the same parameters does.
 
     A schedule may serve as a function of the step: of another quantity, or of a rate that is then set by hand.
     """
@@ -64,10 +64,10 @@ def schedule_of_the_optimizer(run: Run, record: Record) -> None:
 
 @claim("TR-RATE-002", "no schedule of an optimizer that took steps")
 def schedule_advances(run: Run, record: Record) -> None:
-    """Never advanced, in a run that ended by itself after several passes over its data.
+    """A schedule is never advanced, in a run that ended by itself after several passes over its data.
 
-    A short run may end before a schedule begins. It has begun where it already has set another rate than the base rate,
-    as a warm-up does, and it was to begin where it is planned for as many steps or epochs as the run has.
+    A short run may end before a schedule begins. That is ruled out where the schedule has already set another rate than
+    the base rate, as a warm-up does, or is planned for as many steps or epochs as the run has.
     """
     for process in run.processes:
         for schedule in _schedules(process):
@@ -98,7 +98,9 @@ def schedule_advances(run: Run, record: Record) -> None:
 
 @claim("TR-RATE-003", "no schedule was advanced", premises=("TR-RATE-004",))
 def schedule_after_the_step(run: Run, record: Record) -> None:
-    """The first rate is never used. A resumed run or a warm-up advances a schedule before its loop, on another line.
+    """The first rate of a schedule is never used, because the schedule advances before the first step.
+
+    A resumed run or a warm-up advances a schedule before its loop, on another line.
 
     A first rate of 0 is left out on purpose; an explicit epoch sets the rate of that epoch; and where the first batch
     is left out, a backward pass comes before the first call, and the other calls come after steps.
@@ -173,7 +175,7 @@ def schedule_once_a_step(run: Run, record: Record) -> None:
 
 @claim("TR-RATE-005", "no schedule with a horizon was advanced in a run that ended by itself")
 def schedule_ends_with_the_run(run: Run, record: Record) -> None:
-    """A horizon in micro-batches, advanced in steps: exactly M times too long, in a run of whole passes.
+    """The horizon of a schedule counts micro-batches, and it advances with steps: it is exactly M times too long.
 
     A run that was stopped early has whole passes, too: it must have no evaluation, on which early stopping rests, or a
     horizon that is no whole number of epochs. A process that was resumed, or that another process follows, has only a
@@ -300,7 +302,7 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
 
 @claim("TR-RATE-006", "no ReduceLROnPlateau got a number of an evaluation")
 def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> None:
-    """A plateau of a loss that is looked for in its maximum, or one of an accuracy in its minimum.
+    """ReduceLROnPlateau gets a loss with mode "max", or an accuracy with mode "min".
 
     The rate is then cut while the model gets better. That the number is a loss or an accuracy is known by its value:
     it is, in every call, a reading of the evaluation before. An accuracy of one half may be an error rate as well, so
@@ -337,7 +339,7 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
 
 @claim("TR-RATE-007", "no optimizer has several groups of one rate, of which the script sets rates by itself")
 def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
-    """A script that sets the rate of the first group by itself, and leaves the rates of the other groups unchanged.
+    """The script sets the rate of the first group by itself, and leaves the rates of the other groups unchanged.
 
     A rate may be fixed on purpose, for a part of the model or for a predictor: such a group has a rate or an option of
     its own. Here the groups began with one rate, and differ in nothing but the weight decay, by which no one means to

@@ -70,7 +70,7 @@ def _is_causal(probe: Event) -> bool:
 
 @claim("TR-SHIFT-001", NO_TEXT)
 def labels_are_the_next_tokens(run: Run, record: Record) -> None:
-    """Labels that are shifted twice, or not at all, although the model is causal.
+    """Labels are shifted twice, or not at all, although the model is causal.
 
     Twice: labels equal the token after the next. Prediction of several tokens is excluded by a loss of the next token,
     heads on a frozen model by its embeddings, which do not train. The script already has the next tokens, as an
@@ -119,7 +119,7 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
 
 @claim("TR-MASK-001", "no padding was seen whose positions have labels")
 def padding_is_not_scored(run: Run, record: Record) -> None:
-    """Padding that counts as a class of real tokens.
+    """Padding is scored, with the label of a real token.
 
     The script says itself which positions are padding: by a mask, or by the `padding_idx` of an embedding. Their label
     is a class that real tokens have as well, which excludes a class of padding, and its gradient is not 0, which
@@ -207,7 +207,7 @@ def ends_are_scored(run: Run, record: Record) -> None:
 
 @claim("TR-MASK-003", "no model with attention was probed")
 def mask_is_used(run: Run, record: Record) -> None:
-    """A mask of padding that changes no output, or hides the real tokens instead.
+    """A mask of padding changes no output, or hides the real tokens instead of the padding.
 
     Changes of embeddings of padding change outputs of real tokens by attention. That the mask changes no output at all
     excludes a mask that is meant for the loss, or for a mean over positions. Reversed: no real token sees the first
@@ -251,7 +251,7 @@ def mask_is_used(run: Run, record: Record) -> None:
 
 @claim("TR-MASK-004", "no masked language model was seen")
 def masked_tokens_are_predicted(run: Run, record: Record) -> None:
-    """Labels that are taken from the input after it was masked, or share its memory: the mask token predicts itself.
+    """Labels are taken from the input after it was masked, or share its memory: the mask token predicts itself.
 
     A token that is at most scored positions, and nowhere else, is the mask. That every scored label is the input at its
     place excludes a denoising model, and an autoencoder has no mask.
@@ -278,7 +278,7 @@ def masked_tokens_are_predicted(run: Run, record: Record) -> None:
 
 @claim("TR-PROBE-001", "no causal language model was probed: its labels are the next tokens of its input")
 def no_token_sees_the_future(run: Run, record: Record) -> None:
-    """A logit that depends on the token it predicts.
+    """A logit depends on the token that it predicts.
 
     A text that is encoded as a whole, as in an autoencoder, changes all logits. That is excluded where only some logits
     before the changed tokens change, up to them; or where every operation that mixes positions sees both directions,
@@ -325,7 +325,7 @@ def padding_changes_nothing(run: Run, record: Record) -> None:
 
 @claim("TR-PROBE-003", "no model was probed whose rows are known", premises=("TR-LOSS-002",))
 def rows_do_not_mix(run: Run, record: Record) -> None:
-    """The output of a row that depends on another row of the batch.
+    """The output of a row depends on another row of the batch.
 
     Falsified in a language model, whose labels show which axis is time, unless tokens are routed to experts of limited
     capacity; or where a layer takes the rows for time, and the labels show that they are rows. Sets and contrastive

@@ -30,11 +30,11 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
 def equal_weights(run: Run, record: Record) -> None:
     """A step is the mean of the means of micro-batches with different numbers of scored elements.
 
-    Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n of a micro-batch of n elements.
+    Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n in a micro-batch of n elements.
 
-    The means of tasks or resolutions count alike on purpose: micro-batches of one step from several loaders, or of
-    which those at the same positions are the larger ones in all steps, give a hint. So do micro-batches whose rows may
-    all have one number of elements: their rows then count alike, which may be meant.
+    Two kinds of steps may be meant, and give a hint. In the first, the means of tasks or resolutions have the same
+    weight: the micro-batches of a step come from several loaders, or those at the same positions are the larger ones in
+    all steps. In the second, rows have the same weight: all rows of a micro-batch may have the same number of elements.
     """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
@@ -179,10 +179,11 @@ def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]
 
 @claim("TR-WEIGHT-003", "no step had several micro-batches with a known loss", premises=("TR-WEIGHT-006",))
 def averaged_once(run: Run, record: Record) -> None:
-    """Total weights of M or 1/M. A hint: the sum of tasks has the weight M on purpose.
+    """The weights of a step of M micro-batches sum to M or 1/M instead of 1.
 
-    It is sure where transformers.Trainer or accelerate is asked to accumulate over M micro-batches, which means their
-    average, and every step adds up the means of its micro-batches.
+    A hint: a sum of the losses of M tasks has the weight M on purpose. It is sure where transformers.Trainer or
+    accelerate is asked to accumulate over M micro-batches, which means their average, and every step adds up the means
+    of its micro-batches.
     """
     planned = {
         event["n"]: event["planned"]
@@ -285,7 +286,10 @@ def _is_sharded(process: Process) -> bool:
     premises=("TR-WEIGHT-001",),
 )
 def equal_weights_over_ranks(run: Run, record: Record) -> None:
-    """A hint: the mean of the ranks' means is in most public code, and some of it means it."""
+    """Every rank divides by its own number of elements, and gradients are averaged over ranks.
+
+    A hint: most public code averages the means of ranks, some of it on purpose.
+    """
     for key, steps in _over_ranks(run, by_hand=True):
         unequal = []
         for windows in steps:
@@ -310,7 +314,10 @@ def equal_weights_over_ranks(run: Run, record: Record) -> None:
 
 @claim("TR-WEIGHT-006", "no run of several ranks under DistributedDataParallel or fully_shard with a known loss")
 def world_size_once(run: Run, record: Record) -> None:
-    """The weights of all ranks sum to 1 where their mean should. A hint: a communication hook may sum."""
+    """The weights of all ranks together sum to 1 before the mean over ranks, which divides again.
+
+    A hint: a communication hook may sum in place of the mean.
+    """
     world = len(run.ranks)
     for key, steps in _over_ranks(run, by_hand=False):
         totals = [sum(x.elements * x.weight for w in windows for x in w.losses(key)) for windows in steps]

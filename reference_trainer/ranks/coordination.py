@@ -1,8 +1,9 @@
-"""The processes of one run: how they find each other, decide together, and fail together.
+"""Connect the processes (ranks) of a run, exchange small values between them, and raise the error of one on all.
 
-The environment is that of `torchrun`: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Agreements go through
-the store of the launcher, not through collectives: they have no part in the training, need no device, and rank 0 may
-take as long as it needs to train a teacher. A rank that fails writes its message there before it leaves.
+Ranks find each other by the environment variables of `torchrun`: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and
+MASTER_PORT. Values and errors are exchanged through the key-value store of the launcher and not by collectives, for two
+reasons: no device is needed, and a rank may wait without limit, such as for rank 0 while it trains a teacher. A rank
+that fails writes its message to the store before it leaves; a rank that waits reads the message, and raises it.
 """
 
 from __future__ import annotations
@@ -41,19 +42,26 @@ Result = TypeVar("Result")
 Module = TypeVar("Module", bound=nn.Module)
 
 PAUSE_S = 0.005
-"""Between two looks at the store. A wait in C++ would neither handle signals nor notice the failure of a rank."""
+"""Seconds between two reads of the store. A wait in C++ would neither handle signals nor notice that a rank failed."""
 LEAVING = timedelta(seconds=5)
+"""Time that the rank with the store waits for the other ranks at the end."""
 FAILURE = "failure"
+"""Key of the first failure in the store: rank, message and kind, as JSON."""
 _RUNS = itertools.count()  # of this process: a launcher's store keeps the keys of an earlier run
 _SERVED: dict[tuple[str, int], TCPStore] = {}  # until the process ends: ranks may come to its next run at any time
 INTERRUPT, LOST = "interrupt", "lost"
-"""Kinds of failures that several ranks have at once: each raises its own."""
+"""Kinds of failures that several ranks have at once: every rank raises its own error, not the error of the first."""
 
 
 def local_device(name: str, place: Place) -> str:
-    """Return the device of this rank: each one on a machine has a GPU of its own.
+    """Return the name of the device of this rank: on a machine, every rank has another GPU.
 
-    Raise `SettingError` for a numbered GPU, which several ranks would share.
+    Args:
+        name: The setting `device`.
+        place: The rank.
+
+    Raises:
+        SettingError: `name` is a numbered GPU, which several ranks would share.
     """
     if place.world_size == 1 or name == "cpu":
         return name
@@ -64,11 +72,18 @@ def local_device(name: str, place: Place) -> str:
 
 @contextmanager
 def connect_ranks(place: Place, environment: Mapping[str, str], *, timeout_s: int) -> Iterator[Ranks]:
-    """Connect to the other ranks, and leave them at the end. Without others nothing is done.
+    """Connect to the other ranks for the time of this block; a single process connects to nothing.
 
-    An error inside of the block reaches all ranks: the others raise `RankError` with its message, as soon as they next
-    wait for a rank. timeout_s: how long the others may take to connect, and a collective waits for them. Raise
-    `LostRankError` without a connection.
+    An error inside of the block reaches all ranks: the others raise `RankError` with its message when they next wait
+    for a rank.
+
+    Args:
+        place: This rank, and the number of all ranks.
+        environment: The environment variables.
+        timeout_s: Seconds in which all ranks must connect, and for which a collective waits.
+
+    Raises:
+        LostRankError: The store cannot be reached, or a rank did not connect in time.
     """
     if place.world_size == 1:
         yield Ranks(place, HashStore(), timeout_s)
@@ -102,7 +117,13 @@ def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving
 
 
 class Ranks:
-    """The ranks of a run, which share a store. All of them call the same methods in the same order."""
+    """The ranks of a run, as one of them sees them. All ranks call the same methods in the same order.
+
+    Attributes:
+        rank: The number of this process.
+        local_rank: The number of this process on its machine.
+        world_size: The number of processes.
+    """
 
     def __init__(self, place: Place, store: Store, timeout_s: int) -> None:
         self.rank, self.local_rank, self.world_size = place.rank, place.local_rank, place.world_size
@@ -111,7 +132,7 @@ class Ranks:
         self._device: torch.device | None = None  # of the process group
 
     def meet(self) -> None:
-        """Wait until every rank has connected. Raise `LostRankError` with those that have not in time."""
+        """Wait until all ranks have connected. Raise `LostRankError` with the ranks that did not connect in time."""
         keys = [f"connected/{rank}" for rank in range(self.world_size)]
         self._store.set(keys[self.rank], "")
         if not self._wait(keys, self._timeout.total_seconds()):
@@ -133,7 +154,8 @@ class Ranks:
     def leave(self, *, last: bool) -> None:
         """Destroy the process group, which ends the waits of other ranks for this one.
 
-        last: wait up to 5 s for the others, because this process serves their store.
+        Args:
+            last: Whether this process serves the store: wait up to 5 s until the other ranks have left.
         """
         with suppress(RuntimeError):  # of a group or a store that is broken already
             if self._device is not None:
@@ -143,7 +165,12 @@ class Ranks:
                 self._store.wait([f"left/{rank}" for rank in range(self.world_size)], LEAVING)
 
     def run_on_all(self, work: Callable[[], Result]) -> Result:
-        """Return what `work` returns here, if it raised on no rank; else raise its error, or `RankError` with it."""
+        """Call `work` on every rank, and return its result on this one.
+
+        Raises:
+            Exception: The error of `work` on this rank.
+            RankError: `work` raised on another rank; the message is that of the first such rank.
+        """
         results: list[Result] = []
         failure: Exception | None = None
         try:
@@ -159,19 +186,24 @@ class Ranks:
         return results[0]
 
     def broadcast_decision(self, work: Callable[[], object]) -> Any:
-        """Return on every rank what `work`, which only rank 0 calls, returns there: a JSON value."""
+        """Call `work` on rank 0 alone, and return its result, a JSON value, on every rank."""
         result = self.run_on_all(lambda: work() if self.rank == 0 else None)
         return self.all_gather_json(result)[0]
 
     def on_each_machine(self, work: Callable[[], object]) -> object:
-        """Return what `work`, which the first rank of each machine calls, returns there: a JSON value, not None."""
+        """Call `work` on the first rank of every machine; return its result, JSON and not None, on all ranks there."""
         results = self.all_gather_json(self.run_on_all(lambda: work() if self.local_rank == 0 else None))
+        # The ranks of a machine are consecutive, so the nearest result at or before this rank is of its machine.
         return next(result for result in results[self.rank :: -1] if result is not None)
 
     def broadcast_module(self, make: Callable[[], Module], like: Callable[[], Module]) -> Module:
-        """Return on every rank the module that rank 0 makes; the others receive its tensors into one that `like` makes.
+        """Return on every rank a module with the tensors of the module that rank 0 creates.
 
-        Both are on the device of the rank. Rank 0 may take as long as it needs.
+        Rank 0 may take as long as it needs.
+
+        Args:
+            make: Creates the module, on the device of the rank; called on rank 0.
+            like: Creates a module of the same shapes, on the device of the rank; called on all others.
         """
         module = self.run_on_all(make if self.rank == 0 else like)
         if self._device is not None:
@@ -180,24 +212,24 @@ class Ranks:
         return module
 
     def check_equal(self, values: Mapping[str, object]) -> None:
-        """Raise `RankError` on all ranks, with both values, for each of `values` that differs from rank 0's."""
+        """Raise `RankError` on all ranks if a rank has values other than those of rank 0; the message has both."""
         first, *others = self.all_gather_json(dict(values))
         for rank, other in enumerate(others, 1):
             if changed := differences(first, other):
                 raise RankError(f"rank {rank} differs from rank 0: {'; '.join(changed)}")
 
     def all_gather_json(self, value: object) -> list[Any]:
-        """Return the value of every rank, in order; values are JSON. It waits without limit for ranks that live."""
+        """Return the values of all ranks, in order; a value is JSON. Wait without limit for ranks that live."""
         phase = next(self._phases)
         keys = [f"{phase}/{rank}" for rank in range(self.world_size)]
         self._store.set(keys[self.rank], json.dumps(value))
         self._wait(keys)
-        # Every rank has come here, so it has read what was exchanged before.
+        # Every rank has written its value of this phase, so it has read the values of the phase before.
         self._store.delete_key(f"{phase - 1}/{self.rank}")
         return [json.loads(self._store.get(key)) for key in keys]
 
     def _wait(self, keys: list[str], limit_s: float = math.inf) -> bool:
-        """Return whether the keys are there, in time. Raise `RankError` as soon as another rank has failed."""
+        """Wait for keys in the store; return whether they came in time. Raise `RankError` if another rank fails."""
         since = time.monotonic()
         while not self._store.check(keys):
             if time.monotonic() - since > limit_s:
@@ -210,10 +242,10 @@ class Ranks:
 
     @contextmanager
     def failing_together(self) -> Iterator[None]:
-        """Tell the other ranks of an error of this one; raise theirs instead if it came first."""
+        """Report an error in this block to the other ranks; if another rank failed before, raise its error instead."""
         try:
             yield
-        except (RankError, StopRequestedError):  # which all ranks raise
+        except (RankError, StopRequestedError):  # all ranks raise it, so it needs no report
             raise
         except BaseException as error:
             first = self._first_failure(error)
@@ -224,11 +256,12 @@ class Ranks:
             raise
 
     def _first_failure(self, error: BaseException) -> str | None:
-        """Return the failure of another rank that came before this error; None if this is the first."""
+        """Store this error as the failure of the run and return None; after a failure of another rank, return that."""
         with suppress(RuntimeError):  # the store is gone with its process
             kind = _kind(error)
             failure = json.dumps([self.rank, _message(error), kind])
-            # The cause of a lost connection wrote its message before it left, unless it was killed.
+            # compare_set returns the first failure that was stored. A rank whose failure ended the connections of the
+            # others stored its message before it left, unless it was killed.
             rank, message, other = json.loads(self._store.compare_set(FAILURE, "", failure))
             same = kind == other == INTERRUPT or (other == LOST and kind != INTERRUPT)
             return None if rank == self.rank or same else f"rank {rank}: {message}"
