@@ -17,7 +17,7 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference, table
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.mistakes import LIMITS, explain_gradient, gradient_ratio, scale_of
-from pv.suites.training_loop.oracle import Decays, Sums, norm, sums
+from pv.suites.training_loop.oracle import Decays, norm
 from pv.suites.training_loop.run import Run
 
 
@@ -167,8 +167,7 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
         causes = ("a training in eval mode",) if trains_in_eval_mode(run) else ()
         return Case(run, "the optimizer steps without a forward in training mode since the last step", causes)
     # The oracle computes the token mean at the weights before the step, over exactly the examples that the step used.
-    right = sums(run.before(k), run.named(step.names))
-    expected = {name: tensor / max(right.tokens, 1) for name, tensor in right.gradient.items()}
+    expected = run.sums(k).mean
     off = difference(step.gradient, expected)
     if off < tolerance:
         return Case(run)
@@ -205,11 +204,6 @@ def gradient_cases(bench: Bench, run: Run, which: Callable[[int, int], bool] = l
         return {name: Case(run)} if cases else {}
     k, causes = most_informative({name: case.causes for name, case in faults.items()})
     return {f"{name}, {len(faults)} of {len(cases)} steps": replace(faults[k], causes=causes)}
-
-
-def batch_sums(run: Run, i: int) -> list[Sums]:
-    """Return the sums of each micro-batch of the step at index i."""
-    return [sums(run.before(i), run.named(batch)) for batch in run.steps[i].batches]
 
 
 FEW_SAVES = 6

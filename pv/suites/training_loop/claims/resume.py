@@ -19,7 +19,6 @@ from pv.suites.training_loop.cases import SAVED, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
-    batch_sums,
     due,
     judge,
     on_disk,
@@ -308,7 +307,7 @@ def history_fault(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[st
         else []
     )
     if differing and differing[0] in actual and differing[0] > k:
-        after = [sums_ for i in range(k, differing[0]) for sums_ in batch_sums(uninterrupted, i)]
+        after = [sums_ for i in range(k, differing[0]) for sums_ in uninterrupted.batch_sums(i)]
         causes += equal_to(
             actual[differing[0]], {"the mean over the steps after the cut only": token_mean(after)}, PRINTED
         )

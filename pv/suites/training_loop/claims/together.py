@@ -15,7 +15,7 @@ from pv.suites.training_loop.claims.resume import same_end, starts_again
 from pv.suites.training_loop.claims.updates import schedule_of
 from pv.suites.training_loop.diagnosis import different, different_end, explain_set
 from pv.suites.training_loop.job import HEAD, Job
-from pv.suites.training_loop.oracle import START, averaged, close, equal_to, norm, sums, token_mean
+from pv.suites.training_loop.oracle import START, averaged, close, equal_to, norm, scaled, sums, token_mean
 from pv.suites.training_loop.run import Run
 
 
@@ -128,7 +128,7 @@ def falsify_no_example_is_never_used(bench: Bench) -> None:
 
 def _causes(bench: Bench, runs: tuple[Run, Run], k: int) -> tuple[str, ...]:
     """Return which mistakes with the ranks' sums give the gradient at index k."""
-    a, b = (sums(run.before(k), run.named(run.steps[k].names)) for run in runs)
+    a, b = (run.sums(k) for run in runs)
     mistakes = {
         "the mean of the ranks' means": (0.5, 0.5, a.tokens, b.tokens),
         "the sum of the ranks' means: each divides by its own tokens": (1.0, 1.0, a.tokens, b.tokens),
@@ -214,10 +214,9 @@ def _fault(bench: Bench, run: Run) -> str:
 
 def _of_gradient(bench: Bench, run: Run) -> str:
     for k, step in enumerate(run.steps):
-        right = sums(run.before(k), run.named(step.names), run.job.smoothing)
-        plain = {name: tensor / max(right.tokens, 1) for name, tensor in right.gradient.items()}
+        plain = run.sums(k, smoothing=run.job.smoothing).mean
         scale = 1.0 if run.job.clip is None else min(1.0, run.job.clip / norm(plain))
-        off = difference(step.gradient, {name: tensor * scale for name, tensor in plain.items()})
+        off = difference(step.gradient, scaled(plain, scale))
         if off > max(NEAR, bench.trainer.tolerance):
             length = f"norm {norm(step.gradient):.6g}, not {norm(plain) * scale:.6g}"
             return f"the gradient of step {k + 1} has {length}, and is off by {off:.2g} of its largest element"
