@@ -19,7 +19,8 @@ from pv.engines.harness.rules import reachable
 from pv.engines.registry import engine_of
 from pv.engines.rule import Context, rule, unbound
 from pv.source import resolve, syntax
-from pv.source.resolve import Unbound, name_of
+from pv.source.resolve import Unbound
+from pv.source.syntax import name_of
 
 OTHER_CLAUSES = ("subject", "qa_gate", "mutation_scope")
 RENAME = "ids are unique across all contracts: rename one"

@@ -107,22 +107,15 @@ def status(trial: Trial) -> MutantStatus | None:
     """Return the status that one trial gives the mutant; None where it held and the next falsifier is tried."""
     if trial.status in (TrialStatus.REFUTED, TrialStatus.RAISED):
         return MutantStatus.KILLED
-    if (
-        trial.counterexample is not None
-        and trial.status in (*LIMITS, *ERRORS)
-        and trial.status is not TrialStatus.ERROR
-    ):
+    if trial.counterexample is not None and trial.status in {*LIMITS, *ERRORS} - {TrialStatus.ERROR}:
         return MutantStatus.KILLED
     if trial.status in LIMITS:
         return MutantStatus.TIMEOUT
-    if trial.status is TrialStatus.INVALID_MUTANT or (trial.status is TrialStatus.ERROR and _never_ran(trial)):
+    # An error without an example: the import failed.
+    never_ran = trial.status is TrialStatus.ERROR and not (trial.valid or trial.asked)
+    if trial.status is TrialStatus.INVALID_MUTANT or never_ran:
         return MutantStatus.INVALID
     return MutantStatus.ERROR if trial.status in ERRORS else None
-
-
-def _never_ran(trial: Trial) -> bool:
-    """Return whether the import failed, so that no example was tried."""
-    return not (trial.valid or trial.asked)
 
 
 def error_line(trial: Trial) -> str:

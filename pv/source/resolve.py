@@ -327,7 +327,7 @@ def _definitions(tree: ast.Module, target: Target) -> list[syntax.Definition]:
 
 def returns_nothing(function: ast.FunctionDef) -> bool:
     """Return whether the source of a function shows that it can only return None."""
-    if not {name_of(decorator) for decorator in function.decorator_list} <= TRANSPARENT:
+    if not {syntax.name_of(decorator) for decorator in function.decorator_list} <= TRANSPARENT:
         return False  # an unknown decorator may change the result
     if isinstance(function.body[-1], ast.Raise) or all(
         isinstance(statement, ast.Pass) or syntax.is_text(statement) for statement in function.body
@@ -360,7 +360,7 @@ def _import_source(project: Project, tree: ast.Module, target: Target, package: 
 
 
 def _parameters(node: FunctionNode, *, method: bool) -> Parameters | None:
-    names = {name_of(decorator) for decorator in node.decorator_list}
+    names = {syntax.name_of(decorator) for decorator in node.decorator_list}
     if not names <= TRANSPARENT:
         return None
     arguments = node.args
@@ -374,8 +374,3 @@ def _parameters(node: FunctionNode, *, method: bool) -> Parameters | None:
         any_positional=arguments.vararg is not None,
         any_keyword=arguments.kwarg is not None,
     )
-
-
-def name_of(decorator: ast.expr) -> str:
-    """Return the last name of a decorator, such as `given` of `hypothesis.given(...)`."""
-    return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]

@@ -139,10 +139,10 @@ def is_text(node: ast.stmt) -> bool:
 
 def compiles_source(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Return whether a compiler reads the source of a function, so that the function must not be instrumented."""
-    return any(_compiles_source(decorator) for decorator in function.decorator_list)
+    # Such as `triton.jit` or `torch.jit.script`, with or without arguments.
+    return any(name_of(decorator) in ("jit", "njit", "script") for decorator in function.decorator_list)
 
 
-def _compiles_source(decorator: ast.expr) -> bool:
-    """Return whether a decorator is `triton.jit`, `torch.jit.script` or similar, with or without arguments."""
-    function = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return ast.unparse(function).rpartition(".")[2] in ("jit", "njit", "script")
+def name_of(decorator: ast.expr) -> str:
+    """Return the last name of a decorator, such as `given` of `hypothesis.given(...)`."""
+    return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]

@@ -335,7 +335,7 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
 
 
 def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
-    averages = (None,) if bench.missing("", ("average",)) else (None, DECAY)
+    averages = (None,) if "average" in bench.lacks else (None, DECAY)
     runs = {f"average {average}": best_run(bench, replace(best_job(bench), average=average)) for average in averages}
     judge({name: _weights_case(run, decays(bench, run.job)) for name, run in runs.items()})
 

@@ -68,7 +68,7 @@ def require_forwards(run: Run) -> None:
 def require_rate(bench: Bench, run: Run) -> None:
     """Raise SkipTest if the first step has the rate 0 by a schedule of the loop's own: then it changes nothing."""
     expected = getattr(bench.trainer, "expected_rate", None)
-    documented = bench.missing("", ("schedule",)) or (expected is not None and not expected(run.job, 0, len(run.steps)))
+    documented = "schedule" in bench.lacks or (expected is not None and not expected(run.job, 0, len(run.steps)))
     if run.steps and not run.steps[0].rate and documented:
         raise SkipTest("the first step has the rate 0 by the schedule of the loop")
 
@@ -174,7 +174,7 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
     scored = [[example.scored for example in run.named(batch)] for batch in step.batches]
     ratio = gradient_ratio(run, k, tolerance)
     # The loop may clip at its default limit, which the adapter has not turned off: no fault of the mean.
-    if ratio is not None and 0 < ratio < 1 and bench.missing("", ("clip",)) and scale_of(run, k) is None:
+    if ratio is not None and 0 < ratio < 1 and "clip" in bench.lacks and scale_of(run, k) is None:
         _skip_clipped(norm(step.gradient))
     length = f"is {ratio:.6g} times" if ratio is not None else f"differs by {off:.2g} of the largest element from"
     fault = (
@@ -212,7 +212,7 @@ FEW_SAVES = 6
 
 def with_saves(bench: Bench, job: Job, epochs: int = FEW_SAVES) -> Job:
     """Return a job with several checkpoints: with more epochs for a trainer that evaluates and saves at their ends."""
-    return replace(job, epochs=epochs) if bench.missing("", ("cadence",)) else job
+    return replace(job, epochs=epochs) if "cadence" in bench.lacks else job
 
 
 def on_disk(run: Run) -> list[int]:
@@ -226,7 +226,7 @@ def due(bench: Bench, run: Run) -> list[int]:
     There are none if a step spans two epochs, as the micro-batches that are left over at the end show.
     """
     # Without a cadence in steps, checkpoints are due where epochs end: every `len(steps) / epochs` steps.
-    ends = bool(bench.missing("", ("cadence",)))
+    ends = "cadence" in bench.lacks
     if ends and (run.leftover or len(run.steps) % run.job.epochs):
         return []
     every = len(run.steps) // run.job.epochs if ends else run.job.save_every

@@ -208,7 +208,7 @@ def _has_gradient(gradient: Tensor | None) -> bool:
 
 def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
     cases: Cases = {}
-    for frozen in (False, True) if not bench.missing("", ("freeze",)) else (False,):
+    for frozen in (False, True) if "freeze" not in bench.lacks else (False,):
         run = bench.run(Job(train=unequal(4), frozen=frozen, optimizer="adamw", accumulate=2))
         if not run.steps:
             raise SkipTest("the run takes no step")
@@ -260,7 +260,7 @@ SPOILT = "a step with a loss that is not finite"
 def falsify_loss_that_is_not_finite(bench: Bench) -> None:
     cases: Cases = {}
     for size, at, loss in SPOILT_CASES:
-        if size == 1 or not bench.missing("", ("accumulate",)):
+        if size == 1 or "accumulate" not in bench.lacks:
             plain = Job(train=equal(WINDOWS * size), batch=1, accumulate=size)
             name = f"accumulation {size}, loss {loss} in micro-batch {at + 1}"
             cases[name] = _spoilt_case(bench, bench.run(plain), replace(plain, not_finite=((at, loss),)), at)

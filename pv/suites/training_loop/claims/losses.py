@@ -294,7 +294,7 @@ def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
 def falsify_evaluation_changes_nothing(bench: Bench) -> None:
     plain = unchanged(bench, replace(EVALUATING, eval_every=1), "eval_every", "evaluations", _ungraded)
     cases = {name: _of_mode(case) for name, case in plain.items()}
-    if not bench.missing("", ("average",)):
+    if "average" not in bench.lacks:
         with_average = unchanged(
             bench,
             replace(EVALUATING, eval_every=1, average=0.5, rate=40.0, dropout=0.0),

@@ -126,7 +126,7 @@ def falsify_steps_left(bench: Bench) -> None:
         return f"it takes {actual} steps more, not {expected}", causes
 
     cases = cut_cases(bench, check)
-    if not bench.missing("", ("cadence",)):
+    if "cadence" not in bench.lacks:
         long = bench.run(replace(SAVED, train=unequal(11), batch=1, epochs=1))
         name = "of 11 steps, cut after step 10, whose name as text sorts before 9"
         cases[name] = cut_case(bench, long, 10, check)
