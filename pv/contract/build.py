@@ -55,21 +55,22 @@ def build(tree: Node) -> Contract:
 def _fields(node: Node) -> Fields:
     """Return the values of a mapping by key, its location, and as `places` the locations of its keys and items."""
     values = {key: item.value.strip() if key in TRIMMED else item for key, item in node.value.items()}
-    return {**values, "location": node.location, "places": dict(_places(node))}
+    return {**values, "location": node.location, "places": _places(node)}
 
 
-def _places(node: Node) -> Iterator[tuple[str, Location]]:
-    """Yield (path, location) for every key and for every nested item, for example `kills/0` or `bounds/n`."""
+def _places(node: Node) -> dict[str, Location]:
+    """Return the location of every key and of every nested item, for example of `kills/0` or `bounds/n`."""
+    places = {path: item.location for path, item in _paths(node)}
+    predicate = RENAMED[Harness]["test"]  # rules look at `test` for the function of any claim
+    return places | ({"test": places[predicate]} if predicate in places else {})
+
+
+def _paths(node: Node) -> Iterator[tuple[str, Node]]:
+    """Yield (path, node) for every key and for every nested item, for example `domain/x`."""
     for key, value in node.value.items():
-        yield key, value.location
-        if key == RENAMED[Harness]["test"]:
-            yield "test", value.location  # rules look here for the function of any claim
-        yield from ((f"{key}/{name}", item.location) for name, item in _items_by_key(value))
-
-
-def _items_by_key(node: Node) -> list[tuple[str | int, Node]]:
-    """Return the items of a mapping by key, or of a list by index."""
-    return list(node.value.items() if isinstance(node.value, dict) else enumerate(node.items()))
+        yield key, value
+        items = value.value.items() if isinstance(value.value, dict) else enumerate(value.items())
+        yield from ((f"{key}/{name}", item) for name, item in items)
 
 
 def _contract(tree: Node) -> Fields:
@@ -78,7 +79,7 @@ def _contract(tree: Node) -> Fields:
     harnesses = [item for key in ("harnesses", "kani_harnesses") if key in values for item in values[key].items()]
     by_name = values.get("equations")
     equations = [_equation(by_name, name) for name in by_name.value] if by_name is not None else []
-    return values | {"harnesses": harnesses, "equations": equations, "places": dict(_places(tree))}
+    return values | {"harnesses": harnesses, "equations": equations, "places": _places(tree)}
 
 
 def _equation(equations: Node, name: str) -> Fields:
@@ -87,13 +88,6 @@ def _equation(equations: Node, name: str) -> Fields:
     executable = {key: value for key, value in raw.items() if key not in PROSE}
     texts = {path: _locator(item) for path, item in _paths(node)}
     return {**raw, "name": name, "location": equations.keys[name], "executable": executable, "texts": texts}
-
-
-def _paths(node: Node) -> Iterator[tuple[str, Node]]:
-    """Yield (path, node) for every key and for every nested item, for example `domain/x`."""
-    for key, value in node.value.items():
-        yield key, value
-        yield from ((f"{key}/{name}", item) for name, item in _items_by_key(value))
 
 
 def _locator(node: Node) -> Callable[[int, int], Location]:
@@ -128,22 +122,6 @@ def _run(node: Node) -> Fields:
     return values
 
 
-def _equivalent(node: Node) -> Fields:
-    return _fields(node) | {"change": node}  # the keys of an edit stand beside `reason`, in the same mapping
-
-
-def _name(node: Node) -> Fields:
-    return {"text": node.value, "location": node.location}
-
-
-def _mutation_scope(node: Node) -> Fields:
-    return node.value if isinstance(node.value, dict) else {"modules": node}  # a list is short for {modules: list}
-
-
-def _not_claimed(node: Node) -> Fields:
-    return _fields(node) | {"places": [item.location for item in node.value["falsifiers"].items()]}
-
-
 def _gate(node: Node) -> Fields:
     # The file has `require: {cuda: fresh, falsifiers: all, ...}`, whose keys are fields of the class.
     required = node.value["require"].value if "require" in node.value else {}
@@ -153,14 +131,16 @@ def _gate(node: Node) -> Fields:
 
 FORMS: Mapping[type, Callable[[Node], Fields]] = {
     Contract: _contract,
-    Equivalent: _equivalent,
+    # The keys of an edit stand beside `reason`, in the same mapping.
+    Equivalent: lambda node: _fields(node) | {"change": node},
     Falsifier: _claim(Falsifier),
     Harness: _claim(Harness),
     Gate: _gate,
     Mutant: _mutant,
-    MutationScope: _mutation_scope,
-    Name: _name,
-    NotClaimed: _not_claimed,
+    # A list is short for {modules: list}.
+    MutationScope: lambda node: node.value if isinstance(node.value, dict) else {"modules": node},
+    Name: lambda node: {"text": node.value, "location": node.location},
+    NotClaimed: lambda node: _fields(node) | {"places": [n.location for n in node.value["falsifiers"].items()]},
     Run: _run,
 }
 """Functions that collect the fields of a class, if these are not the keys of one mapping."""

@@ -16,7 +16,7 @@ from pv.contract import plugins
 from pv.contract.finding import Finding, refusal
 from pv.contract.model import hyphen_hint
 from pv.contract.strict_yaml import Node, walk
-from pv.contract.wording import cut, did_you_mean
+from pv.contract.wording import cut, did_you_mean, has_open_bracket
 from pv.errors import PluginError
 
 if TYPE_CHECKING:
@@ -301,16 +301,9 @@ def _unknown_keys(tree: Node, path: Path, error: "ValidationError") -> Iterator[
         if key in properties:
             continue
         location = mapping.keys.get(key, mapping.location)
-        hint = SPLIT if _is_cut(key) else did_you_mean(key, properties)
+        # In `{a: f(x, y)}` YAML splits at the comma, and the rest `y)` becomes a key.
+        hint = SPLIT if has_open_bracket(key) else did_you_mean(key, properties)
         yield refusal("PV010", location, f"unknown key {key!r} in {_name(path)}", hint)
-
-
-def _is_cut(text: str) -> bool:
-    """Return whether a text has an unmatched bracket.
-
-    In `{a: f(x, y)}` YAML splits at the comma, and the rest `y)` becomes a key.
-    """
-    return any(text.count(left) != text.count(right) for left, right in ("()", "[]", "{}"))
 
 
 def _expected(error: "ValidationError") -> str:

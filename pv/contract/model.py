@@ -1,5 +1,6 @@
 """The model of a contract, as read from YAML: names of code, mutants, claims, gate, waivers, and the contract."""
 
+import operator
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -41,10 +42,7 @@ class Target:
 
     def inside(self, module: Any) -> Any:
         """Return the object of this target; `module` is the imported module. Raise AttributeError."""
-        value = module  # step by step, since `getattr` takes no dotted name
-        for part in self.attribute.split(".") if self.attribute else ():
-            value = getattr(value, part)
-        return value
+        return operator.attrgetter(self.attribute)(module) if self.attribute else module
 
     @classmethod
     def parse(cls, text: str) -> "Target":

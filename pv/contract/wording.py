@@ -39,3 +39,8 @@ def did_you_mean(word: str, names: Collection[str]) -> str:
     if near := nearest(word, names):
         return f"did you mean {near!r}?"
     return f"known: {listed(sorted(names), MAX_NAMED)}" if names else "none is declared"
+
+
+def has_open_bracket(text: str) -> bool:
+    """Return whether a text has a bracket without its partner."""
+    return any(text.count(left) != text.count(right) for left, right in ("()", "[]", "{}"))

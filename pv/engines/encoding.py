@@ -7,6 +7,7 @@ Floats that JSON lacks are `{"$float": "nan"}`; a tensor is `{"$tensor": {dtype,
 import dataclasses
 import importlib
 import math
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -130,9 +131,7 @@ def _read_tensor(described: Any) -> Any:
 
 def _read_dataclass(described: Any) -> Any:
     module, _, name = described["type"].partition(":")
-    kind: Any = importlib.import_module(module)
-    for part in name.split("."):
-        kind = getattr(kind, part)
+    kind = operator.attrgetter(name)(importlib.import_module(module))
     return kind(**{key: decode(item) for key, item in described["fields"].items()})
 
 

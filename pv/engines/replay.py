@@ -76,10 +76,7 @@ def refuse_point(replay: str, harness: Harness) -> None:
         space = box(harness.bounds, harness.requires)
     except ValueError:
         return  # lint reports what is wrong with the box
-    faults = list(_faults(json.loads(replay), space))
-    if faults:
-        listed = "; ".join(faults[:MAX_FAULTS])
-        raise UsageError(f"{replay[:MAX_SHOWN]} is not a point of the box of {harness.id} ({harness.box}): {listed}")
+    refuse_faults(_faults(json.loads(replay), space), replay, f"a point of the box of {harness.id} ({harness.box})")
 
 
 def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay: str, of: str) -> None:
@@ -91,19 +88,16 @@ def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay
         replay: The text of the example, for the message.
         of: The name of the claim or equation, for the message.
     """
-    labels = {f"{name} ({note})" if note else name: name for name, note in notes.items()}
-    missing = (f"missing {label}" for label, name in labels.items() if name not in example)
-    refuse_faults([*missing, *_unknown(example, list(notes), "variable")], replay, of)
+    missing = (
+        f"missing {name}" + (f" ({note})" if note else "") for name, note in notes.items() if name not in example
+    )
+    refuse_faults([*missing, *_unknown(example, list(notes), "variable")], replay, f"an example of {of}")
 
 
-def refuse_faults(faults: Iterable[str], replay: str, of: str) -> None:
-    """Raise `UsageError` if anything is wrong with an example."""
+def refuse_faults(faults: Iterable[str], replay: str, expected: str) -> None:
+    """Raise `UsageError` if anything is wrong with an example, such as of `a point of the box of H-1`."""
     if listed := "; ".join(islice(faults, MAX_FAULTS)):
-        raise UsageError(f"{replay[:MAX_SHOWN]} is not an example of {of}: {listed}")
-
-
-def _missing(example: Mapping[str, object], names: Sequence[str]) -> Iterator[str]:
-    return (f"missing {name}" for name in names if name not in example)
+        raise UsageError(f"{replay[:MAX_SHOWN]} is not {expected}: {listed}")
 
 
 def _unknown(example: Mapping[str, object], names: Sequence[str], noun: str) -> Iterator[str]:
@@ -116,7 +110,7 @@ def _faults(point: Mapping[str, object], space: Box) -> Iterator[str]:
     names = list(space.bounds)
     outside = [name for name in names if name in values and not space.bounds[name].contains(values[name])]
     # `requires` is evaluated only at a complete point within bounds: else it may raise.
-    yield from _missing(values, names)
+    yield from (f"missing {name}" for name in names if name not in values)
     yield from (f"{name} is {short(point[name])}, and its bound is {space.bounds[name]}" for name in outside)
     yield from _unknown(values, names, "bound")
     if set(values) == set(names) and not outside:

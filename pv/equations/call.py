@@ -71,7 +71,7 @@ class Call:
         """
 
         def substitute(node: ast.expr) -> ast.expr:
-            text = show(_argument(node, values))
+            text = show(_evaluate(node, values.__getitem__))
             return ast.Name(text) if len(text) <= MAX_VALUE else node
 
         # Only for printing: the copy has the texts of values in place of names, and is never evaluated.
@@ -125,8 +125,7 @@ def parse_expression(text: str) -> ast.expr:
 def defined_at(subject: Any, dotted: str) -> tuple[str, int, str] | None:
     """Return file, line and name of the Python function `dotted` of the subject; None if it is not one."""
     try:
-        for part in dotted.split("."):
-            subject = getattr(subject, part)
+        subject = operator.attrgetter(dotted)(subject)
         # A decorated function shows the code of its wrapper, so unwrap it; a class is defined by its constructor.
         subject = inspect.unwrap(getattr(subject, "__init__", subject) if isinstance(subject, type) else subject)
     except (AttributeError, ValueError):
@@ -175,6 +174,7 @@ def _check_function(formula: Formula, call: ast.Call) -> None:
 
 
 def _check_argument(formula: Formula, node: ast.expr, names: frozenset[str]) -> None:
+    parts: list[ast.expr] = []
     match node:
         case ast.Name(id=name):
             if name not in names:
@@ -184,19 +184,18 @@ def _check_argument(formula: Formula, node: ast.expr, names: frozenset[str]) -> 
         case ast.Constant(value=bool() | int() | float() | str() | None):
             pass
         case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Call(func=ast.Name(id="zip"), args=parts, keywords=[]):
-            for part in parts:
-                _check_argument(formula, part, names)
+            pass
         case ast.Dict(keys=keys, values=parts) if all(_is_text(key) for key in keys):
-            for part in parts:
-                _check_argument(formula, part, names)
+            pass
         # Python parses -1 as the negation of 1.
-        case ast.UnaryOp(op=ast.USub(), operand=part):
-            _check_argument(formula, part, names)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            parts = [operand]
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATORS:
-            _check_argument(formula, left, names)
-            _check_argument(formula, right, names)
+            parts = [left, right]
         case _:
             raise formula.refuse(f"invalid argument: expected {ARGUMENT}", node)
+    for part in parts:
+        _check_argument(formula, part, names)
 
 
 def _is_text(key: ast.expr | None) -> bool:
@@ -220,35 +219,48 @@ def _object(node: ast.expr, subject: object, values: Mapping[str, object], watch
 
 
 def _watched(node: ast.expr, values: Mapping[str, object], watch: Watch | None) -> object:
-    value = _argument(node, values)
+    value = _evaluate(node, values.__getitem__)
     if watch is not None:
         watch(ast.unparse(node), value)
     return value
 
 
-def _argument(node: ast.expr, values: Mapping[str, object]) -> Any:
+def _evaluate(node: ast.expr, named: Callable[[str], Any]) -> Any:
+    """Return the value of an argument or of a `returns` expression, both of which are checked when they are parsed.
+
+    Args:
+        node: The expression.
+        named: Returns the value of a bare name.
+    """
+
+    def value(part: ast.expr) -> Any:
+        return _evaluate(part, named)
+
     match node:
         case ast.Name(id=name):
-            return values[name]
+            return named(name)
+        case ast.Attribute(value=inner, attr=name):
+            return _attribute(value(inner), name)
+        case ast.Subscript(value=inner, slice=index):
+            return value(inner)[_item(index)]
         case ast.List(elts=parts):
-            return [_argument(part, values) for part in parts]
+            return [value(part) for part in parts]
         case ast.Tuple(elts=parts):
-            return tuple(_argument(part, values) for part in parts)
+            return tuple(value(part) for part in parts)
         case ast.Dict(keys=keys, values=parts):
             texts = [ast.literal_eval(key) for key in keys if key is not None]
-            return {key: _argument(part, values) for key, part in zip(texts, parts, strict=True)}
+            return {key: value(part) for key, part in zip(texts, parts, strict=True)}
         case ast.Call(args=parts):
             # zip(a, b) of two arrays gives the pairs of their elements as Python numbers.
-            columns = [_argument(part, values).tolist() for part in parts]
-            return list(zip(*columns, strict=True))
+            return list(zip(*(value(part).tolist() for part in parts), strict=True))
         case ast.UnaryOp(operand=part):
-            return -_argument(part, values)
+            return -value(part)
         case ast.BinOp(left=left, op=sign, right=right):
-            return OPERATORS[type(sign)](_argument(left, values), _argument(right, values))
-        case ast.Constant(value=value):
-            return value
+            return OPERATORS[type(sign)](value(left), value(right))
+        case ast.Constant(value=constant):
+            return constant
         case _:
-            raise AssertionError(f"parse_call must refuse {ast.dump(node)}")
+            raise AssertionError(f"the parser must refuse {ast.dump(node)}")
 
 
 NO_ARRAYS: Mapping[str, object] = {}
@@ -329,28 +341,13 @@ def returned(node: ast.expr, result: object, arrays: Mapping[str, object] = NO_A
         AttributeError: The result has no such attribute.
     """
 
-    def value(part: ast.expr) -> Any:
-        return returned(part, result, arrays)
-
-    match node:
-        case ast.Name(id="result"):
+    def named(name: str) -> object:
+        if name == "result":
             return result
-        case ast.Name(id=name):
-            return arrays[name] if name in arrays else _attribute(result, name)
-        case ast.Attribute(value=inner, attr=name):
-            return _attribute(value(inner), name)
-        case ast.Subscript(value=inner, slice=index):
-            return value(inner)[_item(index)]
-        case ast.UnaryOp(operand=inner):
-            return -value(inner)
-        case ast.BinOp(left=left, op=sign, right=right):
-            return OPERATORS[type(sign)](value(left), value(right))
-        case ast.Tuple(elts=parts):
-            return tuple(value(part) for part in parts)
-        case ast.Constant(value=number):
-            return number
-        case _:
-            raise AssertionError(f"parse_returns must refuse {ast.dump(node)}")
+        return arrays[name] if name in arrays else _attribute(result, name)
+
+    value: object = _evaluate(node, named)
+    return value
 
 
 def _attribute(result: object, name: str) -> object:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pv.contract.wording import has_open_bracket
+
 
 class Refusal(Exception):
     """A text that is invalid. `line` and `column` are positions in it, from 1; `hint` says how to correct it."""
@@ -200,8 +202,7 @@ def syntax_refusal(error: Exception) -> Refusal:
     message = getattr(error, "msg", None) or str(error)
     line = getattr(error, "text", None) or ""
     # Unquoted YAML flow collections end a text at a comma, which leaves an open bracket: the usual reason.
-    cut = any(line.count(left) != line.count(right) for left, right in ("()", "[]", "{}"))
-    hint = "quote it if it is inside [ ] or { }: YAML splits there at commas" if cut else ""
+    hint = "quote it if it is inside [ ] or { }: YAML splits there at commas" if has_open_bracket(line) else ""
     return Refusal(f"not an expression: {message}", *place, hint=hint)
 
 

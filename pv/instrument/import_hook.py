@@ -13,6 +13,7 @@ import importlib.util
 import io
 import json
 import linecache
+import operator
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -217,12 +218,9 @@ class RootsFirst(importlib.abc.MetaPathFinder):
 def _replacement(plan: Plan) -> Any:
     source, _, attribute = plan.swap_with.partition(":")
     try:
-        new: Any = importlib.import_module(source)
-        for part in attribute.split("."):
-            new = getattr(new, part)
+        return operator.attrgetter(attribute)(importlib.import_module(source))
     except (ImportError, AttributeError) as error:
         raise BrokenMutant(MutantProblem.NOT_LOADED, f"cannot load {plan.swap_with}: {error}") from error
-    return new
 
 
 def install(plan: Plan) -> ImportHook:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,22 +80,21 @@ def trace_of(entries: list[dict[str, Any]]) -> ProcessTrace:
     begun = {entry["id"] for entry in entries if entry["id"]}
     # A process may write its end twice: before it kills itself, and at its exit. The later entry holds the earlier one.
     ends = list({entry["id"]: entry for entry in entries if "seen" in entry}.values())
-    sets = {name: frozenset(value for entry in ends for value in entry[name]) for name in SETS}
+    trace = union([_trace_of_one(entry) for entry in ends])
     # Functions that ran at import count as reached only if the attack reached a function of a covered module.
-    seen = sets.pop("seen")
-    ran = sets.pop("ran")
+    seen = trace.seen | at_import if trace.seen else trace.seen
+    return replace(trace, seen=seen, ran=trace.ran | at_import, unsure=_unsure(ends, begun))
+
+
+def _trace_of_one(entry: Mapping[str, Any]) -> ProcessTrace:
+    """Return the trace of the process that has written an entry at its end."""
     return ProcessTrace(
-        **sets,
-        seen=seen | at_import if seen else seen,
-        ran=ran | at_import,
-        loaded={name: path for entry in ends for name, path in entry["loaded"].items()},
-        searched={
-            folder: frozenset(name for entry in ends for name in entry["searched"].get(folder, ()))
-            for folder in frozenset(folder for entry in ends for folder in entry["searched"])
-        },
-        applied=any(entry["applied"] for entry in ends),
-        broken=next(filter(None, (entry["broken"] for entry in ends)), ""),
-        unsure=_unsure(ends, begun),
+        **{name: frozenset[str](entry[name]) for name in SETS},
+        loaded=entry["loaded"],
+        searched={folder: frozenset(names) for folder, names in entry["searched"].items()},
+        applied=entry["applied"],
+        broken=entry["broken"],
+        unsure="",
     )
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -18,11 +19,9 @@ def swap(module: ModuleType, name: str, new: Any) -> None:
     Raise BrokenMutant if there is no such object, or if it is called with arguments that `new` does not take: the error
     of such a call would look like a claim that noticed the fault.
     """
-    *path, last = name.split(".")
-    holder: Any = module
+    path, _, last = name.rpartition(".")
     try:
-        for part in path:
-            holder = getattr(holder, part)
+        holder: Any = operator.attrgetter(path)(module) if path else module
         getattr(holder, last)
     except AttributeError:
         raise BrokenMutant(MutantProblem.NO_DEFINITION, f"{module.__name__} has no {name!r}") from None
@@ -38,9 +37,9 @@ def _check_parameters(original: Any, new: Any) -> None:
         return
     taken, first = inspect.signature(new), (None,) * _takes_original(new)
     parameters = inspect.signature(original).parameters.values()
-    for given in ([each for each in parameters if each.default is each.empty], parameters):
-        places = [None for each in given if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-        names = {each.name: None for each in given if each.kind is each.KEYWORD_ONLY}
+    for arguments in ([part for part in parameters if part.default is part.empty], parameters):
+        places = [None for part in arguments if part.kind in (part.POSITIONAL_ONLY, part.POSITIONAL_OR_KEYWORD)]
+        names = {part.name: None for part in arguments if part.kind is part.KEYWORD_ONLY}
         try:
             taken.bind(*first, *places, **names)
         except TypeError as error:

@@ -18,8 +18,9 @@ from pv.engines.harness.names import Definition, Names, module_of
 from pv.engines.harness.rules import reachable
 from pv.engines.registry import engine_of
 from pv.engines.rule import Context, rule, unbound
-from pv.source import resolve
-from pv.source.resolve import Unbound, name_of
+from pv.source import resolve, syntax
+from pv.source.resolve import Unbound
+from pv.source.syntax import name_of
 
 OTHER_CLAUSES = ("subject", "qa_gate", "mutation_scope")
 RENAME = "ids are unique across all contracts: rename one"
@@ -272,12 +273,7 @@ def _function(
         hint = f"add the parameter{'s' if len(missing) > 1 else ''} {names}"
         yield error("PV112", location, f"{owner}: {bound} accepts {takes}", hint)
     if function.is_lazy:
-        yield error(
-            "PV112",
-            location,
-            f"{owner}: {bound} is async or a generator",
-            "its body would never run",
-        )
+        yield error("PV112", location, f"{owner}: {bound} is async or a generator", "its body would never run")
     for name in _hypothesis_settings(function.node):
         if name not in ALLOWED_SETTINGS:
             hint = "a falsifier sets only max_examples and suppress_health_check"
@@ -405,18 +401,10 @@ def _unsupplied(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
     if drawn is None or any(name_of(decorator) == "parametrize" for decorator in node.decorator_list):
         return
     supplied = {*engine_of(falsifier).parameters(falsifier), "subject", "device", *drawn}
-    for name in _required(node):
+    for name in syntax.required(node):
         if name not in supplied:
             message = f"{falsifier.id}: {falsifier.test} has the parameter `{name}`, which nothing supplies"
             yield error("PV114", falsifier.at("test"), message, (FOLDER if name in FILES else FIXTURE).format(name))
-
-
-def _required(node: Node) -> list[str]:
-    """Return the parameters without a default."""
-    arguments = node.args
-    positional = [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)]
-    required = positional[: len(positional) - len(arguments.defaults)]
-    return required + [a.arg for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is None]
 
 
 def _drawn_parameters(node: Node) -> set[str] | None:
@@ -430,7 +418,7 @@ def _drawn_parameters(node: Node) -> set[str] | None:
             continue
         # `@given(...)` infers strategies from annotations; which names `*x` and `**x` supply, the source does not show.
         parts = [*decorator.args, *(keyword for keyword in decorator.keywords if keyword.arg is None)]
-        if any(isinstance(part, ast.Starred | ast.keyword) or _is_ellipsis(part) for part in parts):
+        if any(isinstance(part, ast.Starred | ast.keyword) or ast.unparse(part) == "..." for part in parts):
             return None
         names |= {str(keyword.arg) for keyword in decorator.keywords}
         # Hypothesis assigns positional strategies to the last parameters.
@@ -438,21 +426,13 @@ def _drawn_parameters(node: Node) -> set[str] | None:
     return names
 
 
-def _is_ellipsis(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value is ...
-
-
 def _returned_value(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
     """Yield a finding for the first `return` with a value, outside of nested functions."""
-    todo: list[ast.AST] = list(node.body)
-    while todo:
-        child = todo.pop(0)
-        if isinstance(child, ast.Return) and child.value is not None and not _is_none(child.value):
+    for child in syntax.inside(node.body):
+        if isinstance(child, ast.Return) and child.value is not None and ast.unparse(child.value) != "None":
             message = f"{falsifier.id}: {falsifier.test} returns a value, which is ignored"
             yield error("PV115", falsifier.at("test"), message, f"write `assert {ast.unparse(child.value)[:60]}`")
             return
-        if not isinstance(child, ast.expr | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            todo += ast.iter_child_nodes(child)
 
 
 def _unasserted(context: Context, falsifier: Falsifier, function: resolve.Function) -> Iterator[Finding]:
@@ -478,7 +458,3 @@ def _may_assert(definition: Definition, node: ast.AST) -> bool:
     name = name_of(node)
     source = definition.imported.get(name, "hypothesis") if isinstance(node.func, ast.Name) else "hypothesis"
     return source.partition(".")[0] != "hypothesis" or any(word in name.lower() for word in ASSERTING)
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

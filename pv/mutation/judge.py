@@ -122,36 +122,15 @@ def status(trial: Trial) -> MutantStatus | None:
     if trial.status in (TrialStatus.REFUTED, TrialStatus.RAISED):
         return MutantStatus.KILLED
     # Evidence is streamed: a counterexample that was found before a limit or a crash kills the mutant.
-    if (
-        trial.counterexample is not None
-        and trial.status in (*LIMITS, *ERRORS)
-        and trial.status is not TrialStatus.ERROR
-    ):
+    if trial.counterexample is not None and trial.status in {*LIMITS, *ERRORS} - {TrialStatus.ERROR}:
         return MutantStatus.KILLED
     if trial.status in LIMITS:
         return MutantStatus.TIMEOUT
-    if trial.status is TrialStatus.INVALID_MUTANT or (trial.status is TrialStatus.ERROR and _never_ran(trial)):
+    # An error without an example: the import failed.
+    never_ran = trial.status is TrialStatus.ERROR and not (trial.valid or trial.asked)
+    if trial.status is TrialStatus.INVALID_MUTANT or never_ran:
         return MutantStatus.INVALID
     return MutantStatus.ERROR if trial.status in ERRORS else None
-
-
-def final_status(last: MutantStatus | None, *, equivalent: bool) -> MutantStatus:
-    """Return the status of a mutant that no further falsifier is tried on.
-
-    Args:
-        last: The status by the last trial; None if the claim held.
-        equivalent: Whether the contract declares the mutant equivalent.
-    """
-    if last in DETECTED and equivalent:
-        return MutantStatus.NOT_EQUIVALENT
-    if last is None:
-        return MutantStatus.EQUIVALENT if equivalent else MutantStatus.SURVIVED
-    return last
-
-
-def _never_ran(trial: Trial) -> bool:
-    """Return whether the import failed, so that no example was tried."""
-    return not (trial.valid or trial.asked)
 
 
 def error_line(trial: Trial) -> str:

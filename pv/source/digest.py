@@ -64,7 +64,8 @@ def _parts(node: object) -> Iterator[str]:
             if name == "body" and isinstance(node, DOCUMENTED):
                 value = undocumented(value)
             if isinstance(node, ast.JoinedStr) and value is not None:
-                value = [part for part in value if not _is_empty_text(part)]
+                # Only Python 3.12 adds the empty text between the parts of an f-string.
+                value = [part for part in value if not (isinstance(part, ast.Constant) and part.value == "")]
             if value is not None and value != []:
                 yield name
                 yield from _parts(value)
@@ -78,11 +79,6 @@ def _parts(node: object) -> Iterator[str]:
         yield f"int:{node:x}"  # Python refuses to write a long integer in decimal
     else:
         yield f"{type(node).__name__}:{node!a}"  # not repr, which depends on the Unicode tables of the Python version
-
-
-def _is_empty_text(node: object) -> bool:
-    """Return whether a part of an f-string is the empty text, which only Python 3.12 adds between parts."""
-    return isinstance(node, ast.Constant) and node.value == ""
 
 
 def undocumented(body: Any) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache, partial
 from pathlib import Path
 
-from pv.source import resolve
+from pv.source import resolve, syntax
 from pv.source.project import Project
 
 Find = Callable[[str], Path | None]
@@ -30,14 +30,12 @@ def names(path: Path, module: str) -> Iterator[str]:
         path: The file of the module.
         module: Its dotted name, to resolve relative imports.
     """
-    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    package = syntax.package_of(module, path)
     for node in _statements(path, resolve.stamp(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         else:
-            base = package[: len(package) - node.level + 1] if node.level else []
-            stem = ".".join([*base, *([node.module] if node.module else [])])
-            yield stem
+            yield (stem := syntax.imported_module(node, package))
             yield from (f"{stem}.{alias.name}" for alias in node.names)
 
 

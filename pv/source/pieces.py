@@ -110,6 +110,5 @@ def _docs(tree: ast.Module) -> Iterator[tuple[str, tuple[str | None, bool]]]:
 
 def _may_read_docstring(readers: list[ast.expr]) -> bool:
     """Return whether one of these decorators and base classes may read the docstring."""
-    heads = (node.func if isinstance(node, ast.Call) else node for node in readers)
-    heads = (node.value if isinstance(node, ast.Subscript) else node for node in heads)
-    return any(ast.unparse(node).rpartition(".")[2] not in READ_NO_DOCSTRING for node in heads)
+    heads = (node.value if isinstance(node, ast.Subscript) else node for node in readers)
+    return any(syntax.name_of(node) not in READ_NO_DOCSTRING for node in heads)

@@ -7,7 +7,7 @@ the definition of a name; `parameters` says with which arguments it can be calle
 import ast
 import importlib.util
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -314,7 +314,7 @@ def home(project: Project, target: Target) -> Target:
         tree = parse(path) if path is not None else None
         if path is None or tree is None or _definitions(tree, target):
             break
-        source_target = _import_source(project, tree, target, is_package=path.name == "__init__.py")
+        source_target = _import_source(project, tree, target, syntax.package_of(target.module, path))
         if source_target is None or find_module(project, source_target.module) is None:
             break
         target = source_target
@@ -327,39 +327,26 @@ def _definitions(tree: ast.Module, target: Target) -> list[syntax.Definition]:
 
 def returns_nothing(function: ast.FunctionDef) -> bool:
     """Return whether the source of a function shows that it can only return None."""
-    if not {name_of(decorator) for decorator in function.decorator_list} <= TRANSPARENT:
+    if not {syntax.name_of(decorator) for decorator in function.decorator_list} <= TRANSPARENT:
         return False  # an unknown decorator may change the result
-    if isinstance(function.body[-1], ast.Raise) or all(map(_is_empty, function.body)):
+    if isinstance(function.body[-1], ast.Raise) or all(
+        isinstance(statement, ast.Pass) or syntax.is_text(statement) for statement in function.body
+    ):
         return False  # a stub, which a derived class implements
-    nodes = list(_nodes_of(function.body))
+    nodes = syntax.inside(function.body)
     values = [node.value for node in nodes if isinstance(node, ast.Return) and node.value is not None]
-    is_generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in nodes)
-    return not is_generator and all(isinstance(value, ast.Constant) and value.value is None for value in values)
-
-
-def _is_empty(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Pass) or (
-        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return not syntax.yields(function.body) and all(
+        isinstance(value, ast.Constant) and value.value is None for value in values
     )
 
 
-def _nodes_of(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of a body, without the nodes inside the functions and classes that it defines."""
-    for node in body:
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            yield from _nodes_of(ast.iter_child_nodes(node))
-
-
-def _import_source(project: Project, tree: ast.Module, target: Target, *, is_package: bool) -> Target | None:
+def _import_source(project: Project, tree: ast.Module, target: Target, package: list[str]) -> Target | None:
     """Return the target that a module imports a name from; None if it does not import the name."""
     first, _, rest = target.attribute.partition(".")
-    package = target.module.split(".") if is_package else target.module.split(".")[:-1]
     for node in syntax.imports(tree):
         if not isinstance(node, ast.ImportFrom):
             continue
-        base = package[: len(package) - node.level + 1] if node.level else []
-        module = ".".join([*base, *([node.module] if node.module else [])])
+        module = syntax.imported_module(node, package)
         # `import *` has the public names of a module; only those that the module itself defines are followed.
         candidate = Target(module, target.attribute)
         public = node.names[0].name == "*" and not first.startswith("_")
@@ -373,26 +360,17 @@ def _import_source(project: Project, tree: ast.Module, target: Target, *, is_pac
 
 
 def _parameters(node: FunctionNode, *, method: bool) -> Parameters | None:
-    names = {name_of(decorator) for decorator in node.decorator_list}
+    names = {syntax.name_of(decorator) for decorator in node.decorator_list}
     if not names <= TRANSPARENT:
         return None
     arguments = node.args
-    # `ast` has the defaults of the last positional parameters, and one entry for every keyword-only parameter.
     skipped = int(method and "staticmethod" not in names)
     positional = [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)]
-    defaults = len(arguments.defaults)
-    required = {*positional[: len(positional) - defaults]}
-    required |= {a.arg for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is None}
     return Parameters(
         positional=tuple(positional[skipped:]),
         positional_only=max(0, len(arguments.posonlyargs) - skipped),
         keyword=tuple(parameter.arg for parameter in arguments.kwonlyargs),
-        required=frozenset(required - {*positional[:skipped]}),
+        required=frozenset({*syntax.required(node)} - {*positional[:skipped]}),
         any_positional=arguments.vararg is not None,
         any_keyword=arguments.kwarg is not None,
     )
-
-
-def name_of(decorator: ast.expr) -> str:
-    """Return the last name of a decorator, such as `given` of `hypothesis.given(...)`."""
-    return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]

@@ -2,8 +2,9 @@
 
 import ast
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 """The errors of Python's parser: for invalid code, a NUL byte, and code that is nested too deeply."""
@@ -62,14 +63,44 @@ def imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
 
 def yields(body: Sequence[ast.AST]) -> bool:
     """Return whether a function with this body is a generator: functions inside it do not count."""
-    todo = list(body)
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in inside(body))
+
+
+def inside(body: Iterable[ast.AST], *closed: type[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the nodes of a block in the order of the source, without the nodes inside its functions and classes.
+
+    Args:
+        body: The statements.
+        closed: Further types of nodes that are yielded, and not entered.
+    """
+    # Without recursion: the trees of users may be nested more deeply than Python's stack allows.
+    todo = [*body][::-1]
     while todo:
         node = todo.pop()
-        if isinstance(node, (ast.Yield, ast.YieldFrom)):
-            return True
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            todo += ast.iter_child_nodes(node)
-    return False
+        yield node
+        if not isinstance(node, (*DEFINITIONS, ast.Lambda, *closed)):
+            todo += [*ast.iter_child_nodes(node)][::-1]
+
+
+def required(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Return the names of the parameters without a default."""
+    arguments = function.args
+    # `ast` has the defaults of the last positional parameters, and one entry for every keyword-only parameter.
+    positional = [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)]
+    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return [*positional[: len(positional) - len(arguments.defaults)], *(a.arg for a, d in named if d is None)]
+
+
+def package_of(module: str, path: Path) -> list[str]:
+    """Return the parts of the name of the package that relative imports of a module start from."""
+    return module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+
+
+def imported_module(node: ast.ImportFrom, package: Sequence[str]) -> str:
+    """Return the absolute name of the module that a statement in a module of a package imports from."""
+    # One leading dot is the package itself, every further dot its parent.
+    base = package[: len(package) - node.level + 1] if node.level else []
+    return ".".join([*base, *([node.module] if node.module else [])])
 
 
 def blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
@@ -108,10 +139,10 @@ def is_text(node: ast.stmt) -> bool:
 
 def compiles_source(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Return whether a compiler reads the source of a function, so that the function must not be instrumented."""
-    return any(_compiles_source(decorator) for decorator in function.decorator_list)
+    # Such as `triton.jit` or `torch.jit.script`, with or without arguments.
+    return any(name_of(decorator) in ("jit", "njit", "script") for decorator in function.decorator_list)
 
 
-def _compiles_source(decorator: ast.expr) -> bool:
-    """Return whether a decorator is `triton.jit`, `torch.jit.script` or similar, with or without arguments."""
-    function = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return ast.unparse(function).rpartition(".")[2] in ("jit", "njit", "script")
+def name_of(decorator: ast.expr) -> str:
+    """Return the last name of a decorator, such as `given` of `hypothesis.given(...)`."""
+    return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]

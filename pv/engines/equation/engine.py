@@ -94,7 +94,7 @@ class EquationEngine(Engine[EquationPayload]):
         names |= {name: "" for name, variable in variables.items() if variable.kind is not VariableKind.SIZE}
         example, of = json.loads(replay), f"the equation {claim.equation}"
         refuse_names(example, names, replay, of)
-        refuse_faults(point.faults(variables, example), replay, of)
+        refuse_faults(point.faults(variables, example), replay, f"an example of {of}")
 
     def sensitivity(self, trial: Trial) -> str:
         mutants = trial.equation_mutants

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
+from pv.source import syntax
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -65,7 +67,7 @@ def _locals(function: Function, body: Iterable[ast.AST]) -> dict[str, ast.expr |
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     bound: dict[str, ast.expr | None] = {parameter.arg: an_object_of(parameter.annotation) for parameter in named}
     bound |= {parameter.arg: None for parameter in (arguments.vararg, arguments.kwarg) if parameter is not None}
-    nodes = list(_own(body))
+    nodes = list(syntax.inside(body, *COMPREHENSIONS))
     assigned: dict[int, ast.expr | None] = {}
     assigned |= {id(n.targets[0]): n.value for n in nodes if isinstance(n, ast.Assign) and len(n.targets) == 1}
     assigned |= {id(n.target): an_object_of(n.annotation) or n.value for n in nodes if isinstance(n, ast.AnnAssign)}
@@ -93,16 +95,6 @@ def an_object_of(annotation: ast.expr | None) -> ast.expr | None:
     return ast.Call(annotation, [], []) if isinstance(annotation, ast.Name | ast.Attribute) else None
 
 
-def _own(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of a function, without nested functions, classes and comprehensions."""
-    todo = list(body)
-    while todo:
-        node = todo.pop()
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, *COMPREHENSIONS)):
-            todo += ast.iter_child_nodes(node)
-
-
 def _stored(targets: Iterable[ast.AST]) -> Iterator[str]:
     yield from (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
 
@@ -125,7 +117,7 @@ class Module:
     @property
     def package(self) -> list[str]:
         """Return the parts of the name of the package that relative imports start from."""
-        return _package(self.name, self.path)
+        return syntax.package_of(self.name, self.path)
 
 
 @dataclass(eq=False)
@@ -161,23 +153,19 @@ def module_of(name: str, path: Path, tree: ast.Module) -> Module:
     """
     definitions = tuple(_definitions(tree.body))
     top = {definition.name for definition in definitions if definition.owner is None}
-    package = _package(name, path)
+    package = syntax.package_of(name, path)
     stars = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"]
     module = Module(
         name=name,
         path=path,
         names=frozenset(top),
         imports=_imports(ast.walk(tree), package),
-        stars=tuple(_source(node, package) for node in stars),
+        stars=tuple(syntax.imported_module(node, package) for node in stars),
         definitions=definitions,
     )
     for definition in definitions:
         definition.module = module
     return module
-
-
-def _package(name: str, path: Path) -> list[str]:
-    return name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
 
 
 def _definitions(body: Sequence[ast.stmt]) -> Iterator[Definition]:
@@ -216,15 +204,9 @@ def _imports(nodes: Iterator[ast.AST], package: Sequence[str]) -> dict[str, str]
                 # `import a.b` binds `a`; `import a.b as c` binds the module a.b.
                 targets[alias.asname or top] = alias.name if alias.asname else top
         elif isinstance(node, ast.ImportFrom):
-            targets |= {alias.asname or alias.name: f"{_source(node, package)}.{alias.name}" for alias in node.names}
+            module = syntax.imported_module(node, package)
+            targets |= {alias.asname or alias.name: f"{module}.{alias.name}" for alias in node.names}
     return targets
-
-
-def _source(node: ast.ImportFrom, package: Sequence[str]) -> str:
-    """Return the absolute name of the module that a statement imports from."""
-    # One leading dot is the package itself, every further dot its parent.
-    base = package[: len(package) - node.level + 1] if node.level else []
-    return ".".join([*base, *([node.module] if node.module else [])])
 
 
 CONSTRUCTORS = ("__init__", "__new__", "__post_init__")

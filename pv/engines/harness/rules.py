@@ -16,7 +16,7 @@ from pv.contract.finding import Finding, error, notice
 from pv.contract.model import Harness
 from pv.engines.harness.names import Definition, Names, module_of
 from pv.engines.rule import Context, rule
-from pv.source import resolve
+from pv.source import resolve, syntax
 from pv.source.resolve import Unbound
 
 
@@ -102,9 +102,8 @@ def _kept_by(
     definition: Definition, function: ast.FunctionDef | ast.AsyncFunctionDef, modules: set[str]
 ) -> Iterator[str]:
     for decorator in function.decorator_list:
-        word = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
-        if word.rpartition(".")[2] in CACHES:
-            yield f"keeps its results in a {word}"
+        if syntax.name_of(decorator) in CACHES:
+            yield f"keeps its results in a {ast.unparse(decorator).partition('(')[0]}"
     # Shared between calls: names of the module, imports, and mutable defaults, but not local names.
     shared = (definition.module.names | set(definition.module.imports)) - _names_of_call(function) | _defaults(function)
     shared |= {"subject"}  # the module under contract

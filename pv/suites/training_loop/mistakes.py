@@ -18,7 +18,17 @@ from torch import Tensor
 from pv.equations.causes import difference
 from pv.equations.causes import ratio as ratio_of
 from pv.suites.training_loop.job import IGNORED, Example
-from pv.suites.training_loop.oracle import CLOSE, START, close, equal_to, hidden_gradient, norm, sums
+from pv.suites.training_loop.oracle import (
+    CLOSE,
+    START,
+    close,
+    equal_arrays,
+    equal_to,
+    hidden_gradient,
+    norm,
+    scaled,
+    sums,
+)
 from pv.suites.training_loop.probe import PAD, Step
 from pv.suites.training_loop.run import Run
 
@@ -57,11 +67,7 @@ class Window:
 def _mean(window: Window, rows: Sequence[Example], tokens: int | None = None) -> Gradient:
     """Return the gradient of the sum over rows, divided by their scored tokens or another number of tokens."""
     total = sums(window.run.before(window.k), rows)
-    return _scaled(total.gradient, 1 / max(total.tokens if tokens is None else tokens, 1))
-
-
-def _scaled(gradient: Gradient, by: float) -> Gradient:
-    return {name: tensor * by for name, tensor in gradient.items()}
+    return scaled(total.gradient, 1 / max(total.tokens if tokens is None else tokens, 1))
 
 
 def _sum(gradients: Iterable[Gradient]) -> Gradient:
@@ -77,8 +83,7 @@ def explain_gradient(run: Run, k: int, tolerance: float) -> tuple[str, ...]:
         # A single number explains the whole gradient: no need to compute others.
         return equal_to(ratio, _ratios(window), allowed)
     gradients = {name: make() for name, make in _mistakes(window).items()}
-    exact = tuple(name for name, mistaken in gradients.items() if difference(actual, mistaken) < allowed)
-    if exact:
+    if exact := equal_arrays(actual, gradients, allowed):
         return exact
     # Two mistakes at once: tokens that are not to be scored, in a mean that is not over all of them. Made only now,
     # since each needs the sums of all micro-batches once more.
@@ -91,7 +96,7 @@ def explain_gradient(run: Run, k: int, tolerance: float) -> tuple[str, ...]:
 
 def _parallel(actual: Mapping[str, Tensor | None], expected: Gradient, allowed: float) -> bool:
     size = norm(expected)
-    return size > 0 and difference(actual, _scaled(expected, norm(actual) / size)) < allowed
+    return size > 0 and difference(actual, scaled(expected, norm(actual) / size)) < allowed
 
 
 def gradient_ratio(run: Run, k: int, tolerance: float) -> float | None:
@@ -213,7 +218,7 @@ def _means(window: Window, parts: Rows) -> Iterator[tuple[str, Callable[[], Grad
     rows = [[example] for part in parts for example in part]
 
     def mean_of(groups: Sequence[Sequence[Example]], by: int) -> Gradient:
-        return _scaled(_sum(_mean(window, group) for group in groups), 1 / by)
+        return scaled(_sum(_mean(window, group) for group in groups), 1 / by)
 
     planned, scored = window.run.job.accumulate, [part for part in parts if any(example.scored for example in part)]
     yield "the mean of the micro-batches' means", lambda: mean_of(parts, len(parts))
@@ -261,7 +266,7 @@ def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
         part = _rest(window) / (norm(earlier) or 1.0)
         if not close(part, 1.0, 1e-4):
             mistaken["its own plus a part of the gradient of the step before, which was not reset"] = lambda: _sum(
-                [window.mean(), _scaled(earlier, part)]
+                [window.mean(), scaled(earlier, part)]
             )
     total = max(sum(example.scored for part in parts for example in part), 1)
     for i, examples in enumerate(parts) if len(parts) > 1 else ():

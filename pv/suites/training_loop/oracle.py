@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pv.equations.causes import difference
 from pv.suites.training_loop.job import Example, padded
 from pv.suites.training_loop.probe import Probe, token_loss
 
@@ -26,6 +27,16 @@ class Sums:
     nats: float
     tokens: int
     gradient: Mapping[str, Tensor]
+
+    @property
+    def mean(self) -> dict[str, Tensor]:
+        """Return the gradient of the token mean; that of the sum if there are no tokens."""
+        return scaled(self.gradient, 1 / max(self.tokens, 1))
+
+
+def scaled(gradient: Mapping[str, Tensor], factor: float) -> dict[str, Tensor]:
+    """Return a gradient with every element multiplied by a factor."""
+    return {name: tensor * factor for name, tensor in gradient.items()}
 
 
 def sums(
@@ -89,6 +100,13 @@ def close(actual: float, expected: float, tolerance: float = CLOSE) -> bool:
 def equal_to(actual: float, values: Mapping[str, float], tolerance: float) -> tuple[str, ...]:
     """Return the names of the known values that equal a number."""
     return tuple(name for name, value in values.items() if close(actual, value, tolerance))
+
+
+def equal_arrays(
+    actual: Mapping[str, Tensor | None], values: Mapping[str, Mapping[str, Tensor]], tolerance: float
+) -> tuple[str, ...]:
+    """Return the names of the known gradients, or other named arrays, that equal the actual one."""
+    return tuple(name for name, value in values.items() if difference(actual, value) < tolerance)
 
 
 def token_mean(parts: Sequence[Sums]) -> float:

@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pv.suites.training_loop.features import LOGGED, missing_features
 from pv.suites.training_loop.job import FEATURES, RARE, Example, Job, Report, Trainer, probe_of, weights_of
-from pv.suites.training_loop.oracle import START
+from pv.suites.training_loop.oracle import START, Sums, sums
 from pv.suites.training_loop.probe import Masked, Step, record
 
 FIRST_S, LATER_S = 15.0, 3.0
@@ -228,6 +228,14 @@ class Run:
         if k:
             return self.steps[k - 1].weights
         return START if self.job.resume is None else self.steps[0].first if self.steps else {}
+
+    def sums(self, k: int, names: Iterable[int] | None = None, smoothing: float = 0.0) -> Sums:
+        """Return the sums over named examples at the weights before the step at index k; by default over its own."""
+        return sums(self.before(k), self.named(self.steps[k].names if names is None else names), smoothing)
+
+    def batch_sums(self, k: int) -> list[Sums]:
+        """Return the sums of each micro-batch of the step at index k."""
+        return [self.sums(k, batch) for batch in self.steps[k].batches]
 
     def named(self, names: Iterable[int]) -> list[Example]:
         """Return the examples with these names, cropped to `job.crop` tokens."""

@@ -11,11 +11,10 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration, set_seed
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from pv.suites.training_loop.adapters.usual import optimizer_of, scheduler_of
+from pv.suites.training_loop.adapters.usual import loader_of, optimizer_of, scheduler_of
 from pv.suites.training_loop.features import OldLacks
-from pv.suites.training_loop.job import IGNORED, Example, Job, Report
+from pv.suites.training_loop.job import IGNORED, Job, Report
 from pv.suites.training_loop.probe import token_loss
 
 GUIDE = "https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation"
@@ -69,26 +68,14 @@ class Loop:
         job, model = self.job, self.job.model()
         self.report = Report(model=model)
         optimizer = optimizer_of(job, model.parameters())
-        train = self.loader(job.train, job.batch, job.seed, shuffle=True)
-        evaluated = self.loader(job.evaluated, job.eval_batch, 0) if job.evaluated else None
+        train = loader_of(job, job.train, job.batch, job.seed, shuffle=True)
+        evaluated = loader_of(job, job.evaluated, job.eval_batch, 0) if job.evaluated else None
         prepared = self.accelerator.prepare(model, optimizer, train, evaluated)
         self.model, self.optimizer, self.train, self.evaluated = prepared
         self.per_epoch = math.ceil(len(self.train) / job.accumulate)
         self.planned = job.max_steps or job.epochs * self.per_epoch
         ranks = self.accelerator.num_processes  # a prepared scheduler is stepped once for each
         self.scheduler = self.accelerator.prepare(scheduler_of(job, optimizer, self.planned, ranks))
-
-    def loader(self, examples: tuple[Example, ...], size: int, seed: int, *, shuffle: bool = False) -> DataLoader[Any]:
-        """Return a loader with a generator of its own, as PyTorch's notes on reproducibility advise."""
-        rows: Any = list(examples)  # a loader takes any sequence
-        return DataLoader(
-            rows,
-            size,
-            shuffle=shuffle,
-            collate_fn=self.job.collate,
-            num_workers=self.job.workers,
-            generator=torch.Generator().manual_seed(seed),
-        )
 
     def run(self) -> Report:
         first, skip = self.resumed() if self.job.resume else (0, 0)

@@ -1,5 +1,6 @@
 """`lightning.Trainer` with a plain LightningModule, or with the user's."""
 
+import functools
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -7,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import lightning
-import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers.logger import Logger
 from torch import Tensor
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from pv.suites.training_loop.adapters.usual import optimizer_of, scheduler_of
+from pv.suites.training_loop.adapters.usual import loader_of, optimizer_of, scheduler_of
 from pv.suites.training_loop.features import OldLacks
 from pv.suites.training_loop.job import IGNORED, Example, Job, Report
 from pv.suites.training_loop.probe import token_loss
@@ -114,14 +114,8 @@ class Lightning:
 
     def loaded(self, job: Job, rows: tuple[Example, ...], size: int, seed: int, *, shuffle: bool = False) -> Any:
         """Return a loader with a generator of its own, as PyTorch's notes on reproducibility advise."""
-        return StatefulDataLoader(
-            list(rows),
-            size,
-            shuffle=shuffle,
-            collate_fn=lambda examples: self.collate(job, examples),
-            num_workers=job.workers,
-            generator=torch.Generator().manual_seed(seed),
-        )
+        collate = functools.partial(self.collate, job)
+        return loader_of(job, rows, size, seed, shuffle=shuffle, collate=collate, kind=StatefulDataLoader)
 
 
 def _ranks() -> int:

@@ -320,24 +320,38 @@ def scheduler_of(job: Job, optimizer: Optimizer, planned: int, ranks: int = 1) -
     return LambdaLR(optimizer, lambda stepped: factor(job, stepped // ranks, planned))
 
 
-def pairs_of(
-    job: Job, examples: tuple[Example, ...], size: int, seed: int | None, *, shuffle: bool = False
-) -> DataLoader[tuple[Tensor, Tensor]]:
-    """Return a loader of pairs of token ids and labels [B, T].
+def loader_of(
+    job: Job,
+    examples: tuple[Example, ...],
+    size: int,
+    seed: int | None,
+    *,
+    shuffle: bool = False,
+    collate: Callable[[list[Example]], object] | None = None,
+    kind: Callable[..., Any] = DataLoader,
+) -> Any:
+    """Return a loader of the batches of a job.
 
     Args:
-        job: The job, whose collator and number of workers are used.
+        job: The job, whose number of workers is used.
         examples: The data.
         size: Examples of a batch.
         seed: Of a generator for this loader, as PyTorch's notes on reproducibility advise; None for the default
             generator.
         shuffle: Whether each pass has a random order.
+        collate: Makes a batch of examples; None for the collator of the job.
+        kind: The class of the loader, with the arguments of PyTorch's.
     """
+    draw = None if seed is None else torch.Generator().manual_seed(seed)
+    rows, collate = list(examples), collate or job.collate
+    return kind(rows, size, shuffle=shuffle, collate_fn=collate, num_workers=job.workers, generator=draw)
+
+
+def pairs_of(job: Job, examples: tuple[Example, ...], size: int, seed: int | None, *, shuffle: bool = False) -> Any:
+    """Return a loader of pairs of token ids and labels [B, T]. The arguments are those of `loader_of`."""
 
     def collate(examples: list[Example]) -> tuple[Tensor, Tensor]:
         batch = job.collate(examples)
         return batch["input_ids"], batch["labels"]
 
-    draw = None if seed is None else torch.Generator().manual_seed(seed)
-    rows: Any = list(examples)  # a loader takes any sequence
-    return DataLoader(rows, size, shuffle=shuffle, collate_fn=collate, num_workers=job.workers, generator=draw)
+    return loader_of(job, examples, size, seed, shuffle=shuffle, collate=collate)

@@ -27,7 +27,17 @@ from pv.suites.training_loop.claims.losses import TOLERANCE
 from pv.suites.training_loop.claims.resume import cut_after_every_step
 from pv.suites.training_loop.diagnosis import different_end
 from pv.suites.training_loop.job import Job
-from pv.suites.training_loop.oracle import CLOSE, START, Decays, Weights, averaged, close, sums, token_mean
+from pv.suites.training_loop.oracle import (
+    CLOSE,
+    START,
+    Decays,
+    Weights,
+    averaged,
+    close,
+    equal_arrays,
+    sums,
+    token_mean,
+)
 from pv.suites.training_loop.run import Run
 
 
@@ -196,11 +206,7 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
         decay = decays(bench, run.job)
         off = difference(run.average, averaged(START, [step.weights for step in run.steps], decay))
         fault = f"after {len(run.steps)} steps the average is off by {off:.2g} of the largest weight"
-        causes = tuple(
-            name
-            for name, mistaken in _mistaken_averages(run, decay).items()
-            if difference(run.average, mistaken) < allowed
-        )
+        causes = equal_arrays(run.average, _mistaken_averages(run, decay), allowed)
         cases[f"accumulation {accumulate}"] = Case(run, fault, causes) if off > allowed else Case(run)
     judge(cases)
 
@@ -220,8 +226,8 @@ def falsify_average_after_a_cut(bench: Bench) -> None:
         averages["the average of the checkpoint with the decays of a new run: its count of updates is not restored"] = (
             averaged(saved, later, decay)
         )
-        causes = (name for name, mistaken in averages.items() if difference(again.average, mistaken) < CLOSE)
-        return f"average at the end: {differing}" if differing else "", tuple(causes)
+        causes = equal_arrays(again.average, averages, CLOSE)
+        return f"average at the end: {differing}" if differing else "", causes
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, average=DECAY))
 
@@ -329,7 +335,7 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
 
 
 def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
-    averages = (None,) if bench.missing("", ("average",)) else (None, DECAY)
+    averages = (None,) if "average" in bench.lacks else (None, DECAY)
     runs = {f"average {average}": best_run(bench, replace(best_job(bench), average=average)) for average in averages}
     judge({name: _weights_case(run, decays(bench, run.job)) for name, run in runs.items()})
 

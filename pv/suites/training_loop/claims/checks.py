@@ -17,7 +17,7 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference, table
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.mistakes import LIMITS, explain_gradient, gradient_ratio, scale_of
-from pv.suites.training_loop.oracle import Decays, Sums, norm, sums
+from pv.suites.training_loop.oracle import Decays, norm
 from pv.suites.training_loop.run import Run
 
 
@@ -68,7 +68,7 @@ def require_forwards(run: Run) -> None:
 def require_rate(bench: Bench, run: Run) -> None:
     """Raise SkipTest if the first step has the rate 0 by a schedule of the loop's own: then it changes nothing."""
     expected = getattr(bench.trainer, "expected_rate", None)
-    documented = bench.missing("", ("schedule",)) or (expected is not None and not expected(run.job, 0, len(run.steps)))
+    documented = "schedule" in bench.lacks or (expected is not None and not expected(run.job, 0, len(run.steps)))
     if run.steps and not run.steps[0].rate and documented:
         raise SkipTest("the first step has the rate 0 by the schedule of the loop")
 
@@ -167,15 +167,14 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
         causes = ("a training in eval mode",) if trains_in_eval_mode(run) else ()
         return Case(run, "the optimizer steps without a forward in training mode since the last step", causes)
     # The oracle computes the token mean at the weights before the step, over exactly the examples that the step used.
-    right = sums(run.before(k), run.named(step.names))
-    expected = {name: tensor / max(right.tokens, 1) for name, tensor in right.gradient.items()}
+    expected = run.sums(k).mean
     off = difference(step.gradient, expected)
     if off < tolerance:
         return Case(run)
     scored = [[example.scored for example in run.named(batch)] for batch in step.batches]
     ratio = gradient_ratio(run, k, tolerance)
     # The loop may clip at its default limit, which the adapter has not turned off: no fault of the mean.
-    if ratio is not None and 0 < ratio < 1 and bench.missing("", ("clip",)) and scale_of(run, k) is None:
+    if ratio is not None and 0 < ratio < 1 and "clip" in bench.lacks and scale_of(run, k) is None:
         _skip_clipped(norm(step.gradient))
     length = f"is {ratio:.6g} times" if ratio is not None else f"differs by {off:.2g} of the largest element from"
     fault = (
@@ -207,18 +206,13 @@ def gradient_cases(bench: Bench, run: Run, which: Callable[[int, int], bool] = l
     return {f"{name}, {len(faults)} of {len(cases)} steps": replace(faults[k], causes=causes)}
 
 
-def batch_sums(run: Run, i: int) -> list[Sums]:
-    """Return the sums of each micro-batch of the step at index i."""
-    return [sums(run.before(i), run.named(batch)) for batch in run.steps[i].batches]
-
-
 FEW_SAVES = 6
 """Epochs that leave checkpoints to remove, and a best one that is not among the newest, if each epoch has only one."""
 
 
 def with_saves(bench: Bench, job: Job, epochs: int = FEW_SAVES) -> Job:
     """Return a job with several checkpoints: with more epochs for a trainer that evaluates and saves at their ends."""
-    return replace(job, epochs=epochs) if bench.missing("", ("cadence",)) else job
+    return replace(job, epochs=epochs) if "cadence" in bench.lacks else job
 
 
 def on_disk(run: Run) -> list[int]:
@@ -232,7 +226,7 @@ def due(bench: Bench, run: Run) -> list[int]:
     There are none if a step spans two epochs, as the micro-batches that are left over at the end show.
     """
     # Without a cadence in steps, checkpoints are due where epochs end: every `len(steps) / epochs` steps.
-    ends = bool(bench.missing("", ("cadence",)))
+    ends = "cadence" in bench.lacks
     if ends and (run.leftover or len(run.steps) % run.job.epochs):
         return []
     every = len(run.steps) // run.job.epochs if ends else run.job.save_every

@@ -44,7 +44,7 @@ def consumed(run: Run) -> list[int]:
 def falsify_each_example_once_an_epoch(bench: Bench, **shape: Any) -> None:
     run = bench.run(Job(**shape))
     names, n, epochs = consumed(run), len(run.job.train), run.job.epochs
-    if bench.missing("", ("short_windows",)):
+    if "short_windows" in bench.lacks:
         _judge_passes(run)
     elif len(names) != n * epochs:
         fault = f"{epochs} x {n} examples are to be consumed, and {len(names)} are: {names}"
@@ -188,7 +188,7 @@ def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
 def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> None:
     run = bench.run(Job(**shape))
     # A loop that fills windows up may have fewer micro-batches left over than a window needs.
-    full = bool(bench.missing("", ("short_windows",)))
+    full = "short_windows" in bench.lacks
     if len(run.leftover) > (run.job.accumulate - 1 if full else 0):
         causes = () if full else _causes_of_leftover(bench, run)
         refute(f"no step follows the micro-batches {list(run.leftover)}", run, causes)
@@ -245,7 +245,7 @@ def falsify_steps_of_an_epoch(bench: Bench, **shape: Any) -> None:
     expected, shape_of = run.job.epochs * steps_of_epoch(run), f"{run.job.epochs} x {len(run.job.train)} examples"
     # Without short windows, an epoch may end inside a window: fewer steps are allowed.
     window = run.job.batch * run.job.accumulate
-    least = run.job.epochs * len(run.job.train) // window if bench.missing("", ("short_windows",)) else expected
+    least = run.job.epochs * len(run.job.train) // window if "short_windows" in bench.lacks else expected
     if not least <= len(run.steps) <= expected:
         refute(f"{len(run.steps)} steps in {shape_of}, not {expected}", run, _causes(run))
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from typing import Any, cast
 from unittest import SkipTest
 
@@ -28,7 +28,7 @@ from pv.suites.training_loop.claims.data import consumed
 from pv.suites.training_loop.claims.losses import TOLERANCE, evaluation_case
 from pv.suites.training_loop.diagnosis import different
 from pv.suites.training_loop.job import Example, Job
-from pv.suites.training_loop.oracle import CLOSE, START, equal_to, norm, sums, token_mean
+from pv.suites.training_loop.oracle import CLOSE, START, equal_arrays, equal_to, norm, sums, token_mean
 from pv.suites.training_loop.probe import NAMES, PAD, TEXT, VOCABULARY, Masked, Step, recorder
 from pv.suites.training_loop.run import Run
 
@@ -208,7 +208,7 @@ def _has_gradient(gradient: Tensor | None) -> bool:
 
 def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
     cases: Cases = {}
-    for frozen in (False, True) if not bench.missing("", ("freeze",)) else (False,):
+    for frozen in (False, True) if "freeze" not in bench.lacks else (False,):
         run = bench.run(Job(train=unequal(4), frozen=frozen, optimizer="adamw", accumulate=2))
         if not run.steps:
             raise SkipTest("the run takes no step")
@@ -255,13 +255,12 @@ SPOILT_CASES = ((1, 1, math.nan), (1, 0, math.inf), (2, 2, math.nan), (2, 5, mat
 """Micro-batches of a window, and the one, from 0, whose loss is NaN or infinite."""
 WINDOWS = 4
 SPOILT = "a step with a loss that is not finite"
-Gradients = Mapping[str, Tensor]
 
 
 def falsify_loss_that_is_not_finite(bench: Bench) -> None:
     cases: Cases = {}
     for size, at, loss in SPOILT_CASES:
-        if size == 1 or not bench.missing("", ("accumulate",)):
+        if size == 1 or "accumulate" not in bench.lacks:
             plain = Job(train=equal(WINDOWS * size), batch=1, accumulate=size)
             name = f"accumulation {size}, loss {loss} in micro-batch {at + 1}"
             cases[name] = _spoilt_case(bench, bench.run(plain), replace(plain, not_finite=((at, loss),)), at)
@@ -318,7 +317,7 @@ def _kept_step_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[tup
     step = run.steps[k]
     # A loop may drop the window up to the bad micro-batch, or the bad micro-batch alone: both are right.
     for start in range(len(finite_batches)):
-        if difference(step.gradient, _mean_of_batches(run, k, finite_batches[start:])) < bench.trainer.tolerance:
+        if difference(step.gradient, run.sums(k, chain(*finite_batches[start:])).mean) < bench.trainer.tolerance:
             return Case(run)
     fault = (
         f"step {k + 1} has a gradient of norm {norm(step.gradient):.6g}, which is not that of the token mean over its "
@@ -327,15 +326,10 @@ def _kept_step_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[tup
     return Case(run, fault, _causes_of_kept_step(bench, run, k, finite_batches))
 
 
-def _mean_of_batches(run: Run, k: int, batches: Sequence[tuple[int, ...]]) -> Gradients:
-    total = sums(run.before(k), run.named(name for batch in batches for name in batch))
-    return {name: tensor / max(total.tokens, 1) for name, tensor in total.gradient.items()}
-
-
 def _causes_of_kept_step(bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
     if not finite_batches:
         return ("a step for a window without a finite loss, which is counted",)
-    means = (_mean_of_batches(run, k, finite_batches[start:]) for start in range(len(finite_batches)))
+    means = (run.sums(k, chain(*finite_batches[start:])).mean for start in range(len(finite_batches)))
     ratios = [ratio_of(run.steps[k].gradient, mean, bench.trainer.tolerance) for mean in means]
     part = any(ratio is not None and 0 < ratio < 1 for ratio in ratios)
     return ("divided by the tokens of all micro-batches, also of the one that is left out",) if part else ()
@@ -354,23 +348,15 @@ def falsify_training_with_smoothing(bench: Bench) -> None:
 
 
 def _smoothing_case(bench: Bench, run: Run, k: int) -> Case:
-    off = difference(run.steps[k].gradient, _smoothed_mean(run, k, SMOOTHING))
+    actual = run.steps[k].gradient
+    off = difference(actual, run.sums(k, smoothing=SMOOTHING).mean)
     if off < bench.trainer.tolerance:
         return Case(run)
-    mistakes = {"that without smoothing": 0.0, "that with twice the smoothing": 2 * SMOOTHING}
-    causes = tuple(
-        name
-        for name, smoothing in mistakes.items()
-        if difference(run.steps[k].gradient, _smoothed_mean(run, k, smoothing)) < bench.trainer.tolerance
-    )
+    smoothings = {"that without smoothing": 0.0, "that with twice the smoothing": 2 * SMOOTHING}
+    mistakes = {name: run.sums(k, smoothing=smoothing).mean for name, smoothing in smoothings.items()}
+    causes = equal_arrays(actual, mistakes, bench.trainer.tolerance)
     fault = f"the gradient is off by {off:.2g} of the largest element from that of the mean with smoothed labels"
     return Case(run, fault, causes)
-
-
-def _smoothed_mean(run: Run, k: int, smoothing: float) -> dict[str, Tensor]:
-    """Return the gradient of the token mean over the examples of the step at index k."""
-    total = sums(run.before(k), run.named(run.steps[k].names), smoothing)
-    return {name: tensor / max(total.tokens, 1) for name, tensor in total.gradient.items()}
 
 
 def falsify_evaluation_without_smoothing(bench: Bench) -> None:

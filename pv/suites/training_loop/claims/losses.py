@@ -13,7 +13,6 @@ from pv.suites.training_loop.cases import EVALUATED, EVALUATING, equal, example,
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
-    batch_sums,
     decays,
     judge,
     refute,
@@ -59,7 +58,7 @@ def loss_cases(bench: Bench, job: Job) -> Cases:
 
 def _loss_case(run: Run, k: int, actual: float | None) -> Case:
     """Compare the loss that is logged after step k with the mean over all tokens since the last log."""
-    steps = [batch_sums(run, i) for i in range(k - run.job.log_every, k)]
+    steps = [run.batch_sums(i) for i in range(k - run.job.log_every, k)]
     batches = [batch for step in steps for batch in step]
     expected = token_mean(batches)
     if actual is None:
@@ -93,9 +92,9 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
     begin, last = (k - 1) // per_epoch * per_epoch, k - run.job.log_every
     if begin != last:
         name = "the token mean of the epoch so far" if begin < last else RESET
-        mistakes[name] = token_mean([_total(batch_sums(run, i)) for i in range(begin, k)])
+        mistakes[name] = token_mean([_total(run.batch_sums(i)) for i in range(begin, k)])
     if k > run.job.log_every:
-        before = [_total(batch_sums(run, i)) for i in range(k)]
+        before = [_total(run.batch_sums(i)) for i in range(k)]
         mistakes["the loss since the last log / the tokens of the whole run"] = (
             _total(batches).nats / _total(before).tokens
         )
@@ -295,7 +294,7 @@ def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
 def falsify_evaluation_changes_nothing(bench: Bench) -> None:
     plain = unchanged(bench, replace(EVALUATING, eval_every=1), "eval_every", "evaluations", _ungraded)
     cases = {name: _of_mode(case) for name, case in plain.items()}
-    if not bench.missing("", ("average",)):
+    if "average" not in bench.lacks:
         with_average = unchanged(
             bench,
             replace(EVALUATING, eval_every=1, average=0.5, rate=40.0, dropout=0.0),
@@ -335,8 +334,7 @@ def _of_average(bench: Bench, case: Case) -> Case:
     if not case.fault or len(run.steps) <= k:
         return case
     mean = averaged(START, [step.weights for step in run.steps[:k]], decays(bench, run.job))
-    right = sums(mean, run.named(run.steps[k].names))
-    expected = {name: tensor / max(right.tokens, 1) for name, tensor in right.gradient.items()}
+    expected = sums(mean, run.named(run.steps[k].names)).mean
     left = difference(run.steps[k].gradient, expected) < max(bench.trainer.tolerance, CLOSE)
     return replace(case, causes=("the running average left in the model after the evaluation",)) if left else case
 

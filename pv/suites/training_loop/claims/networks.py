@@ -83,11 +83,8 @@ def falsify_padding_is_not_seen(bench: Bench) -> None:
 
 def _of_padding(bench: Bench) -> str:
     """Name the known mistake: change the embeddings of the padding, and see whether the logits change."""
-    trainer, network, rows = (
-        network_adapter(bench),
-        network_adapter(bench).network(),
-        rows_of(network_adapter(bench).tokens),
-    )
+    trainer = network_adapter(bench)
+    network, rows = trainer.network(), rows_of(trainer.tokens)
     changed = False
 
     def shift(module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
@@ -170,23 +167,24 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
         "is frozen, and the optimizer holds it": sorted(set(held) - set(trained) - foreign),
         "is in two groups of the optimizer": sorted({name for name in held if held.count(name) > 1}),
     }
-    assert not any(faults.values()), "; ".join(
-        f"{', '.join(names)} {fault}" for fault, names in faults.items() if names
-    )
+    _assert_none(faults)
+
+
+def _assert_none(faults: Mapping[str, Sequence[str]], circumstance: str = "") -> None:
+    """Refute the claim if a parameter has a fault; the names by fault."""
+    wrong = [f"{', '.join(names)} {fault}" for fault, names in faults.items() if names]
+    assert not wrong, f"{circumstance}{'; '.join(wrong)}"
 
 
 def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
     network = network_adapter(bench).network()
     optimizer = network_adapter(bench).network_optimizer(network)
     names = _parameter_names(network, optimizer)
-    held = [(group, parameter) for group in optimizer.param_groups for parameter in group["params"]]
-    decays = [float(group.get("weight_decay", 0.0)) for group, _ in held]
-    rows = zip(names, held, decays, strict=True)
-    wrong = [
-        f"{name} has the weight decay {decay:g}" for name, (_, parameter), decay in rows if parameter.ndim < 2 and decay
-    ]
+    decays = [(p, float(group.get("weight_decay", 0.0))) for group in optimizer.param_groups for p in group["params"]]
+    rows = zip(names, decays, strict=True)
+    wrong = [f"{name} has the weight decay {decay:g}" for name, (weight, decay) in rows if weight.ndim < 2 and decay]
     assert not wrong, f"{', '.join(wrong)}; vectors are to have none"
-    assert any(decays), "no parameter has a weight decay"
+    assert any(decay for _, decay in decays), "no parameter has a weight decay"
     if foreign := [name for name in names if name.endswith(OTHER)]:
         raise SkipTest(f"the optimizer holds {', '.join(foreign)}: let `network_optimizer` use the network it is given")
 
@@ -211,13 +209,11 @@ class Backward:
 
 
 def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, autocast: bool = False) -> Backward:
-    """Return the loss and the gradient of three rows, with the same random numbers in each call."""
+    """Return the loss and the gradient of three rows."""
     called: list[str] = []
     network.zero_grad()
     with register_module_forward_hook(lambda module, *_: called.append(type(module).__name__)):
-        torch.manual_seed(1)
-        rows = rows_of(network_adapter(bench).tokens)
-        loss = network_adapter(bench).network_loss(network, rows, checkpointing=checkpointing, autocast=autocast)
+        loss = _network_loss(bench, network, checkpointing=checkpointing, autocast=autocast)
         loss.backward()
     gradient = {
         name: parameter.grad.clone() for name, parameter in network.named_parameters() if parameter.grad is not None
@@ -243,13 +239,8 @@ def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[
 
     def nats(skipped: int, of: int) -> list[Tensor]:
         """Return the losses of the labels from `of` on at the positions of each row, without the last `skipped`."""
-        pairs = [
-            (row_logits[: len(row_logits) - skipped], row[of:]) for row_logits, row in zip(logits, rows, strict=True)
-        ]
-        return [
-            cross_entropy(row_logits, torch.tensor(row[: len(row_logits)]), reduction="none")
-            for row_logits, row in pairs
-        ]
+        pairs = [(scores[: len(scores) - skipped], row[of:]) for scores, row in zip(logits, rows, strict=True)]
+        return [cross_entropy(s, torch.tensor(row[: len(s)]), reduction="none") for s, row in pairs]
 
     right = nats(1, 1)
     total, places = float(torch.cat(right).sum()), len(rows) * max(map(len, rows))
@@ -373,11 +364,11 @@ def falsify_tied_weights_are_one_parameter(bench: Bench) -> None:
             "no tied weights: no embedding and linear layer begin with the same values, or `tied` is empty"
         )
     _assert_one_parameter(bench, network, pairs, "")
-    if bench.missing("", ("network_loss",)):
+    if "network_loss" in bench.lacks:
         return
     for tied, _ in pairs:
         _assert_all_uses_count(bench, network, tied)
-    if not bench.missing("", ("network_optimizer",)):
+    if "network_optimizer" not in bench.lacks:
         _take_steps(bench, network)
         _assert_one_parameter(bench, network, pairs, "after a step, ")
 
@@ -397,13 +388,13 @@ def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
         kind: [f"{name}.weight" for name, module in modules.items() if isinstance(module, kind)]
         for kind in (nn.Embedding, nn.Linear)
     }
-    return [(a, b) for a, b in product(weights[nn.Embedding], weights[nn.Linear]) if _begin_as_one(named, a, b)]
+    pairs = product(weights[nn.Embedding], weights[nn.Linear])
+    return [(a, b) for a, b in pairs if _begin_as_one(named.get(a), named.get(b))]
 
 
-def _begin_as_one(named: dict[str, Tensor], one: str, other: str) -> bool:
-    if one not in named or other not in named:  # computed, as by a parametrization
+def _begin_as_one(a: Tensor | None, b: Tensor | None) -> bool:
+    if a is None or b is None:  # computed, as by a parametrization
         return False
-    a, b = named[one], named[other]
     return a is b or (a.shape == b.shape and torch.equal(a, b) and len(a.unique()) > 1)
 
 
@@ -461,10 +452,11 @@ def _slope(bench: Bench, network: nn.Module, weight: Tensor, direction: Tensor) 
     return (losses[0] - losses[1]) / (2 * SMALL)
 
 
-def _network_loss(bench: Bench, network: nn.Module) -> Tensor:
+def _network_loss(bench: Bench, network: nn.Module, *, checkpointing: bool = False, autocast: bool = False) -> Tensor:
+    """Return the loss of three rows, with the same random numbers in each call."""
     torch.manual_seed(1)
     rows = rows_of(network_adapter(bench).tokens)
-    return network_adapter(bench).network_loss(network, rows, checkpointing=False, autocast=False)
+    return network_adapter(bench).network_loss(network, rows, checkpointing=checkpointing, autocast=autocast)
 
 
 def _take_steps(bench: Bench, network: nn.Module, optimizer: Optimizer | None = None) -> None:
@@ -490,8 +482,7 @@ def falsify_steps_change_the_trained_parameters(bench: Bench) -> None:
         "has requires_grad False and changes: a forward or a step writes to it": sorted(changed - trained),
         "has requires_grad True and does not change": sorted(trained - changed),
     }
-    wrong = [f"{', '.join(names)} {fault}" for fault, names in faults.items() if names]
-    assert not wrong, f"after {STEPS} steps, {'; '.join(wrong)}"
+    _assert_none(faults, f"after {STEPS} steps, ")
 
 
 def falsify_state_dict_of_the_optimizer_is_whole(bench: Bench) -> None:

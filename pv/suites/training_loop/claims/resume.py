@@ -19,7 +19,6 @@ from pv.suites.training_loop.cases import SAVED, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
-    batch_sums,
     due,
     judge,
     on_disk,
@@ -127,7 +126,7 @@ def falsify_steps_left(bench: Bench) -> None:
         return f"it takes {actual} steps more, not {expected}", causes
 
     cases = cut_cases(bench, check)
-    if not bench.missing("", ("cadence",)):
+    if "cadence" not in bench.lacks:
         long = bench.run(replace(SAVED, train=unequal(11), batch=1, epochs=1))
         name = "of 11 steps, cut after step 10, whose name as text sorts before 9"
         cases[name] = cut_case(bench, long, 10, check)
@@ -308,7 +307,7 @@ def history_fault(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[st
         else []
     )
     if differing and differing[0] in actual and differing[0] > k:
-        after = [sums_ for i in range(k, differing[0]) for sums_ in batch_sums(uninterrupted, i)]
+        after = [sums_ for i in range(k, differing[0]) for sums_ in uninterrupted.batch_sums(i)]
         causes += equal_to(
             actual[differing[0]], {"the mean over the steps after the cut only": token_mean(after)}, PRINTED
         )

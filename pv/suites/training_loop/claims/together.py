@@ -15,15 +15,15 @@ from pv.suites.training_loop.claims.resume import same_end, starts_again
 from pv.suites.training_loop.claims.updates import schedule_of
 from pv.suites.training_loop.diagnosis import different, different_end, explain_set
 from pv.suites.training_loop.job import HEAD, Job
-from pv.suites.training_loop.oracle import START, averaged, close, equal_to, norm, sums, token_mean
+from pv.suites.training_loop.oracle import START, averaged, close, equal_to, norm, scaled, sums, token_mean
 from pv.suites.training_loop.run import Run
 
 
 def both_ranks(bench: Bench, dropout: float = 0.0) -> tuple[Run, Run]:
     """Return the runs of the two ranks of a job, with checkpoints and evaluations if the trainer has them."""
-    saves = not bench.missing("", ("save",))
+    saves = "save" not in bench.lacks
     job = Job(train=unequal(10), batch=1, accumulate=2, save_every=int(saves), dropout=dropout)
-    if not bench.missing("", ("evaluate",)):
+    if "evaluate" not in bench.lacks:
         job = replace(job, evaluated=EVALUATED, eval_every=2)
     first, second = bench.ranks(job, 2)
     if len(first.steps) != len(second.steps):
@@ -35,7 +35,7 @@ def both_ranks(bench: Bench, dropout: float = 0.0) -> tuple[Run, Run]:
 def falsify_examples_of_two_ranks(bench: Bench) -> None:
     first, second = both_ranks(bench)
     # A loop that fills windows up uses some examples of the next epoch in its last window.
-    last = len(first.job.train) // (2 * first.job.accumulate) if bench.missing("", ("short_windows",)) else None
+    last = len(first.job.train) // (2 * first.job.accumulate) if "short_windows" in bench.lacks else None
     times = Counter(name for run in (first, second) for step in run.order[:last] for name in step)
     expected = (
         Counter(example.name for example in first.job.train) if last is None else Counter(dict.fromkeys(times, 1))
@@ -73,8 +73,8 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
     drops = not bench.missing("TL-RESUME-004", ())
     uninterrupted = [*(both_ranks(bench, dropout=0.3) if drops else both_ranks(bench))]
     if 1 not in uninterrupted[0].checkpoints:
-        if why := bench.missing("", ("cadence",)):
-            raise SkipTest(f"one epoch has no checkpoint but its last: {why}")
+        if why := bench.lacks.get("cadence"):
+            raise SkipTest(f"one epoch has no checkpoint but its last: no cadence: {why}")
         refute("two processes leave no checkpoint of step 1", uninterrupted[0])
     resumed = bench.resume_ranks(uninterrupted, 1)
     for rank, (whole, again) in enumerate(zip(uninterrupted, resumed, strict=True)):
@@ -128,7 +128,7 @@ def falsify_no_example_is_never_used(bench: Bench) -> None:
 
 def _causes(bench: Bench, runs: tuple[Run, Run], k: int) -> tuple[str, ...]:
     """Return which mistakes with the ranks' sums give the gradient at index k."""
-    a, b = (sums(run.before(k), run.named(run.steps[k].names)) for run in runs)
+    a, b = (run.sums(k) for run in runs)
     mistakes = {
         "the mean of the ranks' means": (0.5, 0.5, a.tokens, b.tokens),
         "the sum of the ranks' means: each divides by its own tokens": (1.0, 1.0, a.tokens, b.tokens),
@@ -172,12 +172,12 @@ def covering(features: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _features(bench: Bench) -> list[str]:
     """Return the features of `TOGETHER` that the loop has."""
-    return [name for name in TOGETHER if not bench.missing("", (name,))]
+    return [name for name in TOGETHER if name not in bench.lacks]
 
 
 def _job(bench: Bench, features: Sequence[str], batch: int = 2) -> Job:
     """Return a job of two epochs of full windows, with checkpoints where the loop has them."""
-    job = Job(train=equal(8), epochs=2, batch=batch, save_every=0 if bench.missing("", ("save",)) else 3)
+    job = Job(train=equal(8), epochs=2, batch=batch, save_every=0 if "save" in bench.lacks else 3)
     # The settings of two features do not overlap, so their order does not matter.
     for name in features:
         job = TOGETHER[name](job)
@@ -214,10 +214,9 @@ def _fault(bench: Bench, run: Run) -> str:
 
 def _of_gradient(bench: Bench, run: Run) -> str:
     for k, step in enumerate(run.steps):
-        right = sums(run.before(k), run.named(step.names), run.job.smoothing)
-        plain = {name: tensor / max(right.tokens, 1) for name, tensor in right.gradient.items()}
+        plain = run.sums(k, smoothing=run.job.smoothing).mean
         scale = 1.0 if run.job.clip is None else min(1.0, run.job.clip / norm(plain))
-        off = difference(step.gradient, {name: tensor * scale for name, tensor in plain.items()})
+        off = difference(step.gradient, scaled(plain, scale))
         if off > max(NEAR, bench.trainer.tolerance):
             length = f"norm {norm(step.gradient):.6g}, not {norm(plain) * scale:.6g}"
             return f"the gradient of step {k + 1} has {length}, and is off by {off:.2g} of its largest element"

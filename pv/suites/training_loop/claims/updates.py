@@ -17,7 +17,6 @@ from pv.suites.training_loop.cases import SAVED, equal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
-    due,
     judge,
     refute,
     require,
@@ -25,15 +24,18 @@ from pv.suites.training_loop.claims.checks import (
     require_rate,
     require_steps,
 )
+from pv.suites.training_loop.claims.resume import cut_after_every_step
 from pv.suites.training_loop.diagnosis import logged, other_numbers, same_rates
 from pv.suites.training_loop.features import planned_steps
 from pv.suites.training_loop.job import HEAD, Job
 from pv.suites.training_loop.mistakes import clipped_early, scale_of
-from pv.suites.training_loop.oracle import START, close, equal_to, norm, sums
+from pv.suites.training_loop.oracle import START, close, equal_arrays, equal_to, norm, scaled
 from pv.suites.training_loop.run import Run
 
 RATE, DECAY_TOLERANCE = 0.01, 1e-3
 """Of a step whose weight decay is measured, and how far it may be off, relative."""
+NEAR = 1e-4
+"""How far clipped gradients may be off, relative."""
 DEFAULT_DECAY = 0.01
 """Of a group of AdamW that names none."""
 Schedule = Callable[[int, int], float]
@@ -71,20 +73,14 @@ def falsify_rate_of_each_step(bench: Bench) -> None:
     cases: Cases = {}
     for case, run in scheduled(bench):
         # The schedule must span the steps that the run takes, not the epochs, if `max_steps` is set.
-        planned = run.job.max_steps or _steps_of_epochs(bench, run)
+        # Where windows span two epochs, the steps of all epochs are those taken.
+        planned = run.job.max_steps or (len(run.steps) if "short_windows" in bench.lacks else planned_steps(run.job))
         actual = [step.rate for step in run.steps]
         expected = [schedule_of(bench, run)(k, planned) for k in range(planned)]
         right = len(actual) == planned and all(map(close, actual, expected))
         fault = "" if right else f"rates {_short(actual)}, not {_short(expected)}"
         cases[case] = Case(run, fault, _causes(bench, run, actual, planned) if fault else ())
     judge(cases)
-
-
-def _steps_of_epochs(bench: Bench, run: Run) -> int:
-    """Return the number of steps of all epochs; the steps taken if windows span two epochs."""
-    if bench.missing("", ("short_windows",)):
-        return len(run.steps)
-    return planned_steps(run.job)
 
 
 def _causes(bench: Bench, run: Run, actual: list[float], planned: int) -> tuple[str, ...]:
@@ -148,15 +144,14 @@ def _short(rates: list[float]) -> str:
     return f"[{', '.join(f'{rate:.6g}' for rate in rates)}]"
 
 
-def grouped_job(accumulate: int) -> Job:
-    """Return a job with a parameter group of the head."""
-    return replace(SAVED, accumulate=accumulate, groups=True, warmup=2, dropout=0.0)
+GROUPED = replace(SAVED, groups=True, warmup=2, dropout=0.0)
+"""A job with a parameter group of the head."""
 
 
 def falsify_rate_of_each_group(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate in (1, 2):
-        run, fault = bench.run(grouped_job(accumulate)), ""
+        run, fault = bench.run(replace(GROUPED, accumulate=accumulate)), ""
         require_steps(run)
         scheduled_rate = schedule_of(bench, run)
         for k, step in enumerate(run.steps):
@@ -179,24 +174,16 @@ def _of_groups(run: Run) -> tuple[str, ...]:
 
 
 def falsify_rate_of_each_group_after_a_cut(bench: Bench) -> None:
-    cases: Cases = {}
-    for accumulate in (1, 2):
-        uninterrupted = bench.run(grouped_job(accumulate))
-        for k in due(bench, uninterrupted)[:-1]:
-            again = bench.resume(uninterrupted, k)
-            actual, expected = (
-                [dict(step.rates) for step in steps] for steps in (again.steps, uninterrupted.steps[k:])
-            )
-            names = [[sorted(rates) for rates in steps] for steps in (actual, expected)]
-            same = names[0] == names[1] and same_rates(_flat(actual), _flat(expected))
-            fault = "" if same else f"the next step has the rates {actual[:1]}, not {expected[:1]}"
-            one = all(len(set(step_rates.values())) == 1 for step_rates in actual)
-            first = same_rates(
-                *([next(iter(step_rates.values()), 0.0) for step_rates in steps] for steps in (actual, expected))
-            )
-            causes = ("the rate of the first group in every group",) if one and first else ()
-            cases[f"accumulation {accumulate}, cut after step {k}"] = Case(again, fault, causes)
-    judge(cases)
+    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        actual, expected = ([dict(step.rates) for step in steps] for steps in (again.steps, uninterrupted.steps[k:]))
+        names = [[sorted(rates) for rates in steps] for steps in (actual, expected)]
+        same = names[0] == names[1] and same_rates(_flat(actual), _flat(expected))
+        fault = "" if same else f"the next step has the rates {actual[:1]}, not {expected[:1]}"
+        one = all(len(set(rates.values())) == 1 for rates in actual)
+        first = same_rates(*([next(iter(rates.values()), 0.0) for rates in steps] for steps in (actual, expected)))
+        return fault, ("the rate of the first group in every group",) if one and first else ()
+
+    cut_after_every_step(bench, check, GROUPED)
 
 
 def _flat(rates: Iterable[Mapping[str, float]]) -> list[float]:
@@ -430,26 +417,28 @@ def falsify_clipping_scales_the_window(bench: Bench) -> None:
     # One limit that always clips, and one that never does.
     for accumulate, limit in product((1, 2), (0.1, 3.0)):
         run = bench.run(Job(train=equal(8), accumulate=accumulate, clip=limit, epochs=2))
-        require_forwards(run)
-        cases |= {f"clip {limit:g}, accumulation {accumulate}": _step_case(bench, run)}
-        for k, step in enumerate(run.steps):
-            right = sums(run.before(k), run.named(step.names))
-            length = norm(right.gradient) / right.tokens
-            scale = min(1.0, limit / length) / right.tokens
-            # PyTorch divides by the norm + 1e-6, so a clipped gradient is exact to 1e-5 alone.
-            off = difference(step.gradient, {name: tensor * scale for name, tensor in right.gradient.items()})
-            why = (
-                f"a gradient of norm {length:.6g}, clipped at {limit:g}, arrives with norm {norm(step.gradient):.6g}, "
-                f"and differs by {off:.2g} of its largest element"
-            )
-            plain = {name: tensor / right.tokens for name, tensor in right.gradient.items()}
-            causes = causes_of_clipping(step.gradient, plain, limit, right.tokens, scale_of(run, k))
-            if difference(step.gradient, _clipped_in_parts(run, k, limit)) < 1e-4:
-                causes = ("the sum of the micro-batches' gradients, clipped after each of them",)
-            cases[f"clip {limit:g}, accumulation {accumulate}, step {k + 1}"] = (
-                Case(run, why, causes) if off > 1e-4 else Case(run)
-            )
+        cases |= _clipping_cases(bench, run, f"clip {limit:g}, accumulation {accumulate}")
     judge(cases)
+
+
+def _clipping_cases(bench: Bench, run: Run, name: str) -> Cases:
+    """Return a case of the number of steps where the job has a limit, and one of the gradient of every step."""
+    require_forwards(run)
+    cases, limit = ({} if run.job.clip is None else {name: _step_case(bench, run)}), run.job.clip or math.inf
+    for k, step in enumerate(run.steps):
+        right = run.sums(k)
+        length = norm(right.mean)
+        # PyTorch divides by the norm + 1e-6, so a clipped gradient is exact to 1e-5 alone.
+        off = difference(step.gradient, scaled(right.mean, min(1.0, limit / length)))
+        fault = (
+            f"a gradient of norm {length:.6g}, clipped at {limit:g}, arrives with norm {norm(step.gradient):.6g}, "
+            f"and differs by {off:.2g} of its largest element"
+        )
+        causes = causes_of_clipping(step.gradient, right.mean, limit, right.tokens, scale_of(run, k))
+        if difference(step.gradient, _clipped_in_parts(run, k, limit)) < NEAR:
+            causes = ("the sum of the micro-batches' gradients, clipped after each of them",)
+        cases[f"{name}, step {k + 1}"] = Case(run, fault, causes) if off > NEAR else Case(run)
+    return cases
 
 
 def _step_case(bench: Bench, run: Run) -> Case:
@@ -467,12 +456,12 @@ def _step_case(bench: Bench, run: Run) -> Case:
 
 def _clipped_in_parts(run: Run, k: int, limit: float) -> Mapping[str, Tensor]:
     """Return the gradient at index k of a loop that clips what it has added up after each micro-batch."""
-    parts = [sums(run.before(k), run.named(batch)) for batch in run.steps[k].batches]
+    parts = run.batch_sums(k)
     tokens, total = sum(part.tokens for part in parts), dict.fromkeys(parts[0].gradient, torch.zeros(()))
     for part in parts:
         # What a loop does that calls `clip_grad_norm_` after each backward, before the step.
         total = {name: tensor + part.gradient[name] / tokens for name, tensor in total.items()}
-        total = {name: tensor * min(1.0, limit / norm(total)) for name, tensor in total.items()}
+        total = scaled(total, min(1.0, limit / norm(total)))
     return total
 
 
@@ -487,35 +476,26 @@ def causes_of_clipping(
 
     scale: of the gradient scaler, where the gradient is multiplied by one.
     """
-
-    def times(by: float) -> dict[str, Tensor]:
-        return {name: tensor * by for name, tensor in plain.items()}
-
-    mistakes = {
-        "clipped before it is divided by the scored tokens": times(min(1.0, limit / (norm(plain) * tokens))),
+    largest = max(float(tensor.abs().max()) for tensor in plain.values())
+    mistakes: dict[str, Mapping[str, Tensor]] = {
+        "clipped before it is divided by the scored tokens": scaled(plain, min(1.0, limit / (norm(plain) * tokens))),
         "the gradient before the clipping: it is clipped after the step, or not at all": plain,
-        "clipped by its largest element, and not by its Euclidean norm": _clipped_by_largest(plain, limit),
+        "clipped by its largest element, and not by its Euclidean norm": scaled(plain, min(1.0, limit / largest)),
         "clipped element by element": {name: tensor.clamp(-limit, limit) for name, tensor in plain.items()},
         "clipped tensor by tensor, each by its own norm": {
             name: tensor * min(1.0, limit / (norm({name: tensor}) or 1.0)) for name, tensor in plain.items()
         },
     }
     if scale is not None:
-        mistakes[clipped_early(scale)] = times(min(1.0, limit / (norm(plain) * scale)))
-        mistakes[f"not divided by the scale of the gradient scaler, {scale:g}"] = times(scale)
-    exact = tuple(name for name, mistaken in mistakes.items() if difference(actual, mistaken) < 1e-4)
-    return exact or _left_out(actual, plain)
-
-
-def _clipped_by_largest(plain: Mapping[str, Tensor], limit: float) -> dict[str, Tensor]:
-    largest = max(float(tensor.abs().max()) for tensor in plain.values())
-    return {name: tensor * min(1.0, limit / largest) for name, tensor in plain.items()}
+        mistakes[clipped_early(scale)] = scaled(plain, min(1.0, limit / (norm(plain) * scale)))
+        mistakes[f"not divided by the scale of the gradient scaler, {scale:g}"] = scaled(plain, scale)
+    return equal_arrays(actual, mistakes, NEAR) or _left_out(actual, plain)
 
 
 def _left_out(actual: Mapping[str, Tensor | None], plain: Mapping[str, Tensor]) -> tuple[str, ...]:
     """Return the parameters whose gradients are not scaled while the gradients of the others are."""
-    ratios = {name: ratio({name: actual.get(name)}, {name: tensor}, 1e-4) for name, tensor in plain.items()}
-    left = [name for name, by in ratios.items() if by is not None and abs(by - 1) < 1e-4]
+    ratios = {name: ratio({name: actual.get(name)}, {name: tensor}, NEAR) for name, tensor in plain.items()}
+    left = [name for name, by in ratios.items() if by is not None and abs(by - 1) < NEAR]
     # Every tensor must be a multiple of its right gradient, else it is another mistake.
     if not left or None in ratios.values():
         return ()
@@ -526,21 +506,8 @@ def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, limit in product((1, 2), (0.3, None)):
         run = bench.run(Job(train=equal(8), accumulate=accumulate, clip=limit, scaler=True))
-        require_forwards(run)
         require_scale(bench)
-        if limit is not None:
-            cases |= {f"clip {limit}, accumulation {accumulate}": _step_case(bench, run)}
-        for k, step in enumerate(run.steps):
-            right = sums(run.before(k), run.named(step.names))
-            length, actual = norm(right.gradient) / right.tokens, norm(step.gradient)
-            plain = {name: tensor / right.tokens for name, tensor in right.gradient.items()}
-            right_scale = min(1.0, (limit or math.inf) / length)
-            off = difference(step.gradient, {name: tensor * right_scale for name, tensor in plain.items()})
-            causes = causes_of_clipping(step.gradient, plain, limit or math.inf, right.tokens, scale_of(run, k))
-            fault = f"a gradient of norm {length:.6g}, clipped at {limit}, arrives with norm {actual:.6g}"
-            cases[f"clip {limit}, accumulation {accumulate}, step {k + 1}"] = (
-                Case(run, fault, causes) if off > 1e-4 else Case(run)
-            )
+        cases |= _clipping_cases(bench, run, f"clip {limit}, accumulation {accumulate}")
     judge(cases)
 
 
@@ -552,23 +519,18 @@ def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
     if sorted(actual) != [*range(1, len(run.steps) + 1)]:
         refute(f"norms are logged for the steps {sorted(actual)}, not for 1 to {len(run.steps)}", run)
     for k, step in enumerate(run.steps, 1):
-        right = sums(run.before(k - 1), run.named(step.names))
-        expected = norm(right.gradient) / right.tokens
+        right, parts = run.sums(k - 1), run.batch_sums(k - 1)
+        expected = norm(right.mean)
         mistakes = {
             "the norm after clipping": norm(step.gradient),
             "the norm of the gradient before it is divided by the tokens": norm(right.gradient),
-            "the norm of the last micro-batch's part": _part_norm(run, k - 1, right.tokens),
+            "the norm of the last micro-batch's part": norm(parts[-1].gradient) / right.tokens,
             "the square of the norm": expected**2,
         }
-        mistakes |= {f"the norm of {name} alone": norm({name: g}) / right.tokens for name, g in right.gradient.items()}
+        mistakes |= {f"the norm of {name} alone": norm({name: g}) for name, g in right.mean.items()}
         if scale := scale_of(run, k - 1):
             mistakes[f"the norm before it is divided by the scale of the gradient scaler, {scale:g}"] = expected * scale
         wrong = abs(actual[k] - expected) > 1e-5 * max(1.0, expected)
         why = f"{actual[k]:.6g} is logged, the norm is {expected:.6g}" if wrong else ""
         cases[f"step {k}"] = Case(run, why, equal_to(actual[k], mistakes, 1e-5) if wrong else ())
     judge(cases)
-
-
-def _part_norm(run: Run, k: int, tokens: int) -> float:
-    """Return the norm of the part that the last micro-batch of the step at index k has in its gradient."""
-    return norm(sums(run.before(k), run.named(run.steps[k].batches[-1])).gradient) / tokens
