@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reference_trainer.errors import OutputError
-from reference_trainer.supervision.machines import following, leading, place_of
+from reference_trainer.supervision.machines import Announcement, following, leading, place_of
 from tests.reference_trainer.commands import command
 from tests.reference_trainer.conftest import Trainer
 from tests.reference_trainer.forked import Process
@@ -106,7 +106,8 @@ def test_machines_without_a_number_or_an_endpoint_are_refused(options: str, says
 
 def test_two_supervisors_of_one_machine_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with leading(out), following(out, 1):
+    with leading(out) as leader, following(out, 1):
+        leader.announce(Announcement(run_id="new"))  # files are removed at the end of an announced run
         with pytest.raises(OutputError, match="another supervisor of this machine"), following(out, 1):
             pass
         assert (place_of(out) / "machine-1").exists()
