@@ -27,6 +27,11 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest tests first: at the end, one worker would wait for another."""
+    items.sort(key=lambda item: item.path.name != "test_scripts.py")
+
+
 def pytest_collection_finish() -> None:
     """Leave all that is loaded out of collections of garbage: they take long, and copy memory in forks."""
     gc.freeze()

@@ -105,12 +105,12 @@ class Runner:
     def reports(self) -> Path:
         return self.temp / "pv-report"
 
-    def run(self, **inputs: str) -> int:
-        """Run the action with the inputs, their names with underscores; return its exit code."""
+    def run(self, only: str = "", **inputs: str) -> int:
+        """Run the action, or `only` the step of a name, with inputs named with underscores; return its exit code."""
         given = {name: str(each["default"]) for name, each in ACTION["inputs"].items()}
         given |= {"working-directory": "sub dir"} | {name.replace("_", "-"): value for name, value in inputs.items()}
         for step in ACTION["runs"]["steps"]:
-            if not self._condition(step.get("if", ""), given):
+            if only not in ("", step.get("name")) or not self._condition(step.get("if", ""), given):
                 continue
             if "actions/cache/" in step.get("uses", ""):
                 self._cache(step["uses"], {key: self._expanded(text, given) for key, text in step["with"].items()})

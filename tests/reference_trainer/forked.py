@@ -1,6 +1,5 @@
 """Forks of this process, which have loaded torch and the trainer: a start takes milliseconds instead of seconds."""
 
-import atexit
 import hashlib
 import json
 import os
@@ -22,6 +21,9 @@ from pv.observe.launch import SITE
 from reference_trainer import interrupts
 from reference_trainer.__main__ import run
 
+LIMIT_S = 300
+"""Seconds after which the kernel ends a fork with SIGALRM, so that one that hangs fails its test."""
+
 
 def in_child(work: Callable[[], object]) -> int:
     """Return the exit code of `work` in a fork, or minus the signal that ended it."""
@@ -35,6 +37,8 @@ def fork(work: Callable[[], object]) -> int:
     if pid == 0:
         code = 99
         try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(LIMIT_S)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
                 signal.signal(number, signal.SIG_DFL)
@@ -117,13 +121,9 @@ class Interpreter(Fork):
         def work() -> int:
             if start_new_session:
                 os.setsid()
-            atexit._clear()  # the functions of the process that this is a copy of
             arguments = words[2:] if words[0] == "-m" else words[1:]
-            try:
-                return _command(arguments, cwd or Path.cwd(), env, (1, 2), partial(_program, words))
-            finally:
-                atexit._run_exitfuncs()
-                sys.stdout.flush()
+            # `os._exit` ends the fork: functions of `atexit` do not run, and the observer finishes its trace there.
+            return _command(arguments, cwd or Path.cwd(), env, (1, 2), partial(_program, words))
 
         super().__init__(work)
 
@@ -137,7 +137,7 @@ def _program(words: Sequence[str]) -> None:
         return
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
         signal.signal(number, signal.SIG_DFL)
-    # `runpy` would delete the names of the script before the functions of `atexit` have run.
+    # `runpy` would delete the names of the script before its trace is finished.
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__file__, sys.argv[0] = str(Path(words[0]).absolute()), words[0]
     sys.path.insert(0, str(Path(main.__file__).parent))
@@ -195,7 +195,6 @@ def _command(
     streams: tuple[int, int],
     start: Callable[[], object] = run,
 ) -> int:
-    signal.alarm(600)
     torch.set_num_threads(1)  # the pool of the parent has no threads here
     os.dup2(streams[0], 1)
     os.dup2(streams[1], 2)

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from reference_trainer import SettingError, distill
-from reference_trainer.errors import CheckpointError, ModelFileError, OutputError
+from reference_trainer.errors import CheckpointError, ModelFileError
 from reference_trainer.huggingface.adapters import add_adapter
-from reference_trainer.huggingface.models import Causal, load_model, load_tokenizer, save_model
+from reference_trainer.huggingface.models import load_model, load_tokenizer
 from reference_trainer.storage.export import verify_manifest
 from tests.reference_trainer.commands import command
 from tests.reference_trainer.huggingface.small_models import digest, run_ranks, settings, write_model
@@ -69,19 +69,6 @@ def test_merged_adapter_of_a_tied_layer_gives_the_logits_of_the_trained_model(
     ended = command("evaluate", str(tmp_path / "out"), "--device", "cpu", "--json")
     sums = json.loads(ended.said)["models"][0]["sums"]["hard_loss"]
     assert sums["sum"] == pytest.approx(result.held_back["hard_loss"].sum, rel=1e-5)
-
-
-def test_export_with_other_logits_than_the_trained_model_is_refused(place: Path, tmp_path: Path) -> None:
-    def unmerged(model: Causal) -> Causal:
-        adapted_model: Any = model.model
-        return Causal(adapted_model.unload())
-
-    model = add_adapter(load_model(place / "student", dtype=torch.float32), place, rank=2, options={}, seed=0)
-    for name, each in model.named_parameters():
-        torch.nn.init.constant_(each, 0.1) if "lora_" in name else None
-    with pytest.raises(OutputError, match="has other logits than the trained one"):
-        save_model(model, load_tokenizer(place / "student"), tmp_path, {}, merge=unmerged)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_adapter_and_its_checkpoint_are_evaluated_as_its_run_did(place: Path, trained: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from reference_trainer import Lines, SettingError, distill
-from reference_trainer.huggingface.generation import MixedBatches, end_tokens
+from reference_trainer.huggingface.generation import end_tokens
 from reference_trainer.huggingface.parts import HuggingFace
 from tests.reference_trainer.huggingface.small_models import run_ranks, settings, tokenizer
 
@@ -26,16 +26,6 @@ def test_packed_adapted_and_bfloat16_students_generate(place: Path, tmp_path: Pa
 def test_two_ranks_generate(place: Path, tmp_path: Path) -> None:
     run_ranks(place, tmp_path / "out", 2, "--on-policy", "0.5", "--answer-tokens", "4", "--max-steps", "3")
     assert (tmp_path / "out/manifest.json").exists()
-
-
-def test_share_goes_to_its_end_over_the_planned_steps(place: Path, tmp_path: Path) -> None:
-    planned = settings(place, tmp_path / "out", on_policy=0.0, on_policy_end=1.0, accumulate=2)
-    with HuggingFace(planned, lines=Lines(io.StringIO())) as run:
-        run.prepare()
-        assert isinstance(run.batches, MixedBatches)
-        steps = run.schedule.planned_steps
-        shares = [run.batches.share(1, position) for position in range(1, 2 * steps + 1)]
-    assert shares[::2] == shares[1::2] == pytest.approx([step / (steps - 1) for step in range(steps)])
 
 
 def test_stored_outputs_are_refused(place: Path, tmp_path: Path) -> None:

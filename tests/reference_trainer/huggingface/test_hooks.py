@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from reference_trainer import Lines, PackageError, SettingError, distill, read_metrics
 from reference_trainer.errors import DriftError, ModelFileError
@@ -76,29 +75,6 @@ def test_attention_that_is_not_available_is_refused_by_name(
     with pytest.raises(kind, match=f"^attn_implementation: cannot use {name} in {place / 'student'}: "):
         distill(settings(place, tmp_path / "out", attn_implementation=name))
     assert not (tmp_path / "out").exists()
-
-
-def test_compiled_run_has_the_losses_of_another_one(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Within rounding, in packed rows; the names of the weights stay, and a line says that layers are compiled."""
-    graphs: list[Any] = []
-
-    def backend(graph: Any, inputs: Any) -> Any:
-        graphs.append(graph)
-        return graph
-
-    monkeypatch.setattr(models, "BACKEND", backend)
-    output = io.StringIO()
-    shape = {"documents": "pack", "max_steps": 3, "log_every": 1, "save_every": 0}
-    distill(settings(place, tmp_path / "plain", **shape))
-    assert not graphs
-    distill(settings(place, tmp_path / "compiled", **shape, compile=True), lines=Lines(output))
-    assert len(graphs) > 1
-    assert losses(tmp_path / "compiled") == pytest.approx(losses(tmp_path / "plain"), rel=1e-5)
-    plain, compiled = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "compiled"))
-    assert plain.keys() == compiled.keys()
-    assert "compile: the layers of student and teacher are compiled" in output.getvalue()
 
 
 def test_machine_without_a_compiler_is_named(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

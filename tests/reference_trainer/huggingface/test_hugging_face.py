@@ -158,28 +158,6 @@ def test_saved_models_are_evaluated_on_the_chats_of_their_run(place: Path, tmp_p
     assert table[2].split()[1] == f"{report['models'][0]['metrics']['hard_loss']:.6g}"
 
 
-def test_held_back_loss_is_that_of_transformers(place: Path, tmp_path: Path) -> None:
-    """The oracle masks by the offsets of the answers in the text, and takes the loss of the model itself."""
-    result = distill(settings(place, tmp_path / "out", max_steps=1, dtype="float64", length=200))
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float64)
-    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    total, count = 0.0, 0
-    for line in (place / "chats.jsonl").read_text().splitlines()[27:]:
-        pieces: list[tuple[str, bool]] = []
-        for message in json.loads(line)["messages"]:
-            answer = message["role"] == "assistant"
-            pieces += [(f"<|{message['role']}|>", False), (f"{message['content']}<|end|>", answer)]
-        parts = [(token, own) for text, own in pieces for token in words(text)["input_ids"]]
-        tokens = torch.tensor([[token for token, _ in parts]])
-        labels = torch.tensor([[token if own else -100 for token, own in parts]])
-        scored = int((labels[:, 1:] != -100).sum())
-        total += float(model(tokens, labels=labels).loss.detach()) * scored
-        count += scored
-    found = result.held_back["hard_loss"]
-    assert found.count == count
-    assert found.sum == pytest.approx(total, rel=1e-6)  # transformers takes its loss in float32
-
-
 def test_weights_in_fewer_bits_are_trained_in_float32(place: Path, tmp_path: Path) -> None:
     """Steps far below the spacing of the weights add up, a resumed run has the same bits, and so has its export."""
     bits: dict[str, Any] = {"weights": "bfloat16", "dtype": "bfloat16", "lr": 1e-5, "schedule": "constant", "epochs": 2}

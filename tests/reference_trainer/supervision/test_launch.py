@@ -70,6 +70,7 @@ def launched(folder: Path, callbacks: str) -> "subprocess.CompletedProcess[str]"
     return forked.command([*LAUNCH, *options], folder, {**os.environ, "OMP_NUM_THREADS": "1"})
 
 
+@pytest.mark.usefixtures("forked_ranks")
 def test_two_processes_train_one_student_and_have_the_callbacks_of_the_file(tmp_path: Path) -> None:
     """Lines and files are those of one process, though both write to the same standard output."""
     ended = launched(tmp_path, '[[callbacks]]\nuse = "writing:Writes"\narguments = {path = "ended"}\n')

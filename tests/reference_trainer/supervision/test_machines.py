@@ -1,27 +1,20 @@
 """Supervised runs of two machines: two groups of real processes on the loopback address, which are killed."""
 
-import json
 import os
 import signal
 import socket
-import time
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from reference_trainer.errors import OutputError
-from reference_trainer.supervision import machines
-from reference_trainer.supervision.machines import Announcement, following, leading, next_announcement, place_of
+from reference_trainer.supervision.machines import Announcement, following, leading, place_of
 from tests.reference_trainer.commands import command
 from tests.reference_trainer.conftest import Trainer
 from tests.reference_trainer.forked import Process
 from tests.reference_trainer.forked import command as run_command
-from tests.reference_trainer.supervision.test_until import beat, ended, steps
+from tests.reference_trainer.supervision.test_until import RUN, ended, held, steps, write_holding
 from tests.support.processes import wait_for
-
-RUN = ("--", "distill", "--epochs", "4000", "--log-every", "1", "--save-every", "5", "--keep", "2", "--warmup", "5")
-
 
 HELD = """
 import os, pathlib, sys, time
@@ -40,27 +33,34 @@ def unused_endpoint() -> str:
         return f"127.0.0.1:{unused.getsockname()[1]}"
 
 
-def started(trainer: Trainer, endpoint: str, rank: int, step: int = 120, **variables: str) -> Process:
+def started(trainer: Trainer, endpoint: str, rank: int, step: int = 30, **variables: str) -> Process:
+    write_holding(trainer)
     place = ["--nnodes", "2", "--node-rank", str(rank), "--rdzv-endpoint", endpoint, "--local-addr", "127.0.0.1"]
     command = ["until", "--step", str(step), *place, *RUN, "--out", "out"]
     return Process(command, trainer.folder, {**trainer.environment, **variables})
 
 
-def test_run_whose_machines_and_ranks_are_killed_ends_like_the_straight_one(trainer: Trainer) -> None:
+def test_run_whose_machines_and_ranks_are_killed_ends_like_the_straight_one(
+    trainer: Trainer, request: pytest.FixtureRequest
+) -> None:
     endpoint = unused_endpoint()
+    for step in (8, 18):
+        (trainer.folder / f"hold-{step}").touch()
     first, second = (started(trainer, endpoint, rank) for rank in (0, 1))
-    earlier = beat(trainer, lambda read: read.step > 7).pid
-    second.send_signal(signal.SIGKILL)  # its rank ends with it
-    ended(second)
-    second = started(trainer, endpoint, 1)
-    os.kill(beat(trainer, lambda read: read.step > 25 and read.pid != earlier).pid, signal.SIGKILL)
+    with held(trainer, 8):
+        second.send_signal(signal.SIGKILL)  # its rank ends with it
+        ended(second)
+        second = started(trainer, endpoint, 1)
+    with held(trainer, 18) as rank:
+        os.kill(rank, signal.SIGKILL)
     (code, said, complaints), (joined_code, joined, joined_complaints) = ended(first), ended(second)
     assert (code, joined_code) == (0, 0), complaints + joined_complaints
     assert "rank 0 ended with signal SIGKILL" in said
-    assert "attempt 3: the run came to its end; step 120 of 120 is reached" in said
+    assert "attempt 3: the run came to its end; step 30 of 30 is reached" in said
     assert joined.splitlines()[-1] == "machine 1: the run came to its end"
-    assert steps(trainer) == list(range(1, 121))
-    launch = ["launch", "--nproc-per-node", "2", *RUN, "--max-steps", "120", "--out", "straight"]
+    assert steps(trainer) == list(range(1, 31))
+    request.getfixturevalue("forked_ranks")
+    launch = ["launch", "--nproc-per-node", "2", *RUN, "--max-steps", "30", "--out", "straight"]
     straight = run_command(launch, trainer.folder, trainer.environment)
     assert straight.returncode == 0, straight.stderr
     models = [(trainer.folder / out / "model.safetensors").read_bytes() for out in ("out", "straight")]
@@ -104,24 +104,11 @@ def test_machines_without_a_number_or_an_endpoint_are_refused(options: str, says
     assert refused.code == 2 and says in refused.complaints
 
 
-def test_announcement_of_a_killed_leader_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machines, "EVERY_S", 0.02)
-    out, looks = tmp_path / "out", 0
-    place_of(out).mkdir()
-    (place_of(out) / machines.ANNOUNCED).write_text(json.dumps(asdict(Announcement(run_id="old"))))
-    new = Announcement(run_id="new", arguments=("distill",))
-    with leading(out) as leader:
-
-        def pause(seconds: float) -> None:
-            nonlocal looks
-            looks += 1
-            time.sleep(seconds)
-            if looks == 50:
-                leader.announce(new)
-
-        assert next_announcement(out, "", pause) == new and looks >= 50
-        with following(out, 1):
-            with pytest.raises(OutputError, match="another supervisor of this machine"), following(out, 1):
-                pass
-            assert (place_of(out) / "machine-1").exists()
+def test_two_supervisors_of_one_machine_are_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with leading(out) as leader, following(out, 1):
+        leader.announce(Announcement(run_id="new"))  # files are removed at the end of an announced run
+        with pytest.raises(OutputError, match="another supervisor of this machine"), following(out, 1):
+            pass
+        assert (place_of(out) / "machine-1").exists()
     assert not place_of(out).exists()

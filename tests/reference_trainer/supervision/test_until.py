@@ -3,8 +3,8 @@
 import json
 import os
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -15,11 +15,46 @@ from tests.reference_trainer.conftest import Trainer
 from tests.reference_trainer.forked import Process, command
 from tests.support.processes import wait_for
 
-RUN = ("--", "distill", "--epochs", "4000", "--log-every", "1", "--save-every", "5", "--keep", "2", "--warmup", "5")
+RUN = ("--", "distill", "--epochs", "4000", "--log-every", "1", "--save-every", "5", "--keep", "2", "--warmup", "5",
+       "--callbacks", "holding.toml")  # fmt: skip
+HOLDING = """
+import os
+import time
+from pathlib import Path
+from reference_trainer import Callback
+
+class Holding(Callback):
+    def on_optimizer_step(self, context):
+        hold = Path(f"hold-{context.step}")
+        if hold.exists() and os.environ.get("RANK", "0") == "0":
+            Path("partial").write_text(str(os.getpid()))
+            Path("partial").replace(f"held-{context.step}")
+            while hold.exists():
+                time.sleep(0.01)
+"""
+"""Holds rank 0 at a step while the file `hold-STEP` exists, so that a test cannot miss the step; `held-STEP` has its
+process."""
+
+
+def write_holding(trainer: Trainer) -> None:
+    if (trainer.folder / "holding.toml").exists():  # a rank may read them
+        return
+    (trainer.folder / "holding.py").write_text(HOLDING)
+    (trainer.folder / "holding.toml").write_text('[[callbacks]]\nuse = "holding:Holding"\n')
+
+
+@contextmanager
+def held(trainer: Trainer, step: int) -> Iterator[int]:
+    """Yield the process of rank 0, which waits at a step to the end of the block; `hold-STEP` exists before the run."""
+    path = trainer.folder / f"held-{step}"
+    wait_for(path.exists, f"rank 0 to come to step {step}")
+    yield int(path.read_text())
+    (trainer.folder / f"hold-{step}").unlink()
 
 
 def started(trainer: Trainer, *options: str) -> Process:
     """Start a supervisor in a fork of this process."""
+    write_holding(trainer)
     return Process(["until", *options, *RUN, "--out", "out"], trainer.folder, trainer.environment)
 
 
@@ -53,24 +88,26 @@ def wait_for_end(found: Beat) -> None:
 
 @pytest.mark.usefixtures("forked_ranks")
 def test_run_that_is_killed_and_stopped_ends_like_the_straight_one(trainer: Trainer) -> None:
-    process, at = started(trainer, "--step", "200"), 0
-    for number in (signal.SIGKILL, signal.SIGSTOP):
-        found = beat(trainer, lambda read, after=at: read.step > after + 10 and is_alive(read))
-        os.kill(found.pid, number)
-        at = found.step
+    endings = {8: signal.SIGKILL, 18: signal.SIGSTOP}
+    for step in endings:
+        (trainer.folder / f"hold-{step}").touch()
+    process = started(trainer, "--step", "30")
+    for step, number in endings.items():
+        with held(trainer, step) as rank:
+            os.kill(rank, number)
     code, said, complaints = ended(process)
     assert code == 0, complaints
     assert "rank 0 ended with signal SIGKILL" in said
     assert "silent" in said
-    assert "attempt 3: the run came to its end; step 200 of 200 is reached" in said
-    assert steps(trainer) == list(range(1, 201))
-    straight = trainer.run("--out", "straight", *RUN[2:], "--max-steps", "200")
+    assert "attempt 3: the run came to its end; step 30 of 30 is reached" in said
+    assert steps(trainer) == list(range(1, 31))
+    straight = trainer.run("--out", "straight", *RUN[2:], "--max-steps", "30")
     assert straight.returncode == 0, straight.stderr
     models = [(trainer.folder / each / "model.safetensors").read_bytes() for each in ("out", "straight")]
     assert models[0] == models[1]
     assert not (trainer.folder / "out.until").exists()
-    code, said, _ = ended(started(trainer, "--step", "200"))
-    assert (code, said) == (0, "done: step 200 is reached\n")
+    code, said, _ = ended(started(trainer, "--step", "30"))
+    assert (code, said) == (0, "done: step 30 is reached\n")
 
 
 @pytest.mark.usefixtures("forked_ranks")
@@ -149,6 +186,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_error_that_stays_is_not_tried_again_and_is_named(trainer: Trainer, error: str) -> None:
+    write_holding(trainer)
     (trainer.folder / "failing.py").write_text(FAILING)
     (trainer.folder / "callbacks.toml").write_text('[[callbacks]]\nuse = "failing:Failing"\n')
     options = {"row": ("--data", "rows.jsonl"), "callback": ("--callbacks", "callbacks.toml")}[error]
