@@ -133,6 +133,20 @@ def status(trial: Trial) -> MutantStatus | None:
     return MutantStatus.ERROR if trial.status in ERRORS else None
 
 
+def final_status(last: MutantStatus | None, *, equivalent: bool) -> MutantStatus:
+    """Return the status of a mutant that no further falsifier is tried on.
+
+    Args:
+        last: The status by the last trial; None if the claim held.
+        equivalent: Whether the contract declares the mutant equivalent.
+    """
+    if last in DETECTED and equivalent:
+        return MutantStatus.NOT_EQUIVALENT
+    if last is None:
+        return MutantStatus.EQUIVALENT if equivalent else MutantStatus.SURVIVED
+    return last
+
+
 def error_line(trial: Trial) -> str:
     """Return the error of a trial, in one line."""
     text = trial.counterexample.error if trial.counterexample is not None else trial.detail
