@@ -33,6 +33,8 @@ READ_BACK = 1e-4
 """Largest difference of a logit of an exported model, relative to the largest one, from those of the trained model."""
 REMOTE = "transformers_modules."
 """Begin of the names of modules that transformers makes of the code of a model."""
+KEY_MAPPING = {r"(lora_magnitude_vector\.default)$": r"\1.weight"}
+"""The `key_mapping` of `from_pretrained`: transformers 5.24 misses this part of the names in adapters with DoRA."""
 BACKEND = "inductor"
 """The backend of `torch.compile`."""
 COMPILED_VARIANTS = 64
@@ -138,35 +140,24 @@ def load_model(source: Source | Path, *, dtype: Any, seed: int | None = None) ->
             chosen["device_map"] = source.device_map
         try:
             loaded: Any = _loaded(
-                source, AutoModelForCausalLM.from_pretrained, dtype=dtype, output_loading_info=True, **chosen
+                source,
+                AutoModelForCausalLM.from_pretrained,
+                dtype=dtype,
+                output_loading_info=True,
+                key_mapping=KEY_MAPPING,
+                **chosen,
             )
         except ModelFileError as error:
             if source.quantization is None:
                 raise
             raise _unquantized(error.__cause__ or error) from error
     model, report = loaded
-    if report["missing_keys"] and getattr(model, "peft_config", None):
-        report["missing_keys"] = set(report["missing_keys"]) & _load_adapter(model, source)
     parameters = dict(model.named_parameters(remove_duplicate=False))
     read = {id(parameter) for name, parameter in parameters.items() if name not in report["missing_keys"]}
     if missing := sorted(name for name in report["missing_keys"] if id(parameters.get(name)) not in read):  # not tied
         more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         raise ModelFileError(f"cannot load {place}: its files lack the weights {missing[0]}{more}")
     return Causal(model)
-
-
-def _load_adapter(model: Any, source: Source) -> set[str]:
-    """Load the adapter of a model of transformers by peft, and return the names of weights that its files lack.
-
-    transformers 5.24 does not find the magnitudes of DoRA, whose names in memory and in files differ.
-    """
-    from peft import set_peft_model_state_dict
-    from peft.utils import load_peft_weights
-
-    revision = {} if source.revision is None else {"revision": source.revision}
-    with loading(source.place, expected="an adapter of peft"):
-        weights = load_peft_weights(os.fspath(source.place), device="cpu", **revision)
-        return set(set_peft_model_state_dict(model, weights).missing_keys)
 
 
 def load_skeleton(source: Source, *, dtype: Any, directory: Path | None = None) -> Causal | None:
