@@ -357,7 +357,7 @@ def read_template(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = f"{getattr(error, 'strerror', None) or error}{similar_path(path)}"
         raise SettingError(f"cannot read the chat template {path}: {reason}; expected a Jinja template") from error
 
 
