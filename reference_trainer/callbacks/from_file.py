@@ -19,7 +19,7 @@ from pathlib import Path
 
 from reference_trainer.callbacks.base import Callback, checked
 from reference_trainer.config.kinds import import_object
-from reference_trainer.errors import SettingError
+from reference_trainer.errors import SettingError, similar_path
 
 LARGEST_FILE = 2**20
 """In bytes; a device such as /dev/zero has no end."""
@@ -57,7 +57,8 @@ def read_specs(path: Path) -> tuple[Spec, ...]:
             raise SettingError(f"{path} has more than {LARGEST_FILE} bytes; expected a TOML file of callbacks")
         tree = tomllib.loads(text.decode())
     except OSError as error:
-        raise SettingError(f"cannot read {path}: {error.strerror}; expected a TOML file of callbacks") from error
+        reason = f"{error.strerror}{similar_path(path)}"
+        raise SettingError(f"cannot read {path}: {reason}; expected a TOML file of callbacks") from error
     except ValueError as error:  # also of text that is not UTF-8
         raise SettingError(f"invalid TOML in {path}: {error}") from error
     _refuse_unknown(path, tree, ("callbacks",))

@@ -15,7 +15,7 @@ from typing import Any
 
 from reference_trainer.config.kinds import SourcedValue, unknown_variable
 from reference_trainer.config.settings import FIELDS, GROUPS, Settings, by_flat_name
-from reference_trainer.errors import SettingError
+from reference_trainer.errors import SettingError, similar_path
 
 PREFIX, ALIAS_PREFIX = "REFERENCE_TRAINER_", "APR_DISTILL_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
@@ -83,7 +83,7 @@ def _from_file(path: Path) -> dict[str, Any]:
             content, rest = file.read(LARGEST_FILE), file.read(LARGEST_FILE)
     except OSError as error:
         names = "" if path.suffix else f"; expected a file of settings, or one of {', '.join(recipes())}"
-        raise SettingError(f"cannot read {path}: {error.strerror}{names}") from error
+        raise SettingError(f"cannot read {path}: {error.strerror}{similar_path(path)}{names}") from error
     if rest:
         raise SettingError(f"{path} has more than {LARGEST_FILE:,} bytes; expected a file of settings in TOML or YAML")
     if path.suffix in (".yaml", ".yml"):

@@ -129,5 +129,6 @@ def adapter_weights(directory: Path, like: Adapted) -> dict[str, Tensor]:
 
 
 def _saved_name(name: str) -> str:
-    """Return the name that peft saves a tensor under: without that of the adapter, which is "default"."""
-    return name.removeprefix("model.").replace(".modules_to_save.default", "").replace(".default", "")
+    """Return the name that peft saves a tensor under: without the name of the adapter, which is "default"."""
+    name = name.removeprefix("model.").replace(".modules_to_save.default", "").replace(".default", "")
+    return name.removesuffix(".weight") if ".lora_magnitude_vector." in name else name  # of DoRA

@@ -357,7 +357,7 @@ def read_template(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = f"{getattr(error, 'strerror', None) or error}{similar_path(path)}"
         raise SettingError(f"cannot read the chat template {path}: {reason}; expected a Jinja template") from error
 
 
@@ -717,6 +717,7 @@ def _variants(value: object, key: str = "") -> Iterator[tuple[str, object]]:
     """Yield a JSON value with one part changed, for each, after the keys that lead to it.
 
     Arguments of a call are one part, and all parameters of a function have the same key, since their names are data.
+    `"type": "function"`, which every call and tool of that form has, is left out.
     """
     if isinstance(value, list):
         for at, part in enumerate(value):
@@ -726,7 +727,7 @@ def _variants(value: object, key: str = "") -> Iterator[tuple[str, object]]:
         for name, part in value.items():
             for path, changed in _variants(part, name):
                 yield ("" if key == "properties" else f".{name}") + path, {**value, name: changed}
-    elif not _is_empty(value):
+    elif not _is_empty(value) and (key, value) != ("type", "function"):
         yield "", _changed(value)
 
 

@@ -33,6 +33,8 @@ READ_BACK = 1e-4
 """Largest difference of a logit of an exported model, relative to the largest one, from those of the trained model."""
 REMOTE = "transformers_modules."
 """Begin of the names of modules that transformers makes of the code of a model."""
+KEY_MAPPING = {r"(lora_magnitude_vector\.default)$": r"\1.weight"}
+"""The `key_mapping` of `from_pretrained`: transformers 5.24 misses this part of the names in adapters with DoRA."""
 BACKEND = "inductor"
 """The backend of `torch.compile`."""
 COMPILED_VARIANTS = 64
@@ -138,7 +140,12 @@ def load_model(source: Source | Path, *, dtype: Any, seed: int | None = None) ->
             chosen["device_map"] = source.device_map
         try:
             loaded: Any = _loaded(
-                source, AutoModelForCausalLM.from_pretrained, dtype=dtype, output_loading_info=True, **chosen
+                source,
+                AutoModelForCausalLM.from_pretrained,
+                dtype=dtype,
+                output_loading_info=True,
+                key_mapping=KEY_MAPPING,
+                **chosen,
             )
         except ModelFileError as error:
             if source.quantization is None:

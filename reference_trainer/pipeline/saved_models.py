@@ -26,7 +26,7 @@ from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
-from reference_trainer.errors import DataError, ModelFileError, SettingError, TrainerError, first_line
+from reference_trainer.errors import DataError, ModelFileError, SettingError, TrainerError, first_line, similar_path
 from reference_trainer.models.decoder import Decoder
 from reference_trainer.models.placement import computing_in, device_name, usable_device
 from reference_trainer.pipeline.checkpoint_list import checkpoint_student
@@ -205,7 +205,9 @@ def load_saved(path: Path, run: Run) -> nn.Module:
     if os.path.isfile(path / WEIGHTS):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
         return run.saved_model(path)
     if not os.path.isfile(path / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
-        raise ModelFileError(f"{path} has no {MANIFEST}; expected a model or a checkpoint{_hint(path)}")
+        raise ModelFileError(
+            f"{path} has no {MANIFEST}{similar_path(path)}; expected a model or a checkpoint{_hint(path)}"
+        )
     return checkpoint_student(read_weights(path))
 
 

@@ -61,8 +61,10 @@ def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also
             return
         if not path.is_dir():
             raise OutputError(f"{path} is not a directory; choose another --out")
-        if not force and not all(_is_partial(entry) or entry.name in kept for entry in path.iterdir()):
-            raise OutputError(f"{path} is not empty; choose another --out, or use --force{also} to write into it")
+        names = [] if force else [entry.name for entry in path.iterdir() if not _is_partial(entry)]
+        if remaining := [name for name in names if name not in kept]:
+            state = "has the files of a complete run" if "manifest.json" in remaining else "is not empty"
+            raise OutputError(f"{path} {state}; choose another --out, or use --force{also} to write into it")
     except OutputError:
         raise
     except OSError as error:

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from reference_trainer.errors import ModelFileError
+from reference_trainer.errors import ModelFileError, similar_path
 from reference_trainer.storage.files import atomic_write, file_digest, sync
 
 FORMAT, MANIFEST = "reference-trainer/teacher-outputs/1", "manifest.json"
@@ -107,7 +107,9 @@ class SavedOutputs:
             self.manifest = Manifest.model_validate_json(content)
             sizes = [(path / shard_name(index)).stat().st_size for index in range(self.manifest.shard_count)]
         except OSError as error:
-            raise ModelFileError(f"cannot read {error.filename}: {error.strerror}; {HINT}") from error
+            raise ModelFileError(
+                f"cannot read {error.filename}: {error.strerror}{similar_path(path)}; {HINT}"
+            ) from error
         except ValidationError as error:
             raise ModelFileError(f"{path / MANIFEST} is invalid: {error.errors()[0]['msg']}; {HINT}") from error
         if self.manifest.format != FORMAT:

@@ -1,10 +1,16 @@
 """What the command line refuses, how it says so, and how soon: wrong settings without loading torch."""
 
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from reference_trainer.callbacks.from_file import read_specs
+from reference_trainer.config.sources import gather
+from reference_trainer.errors import TrainerError
+from reference_trainer.huggingface.chats import read_template
+from reference_trainer.storage.teacher_outputs import SavedOutputs
 from tests.support.processes import Ended, python
 
 SETTINGS = {
@@ -22,6 +28,20 @@ def _command(*arguments: str, folder: Path, without: str = "torch") -> Ended:
     """Run the command in an interpreter that can't import a package."""
     script = f"import sys; sys.modules[{without!r}] = None; from reference_trainer.__main__ import run; run()"
     return python("-c", script, *arguments, cwd=folder)
+
+
+@pytest.mark.parametrize("kind", ["settings", "callbacks", "chat template", "teacher outputs"])
+def test_misspelt_path_is_refused_with_the_path_beside_it(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "right").mkdir()
+    path = tmp_path / "rigth"
+    actions: dict[str, Callable[[], object]] = {
+        "settings": lambda: gather({}, {}, path),
+        "callbacks": lambda: read_specs(path),
+        "chat template": lambda: read_template(path),
+        "teacher outputs": lambda: SavedOutputs(path),
+    }
+    with pytest.raises(TrainerError, match=r"did you mean '.*right"):
+        actions[kind]()
 
 
 @pytest.mark.parametrize("argument", SETTINGS)

@@ -58,6 +58,19 @@ def test_adapter_is_added_without_warnings_about_names_in_transformers(place: Pa
     add_adapter(student, place / "student", rank=2, options={}, seed=0)
 
 
+def test_adapter_of_dora_is_exported_evaluated_and_begun_with(place: Path, tmp_path: Path) -> None:
+    """peft saves the magnitudes under names that transformers does not read: they are loaded by peft."""
+    dora = {"lora": 2, "lora_options": '{"use_dora": true}', "save_every": 0, "max_steps": 3, "lr": 0.1}
+    result = distill(settings(place, tmp_path / "dora", **dora))
+    trained = result.student.state_dict()
+    assert any("lora_magnitude_vector" in name for name in trained)
+    base = transformers.AutoModelForCausalLM.from_pretrained(place / "student")
+    assert torch.equal(logits(peft.PeftModel.from_pretrained(base, tmp_path / "dora")), logits(result.student))
+    assert torch.equal(logits(load_model(tmp_path / "dora", dtype=torch.float32)), logits(result.student))
+    again = distill(settings(place, tmp_path / "again", init_from=tmp_path / "dora", **dora | {"lr": 1e-12}))
+    assert all(torch.allclose(tensor, trained[name]) for name, tensor in again.student.state_dict().items())
+
+
 @pytest.mark.parametrize("layer", ["lm_head", "embed_tokens"])
 def test_merged_adapter_of_a_tied_layer_gives_the_logits_of_the_trained_model(
     place: Path, tmp_path: Path, layer: str

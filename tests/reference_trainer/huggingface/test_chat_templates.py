@@ -44,7 +44,7 @@ TOOLS = """{% if tools %}<|system|>{{ tools | tojson }}<|end|>{% endif %}{% for 
 TALK = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "reasoning_content": "x"}]
 TWO = [*TALK, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d", "reasoning_content": "y"}]
 SPACED = [{"role": "user", "content": " a"}, {"role": "assistant", "content": " b "}]
-CALL = {"id": "7", "function": {"name": "f", "arguments": {"x": 1}}}
+CALL = {"id": "7", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
 CALLED = [
     {"role": "user", "content": "a"},
     {"role": "assistant", "content": "", "tool_calls": [CALL]},

@@ -235,7 +235,7 @@ def test_what_needs_no_data_is_refused_before_they_are_read(place: Path, tmp_pat
     refused: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
         (distill, {"out": Path("/proc/out")}, OutputError, "cannot create /proc/out"),
         (precompute, {"out": Path("/proc/out")}, OutputError, "cannot create /proc/out.partial"),
-        (distill, {"out": tmp_path / "run"}, OutputError, "is not empty"),
+        (distill, {"out": tmp_path / "run"}, OutputError, "files of a complete run"),
         (distill, {"out": tmp_path / "run", "resume": "latest", "force": True, "lr": 0.1}, DriftError, "lr was"),
         (distill, {"student": place / "new", "lora": 2}, SettingError, "--lora needs a trained student"),
         (distill, {"weights": "bfloat16"}, SettingError, "--weights bfloat16 needs"),

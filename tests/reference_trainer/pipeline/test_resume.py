@@ -45,13 +45,16 @@ def test_what_is_needed_over_a_finished_run_is_said_at_once(trainer) -> None:
         done = trainer.run("--out", "out", *FLAGS, *more)
         assert done.returncode == 1
         both = "use --force and --rewind, which sets checkpoints aside, to write into it"
-        assert done.stderr == f"error: out is not empty; choose another --out, or {both}\n"
+        assert done.stderr == f"error: out has the files of a complete run; choose another --out, or {both}\n"
     done = trainer.run("--out", "out", *FLAGS, "--resume", "best")
     assert done.stderr == "error: out/checkpoints: no best checkpoint to resume (saved steps: [1, 2, 3])\n"
     done = trainer.run("--out", "out", *FLAGS, *earlier, "--force")
     assert "cannot go on from step 2, because step 3 is saved too" in done.stderr and "or add --rewind" in done.stderr
     done = trainer.run("--out", "out", *FLAGS, "--resume", "latest")
-    assert done.stderr == "error: out is not empty; choose another --out, or use --force to write into it\n"
+    assert (
+        done.stderr
+        == "error: out has the files of a complete run; choose another --out, or use --force to write into it\n"
+    )
     done = trainer.run("--out", "out", *FLAGS, "--max-steps", "3", "--force", "--rewind", *earlier)
     assert done.returncode == 0, done.stderr
     done = trainer.run("--out", "out", *FLAGS, "--max-steps", "3", "--force", "--resume", "latest")
