@@ -6,7 +6,6 @@ from itertools import pairwise
 from pv.suites.training_run.claim import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window, largest_ratio
 
-
 LIMITS = 1e3
 """A larger limit only measures the norm."""
 
