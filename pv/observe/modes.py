@@ -59,11 +59,14 @@ class FrozenPart:
     A model may be gone when the process ends, so what is known of the part is renewed by `look`, and kept.
     """
 
-    def __init__(self, part: nn.Module, norms: list[Any]) -> None:
+    def __init__(self, part: nn.Module, norms: list[Any], sample: Callable[[Tensor], Tensor]) -> None:
+        self.sample = sample
         self.part = weakref.ref(part)
         self.norms = [weakref.ref(norm) for norm in norms[:4]]
         self.statistics = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms[:4]]
         self.written_before = sum(p._version for p in part.parameters())
+        # Writing through `.data`, or assigning to it, leaves version counters alone.
+        self.before = [sample(p).clone() for p in part.parameters()]
         self.frozen, self.written, self.trained = True, False, False
         self.noted: Any = None
         """What the last event says."""
@@ -78,7 +81,10 @@ class FrozenPart:
         if part is not None:
             parameters = list(part.parameters())
             self.frozen = not any(p.requires_grad for p in parameters)
-            self.written = sum(p._version for p in parameters) != self.written_before
+            self.written = sum(p._version for p in parameters) != self.written_before or not all(
+                now.shape == old.shape and torch.equal(now.to(old.device, old.dtype), old)
+                for now, old in zip(map(self.sample, parameters), self.before)
+            )
             self.trained = any(id(p) in trained for p in parameters)
             norms = [norm for norm in (reference() for reference in self.norms) if norm is not None]
             self.means = [norm.running_mean for norm in norms]
@@ -294,7 +300,7 @@ class Modes:
                 continue
             state = self._parts.get((model.number, name))
             if state is None or state.part() is not part:
-                state = self._parts[model.number, name] = FrozenPart(part, norms)
+                state = self._parts[model.number, name] = FrozenPart(part, norms, self.observer.sample)
             on = [norm for norm in norms if norm.training]
             requests = sorted(self._requests.get((on or norms)[0], {}).values())
             by_itself = [r for r in requests if r.by_user and _is_frozen(r.root())]

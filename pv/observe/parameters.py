@@ -286,16 +286,19 @@ def note_head(observer: Any, output: Tensor, model: int) -> None:
                 observer.facts.heads[model] = weakref.ref(part)
 
 
-def _frozen_head(facts: Facts, model: int, module: nn.Module) -> Optional[dict[str, Any]]:
-    """Return facts about the last layer of a model, if it is a frozen matrix."""
+def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[str, Any]]:
+    """Return facts about the last layer of a model that has frozen matrices, if that layer is linear."""
     reference = facts.heads.get(model)
     head = reference() if reference is not None else None
-    if not isinstance(head, nn.Linear) or head.weight.requires_grad:
+    if not isinstance(head, nn.Linear):
         return None
     matrices = [p for p in module.parameters() if p.dim() > 1 and p is not head.weight]
     frozen = [p for p in matrices if not p.requires_grad]
+    if not frozen:
+        return None
     return {
         "name": next((name for name, part in module.named_modules() if part is head), "?"),
+        "trained": head.weight.requires_grad,
         "drawn": _count_as(facts, facts.drawn, [head.weight], alike=True),
         "classes": head.out_features,
         "matrices": len(matrices),
@@ -386,7 +389,7 @@ def describe(observer: Any, model: int, module: nn.Module, held: set[int], had: 
         "with_gradient": sum(id(p) in had for _, p in trainable),
         "changed": _count_as(facts, facts.first, early, alike=False),
         "cut": parts,
-        "frozen_head": _frozen_head(facts, model, module),
+        "last_layer": _last_layer(facts, model, module),
         "cut_inputs": len(ran),
     }
 

@@ -192,6 +192,8 @@ class _Watched(TorchFunctionMode):
         self.scores: list[Tensor] = []
         """The inputs of cross-entropies."""
         self.attention = {"causal": 0, "full": 0}
+        self.masks = 0
+        """Float masks that are not causal."""
         self.masks_of_ones = 0
         """Float masks of zeros and ones, which are added to the scores."""
         self.names: set[str] = set()
@@ -225,6 +227,7 @@ class _Watched(TorchFunctionMode):
         for mask in masks:
             if mask is not None and mask.is_floating_point() and not mask.requires_grad:
                 zeros, ones = mask == 0, mask == 1
+                self.masks += mask.dim() < 2 or bool((mask > -1e4).triu(1).any())
                 self.masks_of_ones += bool((zeros | ones).all()) and bool(zeros.any()) and bool(ones.any())
 
     def _note_attention(self, query: int, key: int, mask: Optional[Tensor], causal: bool) -> None:
@@ -372,7 +375,7 @@ def _attention(call: Call, base: _Base) -> Optional[dict[str, Any]]:
     watched = base.watched
     if not sum(watched.attention.values()) and not watched.masks_of_ones:
         return None
-    return {"attention": watched.attention, "masks_of_ones": watched.masks_of_ones}
+    return {"attention": watched.attention, "masks": watched.masks, "masks_of_ones": watched.masks_of_ones}
 
 
 def _future(call: Call, base: _Base) -> Optional[dict[str, Any]]:

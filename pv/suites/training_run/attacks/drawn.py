@@ -440,7 +440,8 @@ class _Run:
             "changed": 8,
             "cut": [],
             "cut_inputs": 1,
-            "frozen_head": {"name": "head", "drawn": 1, "classes": 9, "matrices": 2, "frozen": 2, "frozen_drawn": 2},
+            "last_layer": {"name": "head", "trained": True, "drawn": 1, "classes": 9, "matrices": 2}
+            | {"frozen": 2, "frozen_drawn": 0},
         }
         lists: dict[str, Any] = {"left_out": [], "left_out_shapes": [], "outside": [], "without_gradient": []}
         self.add("parameters", model=2, trainable=8, held=8, **lists, **received)
@@ -495,7 +496,7 @@ def _probes() -> Events:
     seen = {"attention": {"causal": 2, "full": 0}, "recurrent": {"causal": 0, "full": 0}}
     reach = {"offset": 1, "token": 7, "early": 0.0, "own": 0.0, "same": 1.0, "late": 1.0, "clean": 7, "reach": 0}
     return [
-        {**base, "probe": "attention", "attention": seen["attention"], "masks_of_ones": 0},
+        {**base, "probe": "attention", "attention": seen["attention"], "masks": 1, "masks_of_ones": 0},
         {**base, "probe": "future", **reach, "local": True, **seen},
         {**base, "probe": "padding", "mask": True, "pooled": False, "real": 0.0, "mask_used": True, **seen}
         | {"other_tokens": 0.4},

@@ -86,7 +86,7 @@ def falsify_attributes_freeze(subject: object, plan: Plan) -> None:
 def falsify_new_head_is_trained(subject: object, plan: Plan, frozen: int) -> None:
     def freeze(events: Events) -> None:
         last = of(events, "parameters")[-1]
-        last["frozen_head"] = last["frozen_head"] | {"frozen": frozen, "frozen_drawn": 0}
+        last["last_layer"] = last["last_layer"] | {"trained": False, "matrices": frozen + 1, "frozen": frozen}
 
     attack(subject, "TR-PARAM-010", replace(plan, logits=False), freeze)
 

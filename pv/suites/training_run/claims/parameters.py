@@ -387,7 +387,7 @@ def moments_are_kept(run: Run, record: Record) -> None:
                 )
 
 
-@claim("TR-PARAM-010", "no model with trained and frozen parameters ran")
+@claim("TR-PARAM-010", "no model ran whose last linear layer gives classes and whose other weights are mostly frozen")
 def new_head_is_trained(run: Run, record: Record) -> None:
     """The last layer of a tuned model is frozen with its random initial values, and its outputs are scored as classes.
 
@@ -397,14 +397,15 @@ def new_head_is_trained(run: Run, record: Record) -> None:
     for process in run.processes:
         functions = {loss["function"] for event in process.of("backward") for loss in event["losses"]}
         for event in {e["model"]: e for e in process.of("parameters")}.values():
-            head = event.get("frozen_head")
+            head = event.get("last_layer")
             held = max(e["held"] for e in process.of("parameters") if e["model"] == event["model"])  # or is gone by now
-            record.tried += bool(held)
-            if not head or not held or process.steps < 4:
+            if not head or not held or process.steps < 4 or not functions & CLASSES:
                 continue
             # Most matrices are frozen, and no frozen one still has the values of its initializer.
-            pretrained = head["frozen"] and not head["frozen_drawn"] and 2 * head["frozen"] >= head["matrices"]
-            if head["drawn"] and pretrained and functions & CLASSES:
+            if head["frozen_drawn"] or 2 * head["frozen"] < head["matrices"]:
+                continue
+            record.tried += 1
+            if head["drawn"] and not head["trained"]:
                 record.falsify(
                     next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]),
                     f"{head['name']}, the last layer of {process.kinds.get(event['model'])}, is frozen with random "

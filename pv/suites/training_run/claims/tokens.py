@@ -205,7 +205,7 @@ def ends_are_scored(run: Run, record: Record) -> None:
             )
 
 
-@claim("TR-MASK-003", "no model with attention was probed")
+@claim("TR-MASK-003", "no model with attention was probed that gets a mask of padding")
 def mask_is_used(run: Run, record: Record) -> None:
     """A mask of padding changes no output, or hides the real tokens instead of the padding.
 
@@ -215,7 +215,7 @@ def mask_is_used(run: Run, record: Record) -> None:
     nothing, and a bias would have other numbers than these two.
     """
     for process, probe in _probes(run, record, "attention"):
-        record.tried += 1
+        record.tried += bool(probe.get("masks"))
         if probe["masks_of_ones"]:
             record.falsify(
                 probe["at"],
@@ -224,12 +224,10 @@ def mask_is_used(run: Run, record: Record) -> None:
                 "pass a boolean mask: mask.bool()",
             )
     for process, probe in _probes(run, record, "padding"):
-        if not probe["mask"]:
+        if not probe["mask"] or not sum(probe["attention"].values()):
             continue
         record.tried += 1
         name, real = process.kinds.get(probe["model"]), probe["real"]
-        if not sum(probe["attention"].values()):
-            continue
         seen = (
             f"when the embeddings of padding change, the outputs of real tokens of {name} change by {real:.2g} of "
             "their spread"

@@ -62,10 +62,13 @@ def equal_weights(run: Run, record: Record) -> None:
                 if largest_ratio(loss.weight for loss in row) > 1.5
             )
             means = exactly or (nearly and largest_ratio(weights) > 1.5)
+            elements = [loss.elements for loss in losses]
+            by_class = " (counted by their class weights)" if any(n % 1 for n in elements) else ""
             seen = (
                 f"in {len(unequal)} of {len(steps)} steps of several micro-batches, scored elements have different "
                 f"weights, by a factor of up to {largest_ratio(weights):.3g}; the micro-batches of step {window.step} "
-                f"have {[int(loss.elements) for loss in losses]} scored elements with weights {numbers(weights)}"
+                f"have {[round(n, 2) if n % 1 else int(n) for n in elements]} scored elements{by_class} with weights "
+                f"{numbers(weights)}"
             )
             # One row a micro-batch: its mean may be meant, since each example then counts once.
             tokens = any(loss.labels > loss.rows > 1 for loss in losses)
