@@ -57,9 +57,10 @@ def clipped_last(run: Run, record: Record) -> None:
         clipped = {w.n for w in windows if w.passes and any(c["n"] > w.passes[-1].n for c in w.clips)}
         if len(useless) >= 2 and not clipped:
             effective = [(window, event) for window, event in useless if _shortened(event)]
-            note = record.falsify if len(effective) >= 2 else record.hint
-            useless = effective if len(effective) >= 2 else useless
-            record.tried += len(useless)
+            note = record.hint
+            if len(effective) >= 2:
+                note, useless = record.falsify, effective
+                record.tried += len(useless)  # a clipping without an effect tries nothing
             window, event = useless[0]
             note(
                 event["at"],
@@ -116,8 +117,7 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
                 note(
                     at,
                     f"all {len(events)} calls clip the gradients of 0 parameters: a generator, such as "
-                    "model.parameters(), was "
-                    "used up before",
+                    "model.parameters(), was used up before",
                     "pass model.parameters() in each call, or a list of it: a generator can be read only once",
                 )
             without = [
