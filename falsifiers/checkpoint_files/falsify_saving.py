@@ -210,7 +210,12 @@ def falsify_last_and_best_stay(subject: Any, gaps: list[int], keep: int, best: i
             assert_whole(directory, [saved], f"after step {step} of {steps}, keep {keep}, best {chosen}")
             _assert_latest_and_best(directory, step, chosen)
         assert saved_steps(directory, OTHER) == [1], "the checkpoint of another run is gone"
-        _assert_latest_and_best(shutil.move(directory, directory.with_name("moved")), step, chosen)
+        moved = shutil.move(directory, directory.with_name("moved"))
+        _assert_latest_and_best(moved, step, chosen)
+        start = saved[len(saved) // 2]
+        subject.rewind(moved, RUN, start)
+        at_start = steps[best] if best <= steps.index(start) else None
+        _assert_latest_and_best(moved, start, at_start if at_start in saved else None)
 
 
 def _assert_latest_and_best(directory: Path, latest: int, best: int | None) -> None:
