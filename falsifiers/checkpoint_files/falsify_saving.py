@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, assert_whole, manifest, names, place, tensors
@@ -197,6 +197,7 @@ OTHER = "ab"
 
 
 @given(gaps=st.lists(st.integers(1, 9), min_size=1, max_size=6), keep=st.integers(0, 3), best=st.integers(0, 6))
+@example(gaps=[1, 1, 1], keep=0, best=0)
 def falsify_last_and_best_stay(subject: Any, gaps: list[int], keep: int, best: int) -> None:
     steps = list(itertools.accumulate(gaps))
     saved: list[int] = []

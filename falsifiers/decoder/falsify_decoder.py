@@ -224,7 +224,7 @@ def falsify_weights_depend_only_on_config_and_seed(
             into_residual = name.endswith(("attention.out.weight", "feed_forward.down.weight"))
             expected = 0.02 / math.sqrt(2 * len(first.blocks)) if into_residual else 0.02
             # Of N normal numbers, the root mean square is within 6 / sqrt(2 N) of the deviation.
-            share = float(value.square().mean().sqrt()) / expected
+            share = float(value.detach().square().mean().sqrt()) / expected
             allowed = 6 / math.sqrt(2 * value.numel())
             assert abs(share - 1) < allowed, f"{name} has {share:.3f} of the deviation {expected:.4f}"
     unlike = subject.new_decoder(case.config(subject), case.seed + 1).embedding.weight
