@@ -164,7 +164,8 @@ def falsify_first_token_of_a_document_is_in_no_group(subject: Any) -> None:
     marked = [answer[0], *student[0]], [True, *[False] * len(student[0])]
     seen = subject.answer_groups((words, letters), (marked, ([0, *text], [True] + [False] * len(text))))
     begins = [one.start for one, _ in seen]
-    assert begins == [2 + place for place in range(len(answer))], (
+    wanted = [2 + place for place in range(len(answer))]
+    assert begins == wanted, f"an answer after a special token of one template has groups at {begins}; not {wanted}"
         f"an answer after a special token that one template adds has groups at {begins}"
     )
 
