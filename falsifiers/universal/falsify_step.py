@@ -166,8 +166,6 @@ def falsify_first_token_of_a_document_is_in_no_group(subject: Any) -> None:
     begins = [one.start for one, _ in seen]
     wanted = [2 + place for place in range(len(answer))]
     assert begins == wanted, f"an answer after a special token of one template has groups at {begins}; not {wanted}"
-        f"an answer after a special token that one template adds has groups at {begins}"
-    )
 
 
 def falsify_documents_of_other_turns_are_refused(subject: Any) -> None:
