@@ -566,6 +566,7 @@ def falsify_smoke_run_has_no_loggers(subject: Any) -> None:
         loggers: list[Any] = []
         with mock.patch.dict(sys.modules, {name: None}):
             settings = Settings(log_to=name, smoke=2)
-            refused = assertions.refusal(lambda s=settings: loggers.extend(subject.loggers_of(s)), PackageError)
+            load = partial(lambda s, target: target.extend(subject.loggers_of(s)), settings, loggers)
+            refused = assertions.refusal(load, PackageError)
         seen = refused or loggers
         assert not seen, f"a smoke run with log_to {name} has loggers: {seen}"
