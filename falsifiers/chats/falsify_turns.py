@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.chats.tokenizer import END, Messages, Tokenizer, conversations, letters, read_rows
@@ -37,6 +37,8 @@ TEMPLATES = st.builds(
     system=st.sampled_from(["", "ab"]),
     trims=st.booleans(),
 )
+_CHAT: Messages = [{"role": "user", "content": "b"}, {"role": "assistant", "content": "a"}]
+_UNWEIGHTED: Messages = [_CHAT[0], _CHAT[1] | {"weight": 0}, *_CHAT]
 TURNS = st.sampled_from(["every", "last"])
 OPTIONS = st.sampled_from([{}, {"calm": True}])
 
@@ -92,6 +94,7 @@ def expected(messages: Messages, template: Tokenizer, options: dict[str, Any], t
 
 
 @given(messages=requests(), template=TEMPLATES, options=OPTIONS, turns=TURNS)
+@example(messages=_UNWEIGHTED, template=Tokenizer(ends=False), options={}, turns="every")
 def falsify_answers_are_predicted(
     subject: Any, messages: Messages, template: Tokenizer, options: dict[str, Any], turns: str
 ) -> None:

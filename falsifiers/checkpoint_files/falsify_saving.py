@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, assert_whole, manifest, names, place, tensors
@@ -197,6 +197,7 @@ OTHER = "ab"
 
 
 @given(gaps=st.lists(st.integers(1, 9), min_size=1, max_size=6), keep=st.integers(0, 3), best=st.integers(0, 6))
+@example(gaps=[1, 1, 1], keep=0, best=0)
 def falsify_last_and_best_stay(subject: Any, gaps: list[int], keep: int, best: int) -> None:
     steps = list(itertools.accumulate(gaps))
     saved: list[int] = []
@@ -210,7 +211,12 @@ def falsify_last_and_best_stay(subject: Any, gaps: list[int], keep: int, best: i
             assert_whole(directory, [saved], f"after step {step} of {steps}, keep {keep}, best {chosen}")
             _assert_latest_and_best(directory, step, chosen)
         assert saved_steps(directory, OTHER) == [1], "the checkpoint of another run is gone"
-        _assert_latest_and_best(shutil.move(directory, directory.with_name("moved")), step, chosen)
+        moved = shutil.move(directory, directory.with_name("moved"))
+        _assert_latest_and_best(moved, step, chosen)
+        start = saved[len(saved) // 2]
+        subject.rewind(moved, RUN, start)
+        at_start = steps[best] if best <= steps.index(start) else None
+        _assert_latest_and_best(moved, start, at_start if at_start in saved else None)
 
 
 def _assert_latest_and_best(directory: Path, latest: int, best: int | None) -> None:

@@ -1,6 +1,7 @@
 """Attacks on the logits of decoders with random weights, by a float64 oracle in NumPy, and on new decoders."""
 
 import copy
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -219,6 +220,13 @@ def falsify_weights_depend_only_on_config_and_seed(
         same = other.dtype is value.dtype and other.device == value.device and torch.equal(value, other)
         assert same, f"{name} differs, {setting}, after {drawn} draws: {value.flatten()[:3]}, {other.flatten()[:3]}"
         assert other.requires_grad, f"{name} does not require a gradient"
+        if value.dim() == 2:
+            into_residual = name.endswith(("attention.out.weight", "feed_forward.down.weight"))
+            expected = 0.02 / math.sqrt(2 * len(first.blocks)) if into_residual else 0.02
+            # Of N normal numbers, the root mean square is within 6 / sqrt(2 N) of the deviation.
+            share = float(value.detach().square().mean().sqrt()) / expected
+            allowed = 6 / math.sqrt(2 * value.numel())
+            assert abs(share - 1) < allowed, f"{name} has {share:.3f} of the deviation {expected:.4f}"
     unlike = subject.new_decoder(case.config(subject), case.seed + 1).embedding.weight
     assert not torch.equal(first.embedding.weight, unlike), f"seeds {case.seed} and {case.seed + 1} give equal weights"
 

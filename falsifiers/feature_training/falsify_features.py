@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from falsifiers.callbacks.real_run import after_steps
 from falsifiers.feature_matching.cases import FeatureCase, feature_cases
 from falsifiers.feature_training.windows import FeatureWindow, feature_windows
-from falsifiers.support.assertions import assert_equal
+from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.fake_cuda import fake_cuda
 from falsifiers.support.oracles import assert_close, assert_refused
 from falsifiers.support.runs import scratch, small
@@ -21,6 +21,7 @@ from falsifiers.support.steps import V, assert_gradients, gradients_of
 from reference_trainer import Annealed, Lines, Schedule
 from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
+from reference_trainer.errors import LogitsError
 
 
 def _result(
@@ -76,6 +77,16 @@ def falsify_weight_of_zero_computes_nothing(subject: Any, window: FeatureWindow)
     numbers = [{name: float(total) for name, total in sums.items()} for sums in (seen, expected)]
     assert_equal("sums without a feature", *numbers)
     assert "feature" not in seen, f"sums are {sorted(seen)}; expected no feature"
+
+
+@given(window=feature_windows(), state=st.sampled_from([1e200, math.inf, math.nan]))
+def falsify_a_distance_that_is_not_finite_is_refused(subject: Any, window: FeatureWindow, state: float) -> None:
+    assume(window.case.count())
+    states = [torch.full_like(states, state) for states in window.states]
+    window = window.but(states=states, distance="l2")
+    parts = window.student(), window.teacher(), window.matching()
+    seen = refusal(lambda: _result(subject, window, *parts), LogitsError)
+    assert seen, f"hidden states of {state} are matched, and the step is taken"
 
 
 class WithoutStates:

@@ -52,3 +52,7 @@ def mean_of_step_means(original: Any, self: Any, sums: Any, sequences: int) -> N
 def layers_clamped(original: Any, student: Any, teacher: Any, scored: Tensor, layers: Any, **settings: Any) -> Any:
     clamped = [(min(i, len(student) - 1), min(j, len(teacher) - 1)) for i, j in layers]
     return original(student, teacher, scored, layers=clamped, **settings)
+
+
+def distance_unchecked(original: Any, rows: Any, weights: Any, feature: Any = None) -> Any:
+    return original(rows, weights)

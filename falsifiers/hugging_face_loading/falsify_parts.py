@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import reference_trainer
-from falsifiers.hugging_face_run.falsify_run import conversations, word_tokenizer, write_causal
 from falsifiers.rank_runs.falsify_runs import launcher
+from falsifiers.support.causal import conversations, word_tokenizer, write_causal
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.runs import scratch
 from reference_trainer.huggingface.adapters import add_adapter, frozen_weights
@@ -107,6 +107,10 @@ def checkpoint(directory: Path, tensors: dict[str, Tensor]) -> Path:
     return save_checkpoint(directory, manifest, shards[0], others=write_other)
 
 
+END = 5
+"""The end token of generation_config.json; config.json has another one."""
+
+
 def into_cache(directory: Path, cache: Path, name: str) -> Path:
     """Move a model into a cache of the hub; return its id."""
     place = cache / f"models--tiny--{name}"
@@ -135,6 +139,7 @@ def falsify_two_ranks_read_their_parts(
         words, cache = word_tokenizer(), directory / "hub"
         for name, width in (("student", 8), ("teacher", 12)):
             write_causal(directory / name, words, width, torch.float32, tie_word_embeddings=tied)
+            (directory / name / "generation_config.json").write_text(json.dumps({"eos_token_id": END}))
         (directory / "chats.jsonl").write_text("\n".join(map(json.dumps, conversations(0)[:10])))
         weights = {name: load_file(directory / name / "model.safetensors") for name in ("student", "teacher")}
         expected = {f"model.{name}": tensor for name, tensor in weights["student"].items()}
@@ -189,12 +194,13 @@ def falsify_two_ranks_read_their_parts(
                     for name, module in (("student", run.student), ("teacher", run.teacher))
                 }
                 kernels = {run.student.model.config._attn_implementation, run.teacher.model.config._attn_implementation}
-                return parts, reads.bytes, reads.lookups, kernels, run.digests.get("base_sha256")
+                ends = {module.model.generation_config.eos_token_id for module in (run.student, run.teacher)}
+                return parts, reads.bytes, reads.lookups, kernels, run.digests.get("base_sha256"), ends
 
         ends = run_ranks(RANKS, work, served=served)
     parts_of = {"student": expected, "teacher": {f"model.{name}": held for name, held in weights["teacher"].items()}}
     sizes = {name: sum(held.nbytes for held in tensors.values()) for name, tensors in weights.items()}
-    for rank, (parts, read, lookups, kernels, seen) in enumerate(ends):
+    for rank, (parts, read, lookups, kernels, seen, end_tokens) in enumerate(ends):
         where = f"rank {rank}"
         for name, tensors in parts_of.items():
             assert parts[name].keys() == tensors.keys(), (
@@ -209,4 +215,5 @@ def falsify_two_ranks_read_their_parts(
         assert rank == 0 or not lookups, f"{where} looks for weights of the hub {lookups} times; expected rank 0 alone"
         isolated = {kernel.startswith("by_document") for kernel in kernels}
         assert isolated == {documents == "pack"}, f"{where}: with rows {documents}, the attention is {kernels}"
+        assert end_tokens == {END}, f"{where}: generation_config.json ends answers by {END}; the models by {end_tokens}"
         assert seen == digest, f"{where}: the digest of the frozen weights is {seen}; expected {digest}"

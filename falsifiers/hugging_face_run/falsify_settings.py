@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 import reference_trainer
-from falsifiers.hugging_face_run.falsify_run import TEMPLATE, conversations, word_tokenizer, write_causal
-from falsifiers.support.assertions import assert_equal
+from falsifiers.support.assertions import assert_equal, refusal
+from falsifiers.support.causal import TEMPLATE, VOCABULARY, conversations, word_tokenizer, write_causal
 from falsifiers.support.runs import scratch
 from reference_trainer.errors import DataError
+from reference_trainer.huggingface.models import load_tokenizer
 
 USUAL: dict[str, Any] = {"length": 40, "documents": "pad", "skip_invalid_rows": True, "data_workers": 0, "eval_rows": 2}
 CHANGES: Mapping[str, dict[str, Any]] = {
@@ -24,6 +25,10 @@ CHANGES: Mapping[str, dict[str, Any]] = {
     "options": {"template_options": '{"brief": true}'},
     "template": {"chat_template": "other.jinja"},
     "invalid rows": {"skip_invalid_rows": False},
+    "mix": {"mix": "other.jsonl"},
+    "mix of another length": {"mix": "other.jsonl", "length": 12},
+    "pairs": {"cross_tokenizer": True},
+    "pairs of another length": {"cross_tokenizer": True, "length": 12},
 }
 """Settings with which the data of the falsifier have other tokens or labels, or are refused."""
 BRIEF = TEMPLATE.replace("{{ m['content'] }}", "{{ m['content'].split()[-1] if brief else m['content'] }}")
@@ -46,17 +51,12 @@ def place() -> Iterator[Path]:
 
 
 def prepared(subject: Any, directory: Path, cache: str, **changes: Any) -> tuple[Any, Any, Any]:
-    """Return the training batches and held-back rows of a run, each as tokens and labels, and the digests of the run.
+    """Return the training batches and held-back rows of a run, and the digests of the run.
 
-    Instead of batches, the error of data that are refused.
+    A batch is tokens, labels, and what a teacher with another tokenizer reads: its tokens, and groups. Instead of
+    batches, the error of data that are refused.
     """
-    paths = {"teacher": "teacher", "student": "student", "data": "chats.jsonl", "out": "out", "data_cache": cache}
-    options = {**USUAL, **paths, **changes}
-    files = [*paths, "chat_template", "eval_data"]
-    options |= {name: directory / options[name] for name in files if name in options}
-    settings = reference_trainer.Settings(**options, device="cpu")
-    with subject.HuggingFace(settings, lines=reference_trainer.Lines(io.StringIO()), environment={}) as run:
-        run.device = torch.device("cpu")
+    with begun(subject, directory, cache, **changes) as run:
         try:
             batches = run.make_batches()
         except DataError as error:
@@ -64,8 +64,35 @@ def prepared(subject: Any, directory: Path, cache: str, **changes: Any) -> tuple
         trained = [batches.batch(1, at) for at in range(1, batches.batches + 1)]
         order = torch.arange(len(run.held_back))
         evaluated = [run.held_back.batch(order, at) for at in range(1, run.held_back.batches + 1)]
-        read = [[(b.tokens.tolist(), b.labels.tolist()) for b in part] for part in (trained, evaluated)]
+        pairs = run.pairs
+        taught = [
+            [
+                []
+                if pairs is None or b.examples is None
+                else [(pairs[n].teacher_tokens.tolist(), pairs[n].groups.tolist()) for n in b.examples.tolist()]
+                for b in part
+            ]
+            for part in (trained, evaluated)
+        ]
+        read = [
+            [(b.tokens.tolist(), b.labels.tolist(), more) for b, more in zip(part, others, strict=True)]
+            for part, others in zip((trained, evaluated), taught, strict=True)
+        ]
         return read[0], read[1], dict(run.digests)
+
+
+@contextmanager
+def begun(subject: Any, directory: Path, cache: str, **changes: Any) -> Iterator[Any]:
+    """Yield a run that has made nothing yet."""
+    paths = {"teacher": "teacher", "student": "student", "data": "chats.jsonl", "out": "out", "data_cache": cache}
+    options = {**USUAL, **paths, **changes}
+    files = [*paths, "chat_template", "eval_data"]
+    options |= {name: directory / options[name] for name in files if name in options}
+    options |= {"mix": json.dumps({str(directory / options["mix"]): 2})} if "mix" in options else {}
+    settings = reference_trainer.Settings(**options, device="cpu")
+    with subject.HuggingFace(settings, lines=reference_trainer.Lines(io.StringIO()), environment={}) as run:
+        run.device = torch.device("cpu")
+        yield run
 
 
 def falsify_kept_tokens_are_those_of_the_settings(subject: Any) -> None:
@@ -80,6 +107,25 @@ def falsify_kept_tokens_are_those_of_the_settings(subject: Any) -> None:
         assert shared[one][0] != shared[other][0], (
             f"{one} and {other} have the same data: those of the run before, or the claim was not tried"
         )
+
+
+def falsify_tokens_beyond_the_vocabulary_are_refused(subject: Any) -> None:
+    """Whichever file of a run has the token: the one to train on, one of a mixture, or the evaluated one."""
+    with place() as directory:
+        words = load_tokenizer(directory / "student")
+        words.add_tokens(["beyond"])
+        words.save_pretrained(directory / "student")
+        words.save_pretrained(directory / "teacher")
+        chat = [{"role": "user", "content": "w1"}, {"role": "assistant", "content": "beyond w2"}]
+        (directory / "beyond.jsonl").write_text("\n".join([json.dumps({"messages": chat})] * 20))
+        roles = ("data", "mix", "eval_data")
+        for role in (*roles, None):
+            files = {name: "beyond.jsonl" if name == role else "other.jsonl" for name in roles}
+            with begun(subject, directory, "cache", **files) as run:
+                run.make_batches()
+                words = refusal(run.make_student, DataError)
+            assert bool(words) == (role is not None), f"with a token beyond the vocabulary in {role}: {words!r}"
+            assert role is None or f"token {len(VOCABULARY)}" in words, f"with the token in {role}: {words!r}"
 
 
 def falsify_runs_that_evaluate_other_rows_have_other_digests(subject: Any) -> None:

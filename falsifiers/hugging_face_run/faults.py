@@ -65,3 +65,7 @@ def evaluated_rows_unnamed(original: Any, data: Any) -> Any:
     batches = original(data)
     data._run.digests.pop("evaluated", None)
     return batches
+
+
+def tokens_unchecked(original: Any, data: Any, *args: Any) -> None:
+    """Compare nothing."""

@@ -42,6 +42,7 @@ from falsifiers.support.runs import (
     without_times,
 )
 from reference_trainer import Action, Callback, Lines, MetricSum, Settings, TrainerError
+from reference_trainer.storage.checkpoints import saved_steps
 
 STRATEGIES = st.sampled_from(["ddp", "fsdp2"])
 
@@ -193,7 +194,7 @@ def falsify_cut_ranks_end_like_uninterrupted_ones(
     with scratch() as directory:
         make = matching(subject) if matched else small_distillation(subject)
         options: dict[str, Any] = {"strategy": strategy, "epochs": epochs, "feature_layers": "0:0,1:1"}
-        options["feature_weight"] = 0.5 if matched else 0.0
+        options |= {"feature_weight": 0.5 if matched else 0.0, "keep": 1}
         uninterrupted = launched(make, settings(directory, "uninterrupted", **options, save_every=0), ranks, callbacks)
         left = launched(make, settings(directory, "cut", **options), ranks, lambda rank: callbacks(rank, Cut(cut)))
         assert {rank.error for rank in left} == {"KeyboardInterrupt: "}, f"interrupted ranks end with {left}"
@@ -205,6 +206,8 @@ def falsify_cut_ranks_end_like_uninterrupted_ones(
             where = f"{when}, rank {number % ranks} of the {'resumed' if number >= ranks else 'uninterrupted'} run"
             assert_same_end(where, end, uninterrupted[0])
         assert_same_lines(when, directory, "cut", "uninterrupted")
+        kept = saved_steps(directory / "cut" / "checkpoints", "student")
+        assert len(kept) == 1, f"{when}: with keep 1, the checkpoints of the steps {kept} are kept"
         taken = len(lines(directory, "uninterrupted"))
         expected = epochs * PER_EPOCH - (0 if skips is None else PER_EPOCH - 1)
         assert taken == expected, f"{when}: {taken} steps are taken; expected {expected}"

@@ -15,16 +15,35 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.distill_smoke.cases import Place, changes, invoked, place
+from falsifiers.support import assertions
 from falsifiers.support.oracles import DIVERGENCES
 from reference_trainer.config.settings import FIELDS, Settings
-from reference_trainer.errors import SettingError
+from reference_trainer.errors import PackageError, SettingError
 
 COUNTS = [3, 5, 7, 11]
+SCALED = {"feature_weight": 1.0}
+STUDENT: dict[str, Any] = {"student": Path("s"), "data": Path("d")}
+UNUSED: list[tuple[dict[str, Any], set[str]]] = [
+    ({}, set()),
+    ({"lr_end": 0.0, "schedule": "constant"}, {"lr_end"}),
+    ({"lr_end": 0.0}, set()),
+    ({"data_cache_gib": 0, "lora": 4}, {"data_cache_gib", "lora"}),
+    ({"data_cache_gib": 0, "lora": 4, **STUDENT}, set()),
+    ({"feature_distance": "l2", "feature_layers": "0:0"}, {"feature_distance", "feature_layers"}),
+    ({"feature_distance": "l2", **SCALED}, set()),
+    ({"best_mode": "max", "eval_every": 0}, {"best_mode"}),
+    ({"log_to": "wandb", "smoke": 2}, {"log_to"}),
+    ({"log_to": "wandb"}, set()),
+    ({"lora_merge": True, **STUDENT}, {"lora_merge"}),
+    ({"teacher_width": 64, "teacher": Path("t")}, {"teacher_width"}),
+]
+"""Settings, and those of them that have no effect."""
 PATHS = ["first", "/second/path", "a third", "."]
 NUMBERS = [0.5, 1.25, 3, 1e-2]
 FEW, SIZES, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [0.0001, 1.5, 3, 10000]
@@ -531,3 +550,23 @@ def _assert_refused_early(where: Place, origin: str, *flags: str, **variables: s
     assert "click" in imported, f"{case}; its imports are not known"
     assert "torch" not in imported, f"{case}; torch was imported before the refusal"
     assert not changed, f"{case}; it changed {changed}"
+
+
+def falsify_settings_without_effect_are_named(subject: Any) -> None:
+    """Also a setting that is turned off. The subject is `config.settings`."""
+    for values, expected in UNUSED:
+        lines = subject.find_unused(Settings(**values))
+        seen = {line.removeprefix("settings: ").partition(" has no effect ")[0] for line in lines}
+        assert seen == expected, f"with {values}, the lines are {lines}; expected one for each of {sorted(expected)}"
+
+
+def falsify_smoke_run_has_no_loggers(subject: Any) -> None:
+    """No package of a logger is needed. The subject is `callbacks.loggers`."""
+    for name in ("wandb", "mlflow"):
+        loggers: list[Any] = []
+        with mock.patch.dict(sys.modules, {name: None}):
+            settings = Settings(log_to=name, smoke=2)
+            load = partial(lambda s, target: target.extend(subject.loggers_of(s)), settings, loggers)
+            refused = assertions.refusal(load, PackageError)
+        seen = refused or loggers
+        assert not seen, f"a smoke run with log_to {name} has loggers: {seen}"

@@ -63,3 +63,12 @@ def last_name_counts(original: Any, values: Any) -> Any:
 def aliases_unchecked(original: Any, flags: Any, environment: Any, config: Any) -> Any:
     theirs = {name for name in environment if name.startswith("APR_DISTILL_") and name not in ALIASES}
     return original(flags, {name: environment[name] for name in environment if name not in theirs}, config)
+
+
+def zero_unnamed(original: Any, settings: Any) -> Any:
+    values = settings.flat()
+    return [line for line in original(settings) if values[line.split()[1]]]
+
+
+def smoke_logged(original: Any, settings: Any) -> Any:
+    return original(settings.replace(smoke=None))

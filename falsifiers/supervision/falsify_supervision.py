@@ -348,12 +348,17 @@ def _expected(gains: list[int], retries: int, idle: int) -> tuple[str, int]:
 @given(
     errors=st.lists(st.sampled_from(["input", "other rank", "A", "B", "kill"]), min_size=1, max_size=4),
     step=st.integers(0, 3),
+    moves=st.booleans(),
 )
-@example(errors=["input"], step=0)
-@example(errors=["A", "kill", "A", "A"], step=2)
-@example(errors=["A", "B", "kill", "kill"], step=0)
-def falsify_errors_that_stay_are_not_tried_again(subject: Any, errors: list[str], step: int) -> None:
-    """errors: of each attempt, which rank 1 writes; rank 0 writes that of the other rank. Every attempt progresses."""
+@example(errors=["input"], step=0, moves=False)
+@example(errors=["A", "kill", "A", "A"], step=2, moves=False)
+@example(errors=["A", "A", "other rank"], step=2, moves=True)
+@example(errors=["A", "B", "kill", "kill"], step=0, moves=False)
+def falsify_errors_that_stay_are_not_tried_again(subject: Any, errors: list[str], step: int, moves: bool) -> None:
+    """errors: of each attempt, which rank 1 writes; rank 0 writes that of the other rank. Every attempt progresses.
+
+    moves: whether each attempt fails one step later than the attempt before.
+    """
     with scratch() as directory:
         out, calls, lines = directory / "out", list[str](), list[str]()
 
@@ -370,7 +375,7 @@ def falsify_errors_that_stay_are_not_tried_again(subject: Any, errors: list[str]
                 for rank, is_other in enumerate((True, error == "other rank")):
                     text = "rank 1: 'x'" if is_other else f"'{error}'"
                     failure = Failure(
-                        step=step,
+                        step=step + moves * len(calls),
                         type="RankError" if is_other else "ValueError",
                         message=text,
                         is_input=error == "input" and not is_other,
@@ -385,14 +390,16 @@ def falsify_errors_that_stay_are_not_tried_again(subject: Any, errors: list[str]
         for number, error in enumerate(errors, start=1):
             if error == "input":
                 wanted = ("REFUSED", number)
-            elif error != "kill" and errors[number - 2 : number - 1] == [error]:
+            elif error != "kill" and not moves and errors[number - 2 : number - 1] == [error]:
                 wanted = ("NO_PROGRESS", number)
             if wanted[0] != "DONE":
                 break
-        assert ended == wanted, f"after the errors {errors}, verdict and attempts are {ended}; expected {wanted}"
+        when = f"with the errors {errors} {'from' if moves else 'after'} step {step}{', each a step later' * moves}"
+        assert ended == wanted, f"{when}, verdict and attempts are {ended}; expected {wanted}"
         if seen is not Verdict.DONE:
             message = "rank 1: 'x'" if calls[-1] == "other rank" else f"'{calls[-1]}'"
-            when = f"after step {step}" if step else "before its first step"
+            at = step + moves * len(calls)
+            when = f"after step {at}" if at else "before its first step"
             said = lines[-1]
             assert message in said and when in said, f"given up with {said!r}; expected {message} {when}"
 

@@ -161,6 +161,11 @@ def falsify_first_token_of_a_document_is_in_no_group(subject: Any) -> None:
     seen = subject.answer_groups((words, letters), (student, (text, [False] * len(text))))
     n = len(letters("red")["input_ids"])
     assert seen == [(range(2, 3), range(n, n + 1)), (range(3, 4), range(n + 1, len(text)))], f"the groups are {seen}"
+    marked = [answer[0], *student[0]], [True, *[False] * len(student[0])]
+    seen = subject.answer_groups((words, letters), (marked, ([0, *text], [True] + [False] * len(text))))
+    begins = [one.start for one, _ in seen]
+    wanted = [2 + place for place in range(len(answer))]
+    assert begins == wanted, f"an answer after a special token of one template has groups at {begins}; not {wanted}"
 
 
 def falsify_documents_of_other_turns_are_refused(subject: Any) -> None:
