@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import reference_trainer
-from falsifiers.hugging_face_run.falsify_run import conversations, word_tokenizer, write_causal
 from falsifiers.rank_runs.falsify_runs import launcher
+from falsifiers.support.causal import conversations, word_tokenizer, write_causal
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.runs import scratch
 from reference_trainer.huggingface.adapters import add_adapter, frozen_weights

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 import reference_trainer
-from falsifiers.hugging_face_run.falsify_run import TEMPLATE, conversations, word_tokenizer, write_causal
 from falsifiers.support.assertions import assert_equal
+from falsifiers.support.causal import TEMPLATE, conversations, word_tokenizer, write_causal
 from falsifiers.support.runs import scratch
 from reference_trainer.errors import DataError
 
