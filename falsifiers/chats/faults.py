@@ -19,10 +19,6 @@ def as_completed(original: Any, function: Any, blocks: Any, workers: int) -> Any
     return reversed(list(original(function, blocks, workers))) if workers else original(function, blocks, workers)
 
 
-def places_forgotten(original: Any, refused: Any, rows: int) -> Any:
-    return []
-
-
 def given_forgotten(original: Any, directory: Any, documents: Any) -> None:
     from reference_trainer.data.documents import Document
 

@@ -1,7 +1,7 @@
 """Faulty losses of hidden states and output layers. `original` is the replaced function."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -64,20 +64,12 @@ def cap_without_derivative(original: Any, loss: Any, select: bool) -> Tensor:
     return original(loss, select)
 
 
-def not_rescaled(original: Any, head: Any, *arguments: Any) -> None:
-    original(replace(head, rescaling=type(head.rescaling)()), *arguments)
-
-
 def fused_cap_without_derivative(original: Any, *arguments: Any) -> Tensor:
     return original(*arguments[:-1], None)
 
 
 def fused_rows_unmasked(original: Any, student: Any, teacher: Any, labels: Any, scored: Any, *settings: Any) -> Tensor:
     return original(student, teacher, labels, torch.ones_like(scored), *settings)
-
-
-def all_rows(original: Any, student: Any, teacher: Any) -> int:
-    return 10**9
 
 
 def no_head(original: Any, teacher: Any, batch: Any, *, hidden_states: bool = False) -> None:
@@ -105,10 +97,6 @@ def unchecked(original: Any, layer: Any, batch: Any, logits: Any) -> str:
     return ""
 
 
-def no_window(original: Any, self: Any, **named: bool) -> Any:
-    return nullcontext()
-
-
 UNFINISHED: list[Any] = []
 
 
@@ -127,8 +115,3 @@ def last_micro_batch_only(original: Any, self: Any, *, last: bool) -> Iterator[N
         yield
         for parameter in () if last else (p for part in self._parts for p in part.parameters()):
             parameter.grad = None
-
-
-def autocast_ignored(original: Any, hidden: Tensor, *arguments: Any) -> Any:
-    with torch.autocast(hidden.device.type, enabled=False):
-        return original(hidden, *arguments)

@@ -1,7 +1,6 @@
 """Wrong versions of functions that generate answers: the faults that the contract declares."""
 
 import copy
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -61,10 +60,6 @@ def seeded_by_calls(original: Any, seed: int, **at: int) -> int:
 
 def rank_not_in_seed(original: Any, seed: int, *, rank: int, **at: int) -> int:
     return int(original(seed, rank=0, **at))
-
-
-def generators_not_restored(original: Any, device: Any) -> Any:
-    return nullcontext()
 
 
 def answers_in_prompts(original: Any, batch: Any) -> Any:

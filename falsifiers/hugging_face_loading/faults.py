@@ -1,14 +1,9 @@
 """Wrong versions of public functions: the faults that the contract declares."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from torch import nn
-
-
-def nothing_compiled(original: Any, name: str, model: Any, backend: Any = None) -> None:
-    pass
 
 
 def first_layer_alone(original: Any, name: str, model: Any, backend: Any = None) -> None:
@@ -59,21 +54,9 @@ def another_adapter(original: Any, base: Any, place: Any, *, seed: int, **option
     return original(base, place, seed=seed + 1, **options)
 
 
-def start_ignored(original: Any, self: Any, name: str, module: Any) -> None:
-    pass
-
-
 def looked_up_by_all(original: Any, source: Any, *, dtype: Any, directory: Any = None) -> Any:
     return original(source, dtype=dtype)
 
 
-def documents_not_isolated(original: Any, module: Any, action: Any) -> None:
-    pass
-
-
 def hub_not_checked(original: Any, source: Any, missing: str) -> None:
     pass
-
-
-def path_as_id(original: Any, text: str) -> Path:
-    return Path(text)

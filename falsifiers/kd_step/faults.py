@@ -132,15 +132,6 @@ def vocabulary_accepted(original: Any, model: str, logits: Any, tokens: Tensor, 
     return original(model, logits, tokens, vocab_size)
 
 
-def gradient_of_any_shape(self: Any, logit_gradient: Any, hidden_gradients: Any = ()) -> None:
-    from reference_trainer.errors import PassConsumedError
-
-    if self._apply is None:
-        raise PassConsumedError("this pass has already taken its gradient")
-    apply, self._apply = self._apply, None
-    apply(logit_gradient, hidden_gradients or [None] * len(self.hidden_states))
-
-
 def pass_used_twice(original: Any, self: Any, *gradients: Any) -> None:
     apply = self._apply
     original(self, *gradients)

@@ -24,10 +24,6 @@ def equal(*_: Any) -> bool:
     return True
 
 
-def documents_lost(original: Any, segments_BT: Any, device: Any) -> Any:
-    return original(segments_BT, device).clone()
-
-
 def positions_passed_alone(original: Any, self: Any, tokens: Any, segments: Any = None, **options: Any) -> Any:
     from reference_trainer.distillation.packed_rows import packed_rows
     from reference_trainer.huggingface.attention import takes_documents
@@ -37,10 +33,6 @@ def positions_passed_alone(original: Any, self: Any, tokens: Any, segments: Any 
         return original(self, tokens, **options)
     documents = {"documents": packed_rows(segments)} if takes_documents(self.model) else {}
     return self.model(input_ids=tokens, position_ids=positions_of(segments), use_cache=False, **documents)
-
-
-def copy_awaited(original: Any, tensor: Any, device: Any) -> Any:
-    return tensor.to(device)
 
 
 def dropout_left_out(original: Any, *states: Any, **options: Any) -> Any:

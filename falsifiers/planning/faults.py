@@ -45,18 +45,6 @@ def counted_tokens_alone(original: Any, settings: Any, **options: Any) -> Any:
     return replace(planned, predicted=round(planned.predicted * min(1.0, 1000 / batches)))
 
 
-def chosen_replaced(original: Any, settings: Any) -> Any:
-    from reference_trainer.pipeline.defaults import defaults_of
-
-    return original(settings).replace(**defaults_of(settings))
-
-
-def positions_ignored(original: Any, settings: Any) -> Any:
-    table = original(settings)
-    usual = settings.student.model is not None and "length" not in settings.flat(chosen=True)
-    return table.replace(length=1024) if usual and table != settings else table
-
-
 def new_student_with_defaults(original: Any, settings: Any) -> Any:
     from reference_trainer.pipeline.defaults import PRETRAINED
 

@@ -18,15 +18,6 @@ def documents_joined(original: Any, self: Any, batch: Any) -> Any:
     return original(self, replace(batch, segments=None))
 
 
-def never_retried(original: Any, url: str, content: Any, *, timeout_s: float, pause: Any) -> Any:
-    from reference_trainer.errors import ProviderError
-
-    def give_up(seconds: float) -> None:
-        raise ProviderError("failed")
-
-    return original(url, content, timeout_s=timeout_s, pause=give_up)
-
-
 def always_retried(original: Any, url: str, content: Any, **options: Any) -> Any:
     from reference_trainer.errors import ProviderError
 

@@ -448,19 +448,23 @@ def falsify_teacher_runs_where_it_is_needed(
 
 
 class TeacherSize(Callback):
-    """Write the bytes of the teacher's weights that this rank has at the end, those that there are, and their dtype."""
+    """Write the most bytes of the teacher's weights that this rank has after a step, all there are, and their dtype."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.largest = path, 0
 
     def attach(self, distillation: Any) -> None:
         self.run = distillation
 
-    def on_train_end(self, context: Any) -> None:
+    def on_optimizer_step(self, context: Any) -> None:
+        """Measure between a step and its evaluation, since the end of an evaluation frees all weights of a teacher."""
         parameters = list(self.run.teacher.parameters())
         pieces = [getattr(parameter, "to_local", parameter.detach)() for parameter in parameters]
         size, total = sum(piece.untyped_storage().nbytes() for piece in pieces), sum(p.nbytes for p in parameters)
-        self.path.write_text(json.dumps([size, total, *sorted({str(piece.dtype) for piece in pieces})]))
+        self.largest = max(self.largest, size)
+        self.path.write_text(json.dumps([self.largest, total, *sorted({str(piece.dtype) for piece in pieces})]))
+
+    on_train_end = on_optimizer_step
 
 
 @given(strategy=st.sampled_from(["fsdp2", "ddp"]), dtype=st.sampled_from([torch.float32, torch.bfloat16]))

@@ -74,10 +74,6 @@ def nan_ignored(original: Any, self: Any, context: Any) -> Any:
     return None if math.isnan(context.validation_metrics.get(self.metric, 0)) else original(self, context)
 
 
-def documents_crossed(original: Any, agreed: Any, scored: Any, segments: Any, depth: int) -> Any:
-    return original(agreed, scored, None, depth)
-
-
 def prompts_crossed(original: Any, agreed: Any, scored: Any, segments: Any, depth: int) -> Any:
     return original(agreed | ~scored, scored | True, segments, depth)
 

@@ -1,7 +1,6 @@
 """Wrong versions of functions of the universal loss: the faults that the contract declares."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,10 +23,6 @@ def product_left_out(original: Any, logits: Any, tokens: Any, groups: Any, **opt
 
 def first_token_only(original: Any, logits: Any, tokens: Any, groups: Any, **options: Any) -> Any:
     return original(logits, tokens, [group[:1] for group in groups], **options)
-
-
-def temperature_left_out(original: Any, logits: Any, tokens: Any, groups: Any, *, temperature: float = 1.0) -> Any:
-    return original(logits, tokens, groups)
 
 
 def student_detached(original: Any, student_GV: Any, teacher_GV: Any) -> Any:
@@ -56,11 +51,6 @@ def decoded_alone(original: Any, tokenizer: Any, tokens: Any) -> Any:
     sizes = [len(tokenizer.decode([token], skip_special_tokens=True).encode()) for token in tokens]
     specials = [token in tokenizer.all_special_ids for token in tokens]
     return spelling, [end and sum(sizes[: n + 1]) + sum(specials[: n + 1]) for n, end in enumerate(ends)]
-
-
-def every_beginning(original: Any, tokenizer: Any, tokens: Any) -> Any:
-    """Decode every beginning of the text."""
-    return original(SimpleNamespace(all_special_ids=tokenizer.all_special_ids, decode=tokenizer.decode), tokens)
 
 
 ALL_SETTLED = ""
