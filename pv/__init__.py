@@ -62,7 +62,7 @@ _HOMES = {
 __all__ = sorted([*_HOMES, "observe"])
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "observe":  # a module that can be called
         return import_module("pv.observe")
     if name in _HOMES:

@@ -94,7 +94,7 @@ def _test(frame: FrameType, line: int) -> ast.expr | None:
     return None
 
 
-def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, Any]]:
+def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, object]]:
     """Yield the parts of a condition that have a value, the sides of a comparison first."""
     todo, count = _sides(test), 0
     while todo and count < MAX_VALUES:

@@ -74,7 +74,7 @@ def _mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), SLOT_BYTES)
 
 
-def current_arguments(path: Path) -> tuple[dict[str, Any], bool] | None:
+def current_arguments(path: Path) -> tuple[dict[str, object], bool] | None:
     """Return the arguments of the call in which a worker ended, and whether they are exact; None if it was in none."""
     try:
         data = path.read_bytes()

@@ -214,7 +214,7 @@ class RootsFirst(importlib.abc.MetaPathFinder):
         return importlib.machinery.PathFinder.find_spec(name, self.roots) if name in self.packages else None
 
 
-def _replacement(plan: Plan) -> Any:
+def _replacement(plan: Plan) -> object:
     source, _, attribute = plan.swap_with.partition(":")
     try:
         new: Any = importlib.import_module(source)

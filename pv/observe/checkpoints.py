@@ -102,7 +102,7 @@ class Capture:
         """Return whether the script still has the result, or a tensor of it."""
         return self.state() is not None or (self.first is not None and self.first() is not None)
 
-    def note_use(self, step: int) -> dict[str, Any]:
+    def note_use(self, step: int) -> dict[str, object]:
         """Note that the state is saved or loaded, and return the facts that show whether its age is meant."""
         self.uses.add(step)
         self.line.used.add(self.step)
@@ -132,7 +132,7 @@ def _capture_of(observer: Observer, state: object) -> Optional[Capture]:
     return next((capture for capture in reversed(observer.captures) if capture.is_source(state)), None)
 
 
-def _states_in(value: object, depth: int = 0) -> Iterator[dict[str, Any]]:
+def _states_in(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
     """Yield the dictionaries of tensors in an object that is saved."""
     if isinstance(value, dict) and depth < 4 and len(value) < 10_000:
         if value and all(isinstance(part, Tensor) for part in value.values()):
@@ -408,7 +408,7 @@ def _wrap_save(original: Callable[..., object]) -> Callable[..., object]:
     return save
 
 
-def _wrap_serialize(original: Callable[..., object]) -> Callable[..., Any]:
+def _wrap_serialize(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap the function that `safetensors.torch.save_file` calls by its name in that module."""
 
     def serialize_file(tensors: Any, filename: object, *args: Any, **kwargs: Any) -> Any:
@@ -668,7 +668,7 @@ def weights_sums(parameters: list[Tensor], sample: Callable[[Tensor], Tensor]) -
     return _sums([sample(p) for p in parameters])
 
 
-def state_sums(optimizer: torch.optim.Optimizer, sample: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+def state_sums(optimizer: torch.optim.Optimizer, sample: Callable[[Tensor], Tensor]) -> dict[str, object]:
     """Return how many parameters have a state in an optimizer, and sums over sampled elements of this state."""
     states = list(getattr(optimizer, "state", {}).values())  # an optimizer without the base class may have none
     tensors = [

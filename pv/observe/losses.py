@@ -68,7 +68,9 @@ def install(observer: Callable[[], Observer]) -> None:
         setattr(F, name, _wrapped_operands(name, getattr(F, name), observer))
 
 
-def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callable[[], Observer]) -> Callable[..., Any]:
+def _wrapped_operands(
+    name: str, original: Callable[..., object], observer: Callable[[], Observer]
+) -> Callable[..., object]:
     """Wrap a loss whose elements are not counted: the operands of the first call of each line are noted."""
     names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
 
@@ -245,7 +247,7 @@ class HeldLogits:
             self.logits = None
 
 
-def watch_logits(observer: Observer, output: Tensor, *, is_kept: bool = True, **event: Any) -> None:
+def watch_logits(observer: Observer, output: Tensor, *, is_kept: bool = True, **event: object) -> None:
     """Audit a loss that no wrapped function computes: hook what may be logits.
 
     Args:

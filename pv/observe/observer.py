@@ -79,7 +79,7 @@ class OptimizerState:
         self.steps = 0
         self.modified = False
         """Whether the script changed gradients by itself since the backward pass."""
-        self.last_look: dict[int, tuple[Any, int]] = {}
+        self.last_look: dict[int, tuple[object, int]] = {}
         """By id of a parameter: its gradient (a weak reference), and the gradient's version."""
         self.before: dict[int, tuple[Tensor, Optional[Tensor]]] = {}
         """By id of a parameter: samples of it and of its gradient before the step."""
@@ -118,7 +118,7 @@ class OptimizerState:
 
 
 # Private, and missing in some versions: without it, tensors of `torch.func` are taken for plain ones.
-_transform: Callable[[], Any] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
+_transform: Callable[[], object] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 
 
 def _is_transformed() -> bool:
@@ -281,7 +281,7 @@ class Observer:
         """Calls of losses that are fused with the head."""
         self.hidden_heads: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Layers whose output is no output of their model, and that ran last: perhaps heads of a loss by hand."""
-        self.last_layer: Optional[nn.Module] = None
+        self.last_layer: Optional[nn.Linear] = None
         """The last layer of classes that ran in the model's call, in the first steps."""
         self.steps = 0
         self.ended_steps = 0
@@ -341,6 +341,12 @@ class Observer:
     def add(self, kind: str, /, **fields: Any) -> dict[str, Any]:
         """Append an event to the trace; see `Trace.add`."""
         return self.trace.add(kind, **fields)
+
+    @property
+    def last_forward(self) -> dict[str, Any]:
+        """The event of the last call of an outermost module, of which there must be one."""
+        assert self._last_forward is not None
+        return self._last_forward
 
     def number(self) -> int:
         """Return a number that no other object of the trace has."""
@@ -688,8 +694,7 @@ class Observer:
 
     def run_again(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool) -> None:
         """Note that a part has run, as in the call of its model; it is not a separate model."""
-        assert self._last_forward is not None
-        self._note_inputs(module, self._last_forward["model"], list(tensors_in((args, kwargs))), grad)
+        self._note_inputs(module, self.last_forward["model"], list(tensors_in((args, kwargs))), grad)
 
     def _note_inputs(self, module: nn.Module, model: int, tensors: list[Tensor], grad: bool) -> None:
         if self.steps < EAGER_STEPS:
@@ -759,8 +764,7 @@ class Observer:
 
     def watch_outputs(self, outputs: object) -> None:
         """Note in which backward pass a gradient arrives at the outputs of the last forward."""
-        assert self._last_forward is not None
-        position = self._last_forward["n"]
+        position = self.last_forward["n"]
 
         def hook(gradient: Optional[Tensor]) -> None:
             if gradient is not None and self.backward is not None and self.is_same_process():
@@ -1085,7 +1089,7 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
 def _module_call(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `Module.__call__`: unlike a global hook, the wrapper sees keywords, and modules keep their fast path."""
 
-    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> object:
+    def __call__(self: nn.Module, *args: object, **kwargs: object) -> object:
         observer = current
         # Inside of an outermost call: most layers take this branch, so it does as little as possible.
         if observer.in_module:
@@ -1147,8 +1151,8 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
     return __call__
 
 
-def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    def make(original: Callable[..., object]) -> Callable[..., object]:
         def clip(*args: Any, **kwargs: Any) -> Any:
             observer = current
             arguments = {**dict(zip(("parameters", limit_name), args)), **kwargs}
@@ -1239,7 +1243,7 @@ def _resolve_original(original: Callable[..., object]) -> Callable[..., object]:
     return resolve
 
 
-def _cut_after_step(optimizer: object, args: Any, kwargs: Any) -> None:
+def _cut_after_step(optimizer: object, args: object, kwargs: object) -> None:
     if current.is_active():
         checkpoints.cut_after_step(current)
 
@@ -1254,7 +1258,7 @@ def _terminated(number: int, frame: object) -> None:
 def _exit(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `os._exit`, by which children of `multiprocessing` end, too: it runs no function of `atexit`."""
 
-    def _exit(*args: Any, **kwargs: Any) -> None:
+    def _exit(*args: object, **kwargs: object) -> None:
         # Values on a GPU may never arrive: a watchdog ends a process that hangs by this function.
         if threading.get_ident() == current._thread and not torch.cuda.is_initialized():
             current.finish()
@@ -1268,7 +1272,7 @@ def _note_ddp(self: Any, *args: Any, **kwargs: Any) -> None:
     current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
 
 
-def _note_hook(self: object, *args: Any, **kwargs: Any) -> None:
+def _note_hook(self: object, *args: object, **kwargs: object) -> None:
     current.add("communication_hook", at=current.at())
 
 

@@ -78,7 +78,7 @@ class Schedules:
         )
         return number
 
-    def note_step(self, schedule: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note_step(self, schedule: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Note an advance of a schedule, after it; a call by the constructor only notes the schedule itself."""
         number = self.number_of(schedule)
         if self.initial_depth:

@@ -10,9 +10,12 @@ import functools
 import sys
 import weakref
 from types import FrameType
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from .observer import Observer
 
 FRAMES = 8
 """Frames in which `Trainer.training_step` is looked for."""
@@ -64,7 +67,7 @@ class Terms:
         self.heard: set[int] = set()
         """Keys of losses and numbers at whose tensor a gradient has arrived."""
 
-    def add_loss(self, observer: Any, key: int, at: str, loss: Tensor) -> None:
+    def add_loss(self, observer: Observer, key: int, at: str, loss: Tensor) -> None:
         """Note a loss that needs a gradient."""
         if loss.grad_fn is not None and observer.steps < STEPS and len(self.losses) < MAX_TERMS:
             # The mark dies with the node, so a loss whose graph was freed without a pass can be recognized later.
@@ -77,7 +80,7 @@ class Terms:
             loss.register_hook(functools.partial(self._hear, key))
             loss.register_hook(functools.partial(_use, self.computed[-1]))
 
-    def add_number(self, observer: Any, tensor: Tensor, value: object) -> None:
+    def add_number(self, observer: Observer, tensor: Tensor, value: object) -> None:
         """Note that the script takes a number from a tensor that needs a gradient."""
         if tensor.numel() == 1 and observer.steps < STEPS and len(self.numbers) < MAX_TERMS:
             at, key = observer.sites.find()
@@ -94,7 +97,7 @@ class Terms:
         if gradient is not None:
             self.heard.add(key)
 
-    def describe(self, roots: object) -> Optional[dict[str, Any]]:
+    def describe(self, roots: object) -> Optional[dict[str, object]]:
         """Return the value of the root of a backward pass that begins, and its terms; None if it is no sum of losses.
 
         Args:

@@ -107,7 +107,9 @@ def install(observer: Callable[[], Observer]) -> None:
     worker._worker_loop = _worker_loop
 
 
-def _noted(original: Callable[..., object], notes: WorkerNotes, observer: Callable[[], Observer]) -> Callable[..., Any]:
+def _noted(
+    original: Callable[..., object], notes: WorkerNotes, observer: Callable[[], Observer]
+) -> Callable[..., object]:
     @frames.wraps(original)
     def fetch_batch(self: object, index: object) -> object:
         with observer().observing("worker"):

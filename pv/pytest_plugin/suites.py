@@ -78,7 +78,7 @@ class SuiteClaim:
             pytest.fail(f"vacuous: its premise {premise} does not hold", pytrace=False)
 
 
-def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
+def suite(name: str, *, trainer: object) -> Callable[[Test], Test]:
     """Return a decorator that parametrizes a test with the claims of a suite, as its argument `claim`.
 
     All claims share the runs of the trainer, in this process.

@@ -192,7 +192,9 @@ def evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json:
     return guarded(lambda: _evaluate(models, whole, cache, as_json, options))
 
 
-def _evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json: bool, options: dict[str, Any]) -> int:
+def _evaluate(
+    models: tuple[Path, ...], whole: bool, cache: Path | None, as_json: bool, options: dict[str, object]
+) -> int:
     chosen = {name: value for name, value in options.items() if value is not None}
     Settings(**chosen)
     from reference_trainer.callbacks.progress import Lines

@@ -470,7 +470,7 @@ def encoded(messages: object, writer: ChatWriter, *, tools: Tools = None) -> lis
     return [_document(tokens, unpredicted) for tokens, unpredicted, _ in documents] or [_document([], [])]
 
 
-def _turns(messages: object, writer: ChatWriter) -> list[dict[str, Any]]:
+def _turns(messages: object, writer: ChatWriter) -> list[dict[str, object]]:
     """Return messages without null values, the content as text. Raise `DataError` for another form."""
     if not isinstance(messages, list | tuple) or not all(
         isinstance(message, dict) and "role" in message for message in messages
@@ -578,7 +578,7 @@ class ChatWriter:
         variants = ([*before, {"role": "assistant", "content": text}] for text in ("a", "b"))
         return min(_common(after, self._tokens(variant, tools)) for variant in variants)
 
-    def _tokens(self, turns: Turns, tools: Tools, text: str | None = None, **options: Any) -> list[int]:
+    def _tokens(self, turns: Turns, tools: Tools, text: str | None = None, **options: object) -> list[int]:
         """Return the tokens of messages; `text` is what the template writes, if it has been rendered."""
 
         def whole() -> list[int]:

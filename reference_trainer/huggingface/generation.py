@@ -204,7 +204,7 @@ class MixedBatches:
         return self.given.batches
 
     @property
-    def sequences(self) -> Any:
+    def sequences(self) -> object:
         """The rows of the data."""
         return self.given.sequences
 

@@ -102,7 +102,7 @@ def manifest(
     return {name: _json_value(value) for name, value in content.items()}
 
 
-def described_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, nn.Module]) -> dict[str, Any]:
+def described_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, nn.Module]) -> dict[str, object]:
     """Return the name of an optimizer, and its groups: the names of their parameters, and those options that are JSON.
 
     modules: the modules of the parameters, by the first part of their names. The rate is that of a step, so no option.

@@ -260,7 +260,7 @@ class Evaluation:
     outputs: SavedOutputs | None = None
 
 
-def settings_of_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings:
+def settings_of_run(paths: Sequence[Path], given: Mapping[str, object]) -> Settings:
     """Return the `given` settings; others are those of the run of the first model with any.
 
     Of a run these are length, documents, separator, dtype and vocabulary, and of Hugging Face models also data and
@@ -274,7 +274,7 @@ def settings_of_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings
     return Settings(**{**{name: value for name, value in recorded.items() if name not in replaced}, **given})
 
 
-def _of_run(path: Path) -> dict[str, Any]:
+def _of_run(path: Path) -> dict[str, object]:
     """Return the settings of a manifest by which a run evaluates; none without a manifest of a run."""
     try:
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
@@ -297,7 +297,7 @@ def _names(kept: Mapping[str, object]) -> Sequence[str]:
     return OF_A_RUN if kept.get("student") is None else OF_HUGGING_FACE
 
 
-def _of_transformers(path: Path) -> dict[str, Any]:
+def _of_transformers(path: Path) -> dict[str, object]:
     """Return the student that the configuration of a model of transformers makes of it; none for other models."""
     try:
         kind = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("model_type", MODEL_TYPE)
@@ -464,7 +464,7 @@ def report(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _entry(evaluated: Evaluated) -> dict[str, Any]:
+def _entry(evaluated: Evaluated) -> dict[str, object]:
     return {
         "path": _json_path(evaluated.path),
         "sha256": evaluated.digest,

@@ -49,7 +49,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _copy(value: object) -> Any:
+def _copy(value: object) -> object:
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
@@ -190,7 +190,7 @@ def arguments(claim: Definition, example: Example, device: str) -> dict[str, obj
     return {**example.sizes, **arrays}
 
 
-def as_argument(array: Tensor, kind: str, dtype: str, device: str) -> Any:
+def as_argument(array: Tensor, kind: str, dtype: str, device: str) -> object:
     """Return an array of an example as the code gets it.
 
     Args:

@@ -191,7 +191,7 @@ class _Watch:
                 self.stream.returned()
                 self.printed = output.getvalue()
 
-    def _try(self, args: tuple[Any, ...], arguments: Mapping[str, object]) -> None:
+    def _try(self, args: tuple[object, ...], arguments: Mapping[str, object]) -> None:
         try:
             returned = self.body(*args, **arguments)
             if returned is not None:  # a generator or a coroutine has run nothing of the test

@@ -19,7 +19,7 @@ class Placeholder(SkipTest):
     """A part of an adapter that is still to be written: claims that need it are undecided."""
 
 
-def fill_in(description: str, *values: object) -> Any:
+def fill_in(description: str, *values: object) -> object:
     """Mark a part of an adapter that only the author of the loop knows.
 
     Args:
