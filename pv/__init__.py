@@ -4,7 +4,7 @@ The functions here return values and never print or exit.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pv.commands.compare import compare as compare

@@ -137,7 +137,7 @@ def _inside(part: ast.expr) -> list[ast.expr]:
     return []
 
 
-def _value(node: ast.expr, frame: FrameType) -> Any:
+def _value(node: ast.expr, frame: FrameType) -> object:
     code = compile(ast.Expression(node), frame.f_code.co_filename, "eval")
     return eval(code, frame.f_globals, frame.f_locals)
 

@@ -156,7 +156,7 @@ class Engine(ABC, Generic[P]):
         """Return after how many seconds of CPU time, or of waiting, its worker is killed."""
         return self.soft_limit_s(claim)
 
-    def clause(self, claim: Falsifier) -> Mapping[str, object]:
+    def clause(self, claim: Falsifier) -> Mapping[str, Any]:
         """Return the values of the keys that only this engine reads: recorded evidence is stale once they change."""
         return {key: claim.options[key] for key in self.keys if key in claim.options}
 

@@ -62,7 +62,7 @@ BUILT_IN: tuple[Engine[Any], ...] = (
 
 
 @cache
-def engines() -> tuple[Engine[object], ...]:
+def engines() -> tuple[Engine[Any], ...]:
     """Return all engines in the order in which they are asked whether they take a claim.
 
     Engines of other packages come first: the property engine takes every claim that has a test.
@@ -78,17 +78,17 @@ def engines() -> tuple[Engine[object], ...]:
     return (*plugin_engines, *BUILT_IN)
 
 
-def engine_named(name: str) -> Engine[object]:
+def engine_named(name: str) -> Engine[Any]:
     """Return the engine with this name, which a worker reads from its task."""
     return next(engine for engine in engines() if engine.name == name)
 
 
-def engine_of(claim: Falsifier) -> Engine[object]:
+def engine_of(claim: Falsifier) -> Engine[Any]:
     """Return the first engine that takes a claim; the last one takes every claim whose test is plain text."""
     return next(engine for engine in engines() if engine.takes(claim))
 
 
-def _from_entry_point(name: str) -> Engine[object]:
+def _from_entry_point(name: str) -> Engine[Any]:
     loaded = plugins.load(plugins.ENGINES, name)
     if not (isinstance(loaded, type) and issubclass(loaded, Engine)):
         raise PluginError(f"the entry point {name!r} in {plugins.ENGINES} is {loaded!r}: expected a class of Engine")

@@ -10,7 +10,6 @@ import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 MAX_RECORD = 1 << 20
 SLOT = "current_arguments"
@@ -46,7 +45,7 @@ class Stream:
         if self._slot is not None:
             self._slot[:_LENGTH] = NOTHING
 
-    def put(self, kind: str, **fields: Any) -> None:
+    def put(self, kind: str, **fields: object) -> None:
         data = json.dumps({"kind": kind, **fields}, allow_nan=False).encode() + b"\n"
         if len(data) > MAX_RECORD:
             for key in ("arguments", "frames"):
@@ -64,7 +63,7 @@ class Silent(Stream):
     def __init__(self) -> None:
         super().__init__(-1)
 
-    def put(self, kind: str, **fields: Any) -> None:
+    def put(self, kind: str, **fields: object) -> None:
         return
 
 

@@ -77,7 +77,7 @@ class FilesRead:
         elif event in NATIVE and isinstance(path := arguments[NATIVE[event]], str | bytes | os.PathLike):
             self._opened.update(_places(_path(os.fsdecode(path)), ""))
 
-    def _record_text(self, path: Any, *_: Any, **__: Any) -> None:
+    def _record_text(self, path: Any, *_: object, **__: object) -> None:
         if os.fsdecode(path).endswith(".py") and not is_quiet(reader()):
             self._texts.update(_places(os.fsdecode(path), ""))
 
@@ -157,7 +157,7 @@ def _before(owner: object, name: str, note: Callable[..., None]) -> None:
     function = getattr(owner, name)
 
     @wraps(function)
-    def noted(*arguments: Any, **named: Any) -> Any:
+    def noted(*arguments: object, **named: object) -> object:
         if arguments:
             note(*arguments)
         return function(*arguments, **named)

@@ -217,7 +217,7 @@ class RootsFirst(importlib.abc.MetaPathFinder):
 def _replacement(plan: Plan) -> object:
     source, _, attribute = plan.swap_with.partition(":")
     try:
-        new: Any = importlib.import_module(source)
+        new: object = importlib.import_module(source)
         for part in attribute.split("."):
             new = getattr(new, part)
     except (ImportError, AttributeError) as error:

@@ -43,9 +43,9 @@ def install(observer: Callable[[], Observer]) -> None:
         observer: Returns the observer of this process.
     """
 
-    def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(original: Callable[..., object]) -> Callable[..., Any]:
         @frames.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> Any:
             before = observer().fused_calls
             out = original(*args, **kwargs)
             active = observer()
@@ -80,7 +80,7 @@ def note_layer(observer: Observer, outputs: object) -> None:
         observer.hidden_heads.add(layer)
 
 
-def _watch(observer: Observer, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+def _watch(observer: Observer, args: tuple[Any, ...], kwargs: dict[str, object], out: Any) -> None:
     """Hook the hidden states among the arguments of a fused loss; do nothing for other functions."""
     result = out if isinstance(out, Tensor) else next((part for part in out if isinstance(part, Tensor)), None)
     if result is None or not result.requires_grad or not result.is_floating_point():

@@ -104,7 +104,7 @@ def _wrapped_operands(
     return loss
 
 
-def _blanks(targets: Tensor, target_lengths: Any, blank: int = 0, **_: Any) -> dict[str, Any]:
+def _blanks(targets: Tensor, target_lengths: object, blank: int = 0, **_: Any) -> dict[str, object]:
     """Return how many targets of a CTC loss there are within their lengths, and how many of them are the blank."""
     # Targets of shape [N, S] are padded; targets of shape [sum of lengths] are not.
     lengths = torch.as_tensor(target_lengths, device=targets.device).reshape(-1, 1)
@@ -122,7 +122,7 @@ def _targets(target: Tensor) -> Late:
 
 def _wrapped(name: str, original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     @frames.wraps(original)
-    def loss(*args: Any, **kwargs: Any) -> Any:
+    def loss(*args: object, **kwargs: object) -> Any:
         out = original(*args, **kwargs)
         active = observer()
         if isinstance(out, Tensor) and active.is_active() and (active.is_sampled or not out.requires_grad):

@@ -104,7 +104,7 @@ class Masters:
             )
         return carried
 
-    def after_backward(self, carried: dict[str, object]) -> dict[str, Any]:
+    def after_backward(self, carried: dict[str, object]) -> dict[str, object]:
         """Remember the gradients; return what `before_backward` has, of optimizers whose gradients the pass changed."""
         reached = {}
         for number, copies in self.copies.items():

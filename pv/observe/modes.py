@@ -222,7 +222,7 @@ class Modes:
                     self._note_shared(norm, calls)
 
     @frames.hidden
-    def call(self, module: nn.Module, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def call(self, module: nn.Module, original: Callable[..., object], args: Any, kwargs: Any) -> Any:
         """Run a layer of normalization or dropout that an outermost module calls."""
         observer = self.observer
         root = observer._last_forward
@@ -562,7 +562,7 @@ def _dropout(name: str, original: Callable[..., object], observer: Callable[[], 
     default = name not in ("alpha_dropout", "feature_alpha_dropout")  # what `training` is if it is not passed
 
     @frames.wraps(original)
-    def dropout(*args: Any, **kwargs: Any) -> Any:
+    def dropout(*args: Any, **kwargs: Any) -> object:
         active = observer()
         if _is_evaluated(active):
             explicit = "training" in kwargs or len(args) > 2
@@ -578,7 +578,7 @@ def _dropout(name: str, original: Callable[..., object], observer: Callable[[], 
 
 def _attention(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     @frames.wraps(original)
-    def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+    def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> object:
         active = observer()
         if _is_evaluated(active):
             rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)

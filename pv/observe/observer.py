@@ -338,7 +338,7 @@ class Observer:
         """Run an observation: what it does is not observed, and its errors go into the trace."""
         return Observing(self, part)
 
-    def add(self, kind: str, /, **fields: Any) -> dict[str, Any]:
+    def add(self, kind: str, /, **fields: object) -> dict[str, Any]:
         """Append an event to the trace; see `Trace.add`."""
         return self.trace.add(kind, **fields)
 
@@ -465,7 +465,7 @@ class Observer:
         state.gradients = None
         if len(state.had_gradient) < len(parameters):
             state.had_gradient.update(id(p) for p in parameters if p.grad is not None)
-        fields: dict[str, Any] = {}
+        fields: dict[str, object] = {}
         if state.digest_before is not None:
             fields["digest_before"] = state.digest_before
             state.digest_before = None
@@ -617,7 +617,7 @@ class Observer:
 
     # Backward passes.
 
-    def begin_backward(self) -> dict[str, Any]:
+    def begin_backward(self) -> dict[str, object]:
         """Note which gradients are left over, and return the record of the pass, to be handed to `end_backward`."""
         self.averages.look("backward")
         self.updates.before_backward(sys._getframe(2))
@@ -692,7 +692,7 @@ class Observer:
         """Return whether a backward pass calls a part of a model: gradient checkpointing runs it a second time."""
         return self.backward is not None and self._last_forward is not None and unwrapped(module) not in self.models
 
-    def run_again(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool) -> None:
+    def run_again(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], grad: bool) -> None:
         """Note that a part has run, as in the call of its model; it is not a separate model."""
         self._note_inputs(module, self.last_forward["model"], list(tensors_in((args, kwargs))), grad)
 
@@ -704,7 +704,7 @@ class Observer:
                 layer.model, layer.grad = model, layer.grad or grad
 
     def begin_module(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool
+        self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, Any], grad: bool
     ) -> Optional[Model]:
         """Note the call of an outermost module; None for a loss or a module without parameters."""
         inner = unwrapped(module)
@@ -1031,7 +1031,7 @@ def _observe_after(part: str, note: Callable[..., None]) -> Callable[[Callable[.
     """Return a wrapper that calls `note(self, *args, **kwargs)` once the original has returned."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
-        def call(self: object, *args: Any, **kwargs: Any) -> Any:
+        def call(self: object, *args: object, **kwargs: object) -> Any:
             result = original(self, *args, **kwargs)
             if current.is_active():
                 with current.observing(part):
@@ -1047,7 +1047,7 @@ def _observe_before(part: str, note: Callable[..., None]) -> Callable[[Callable[
     """Return a wrapper that calls `note(self, *args, **kwargs)` before the original."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
-        def call(self: object, *args: Any, **kwargs: Any) -> Any:
+        def call(self: object, *args: object, **kwargs: object) -> Any:
             if current.is_active():
                 with current.observing(part):
                     note(self, *args, **kwargs)
@@ -1059,7 +1059,7 @@ def _observe_before(part: str, note: Callable[..., None]) -> Callable[[Callable[
 
 
 def _backward(original: Callable[..., object]) -> Callable[..., object]:
-    def backward(*args: Any, **kwargs: Any) -> Any:
+    def backward(*args: object, **kwargs: object) -> Any:
         observer = current
         if not observer.is_active() or observer._backward_depth:  # a pass in a pass: reentrant checkpointing
             return original(*args, **kwargs)
@@ -1098,7 +1098,7 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
                 observer.modes.note_hooks(self)
             if isinstance(self, LAYERS):
 
-                def inner(module: nn.Module, *args: Any, **kwargs: Any) -> object:
+                def inner(module: nn.Module, *args: object, **kwargs: object) -> object:
                     return observer.modes.call(module, original, args, kwargs)
 
             elif self._parameters:
@@ -1153,7 +1153,7 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
 
 def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
     def make(original: Callable[..., object]) -> Callable[..., object]:
-        def clip(*args: Any, **kwargs: Any) -> Any:
+        def clip(*args: Any, **kwargs: Any) -> object:
             observer = current
             arguments = {**dict(zip(("parameters", limit_name), args)), **kwargs}
             if not observer.is_active() or observer._clip_depth or not {"parameters", limit_name} <= set(arguments):
@@ -1183,7 +1183,7 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Calla
 
 
 def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
-    def step(self: Any, optimizer: object, *args: Any, **kwargs: Any) -> Any:
+    def step(self: Any, optimizer: object, *args: object, **kwargs: object) -> Any:
         observer = current
         # A scaler that has seen infinities calls no `optimizer.step`: then no step is counted in between.
         before = observer.steps
@@ -1267,7 +1267,7 @@ def _exit(original: Callable[..., object]) -> Callable[..., object]:
     return _exit
 
 
-def _note_ddp(self: Any, *args: Any, **kwargs: Any) -> None:
+def _note_ddp(self: Any, *args: object, **kwargs: object) -> None:
     current.wrappers.add(self)
     current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
 
@@ -1276,7 +1276,7 @@ def _note_hook(self: object, *args: object, **kwargs: object) -> None:
     current.add("communication_hook", at=current.at())
 
 
-def _note_optimizer(self: Any, *args: Any, **kwargs: Any) -> None:
+def _note_optimizer(self: Any, *args: object, **kwargs: object) -> None:
     current.state_of(self)
 
 

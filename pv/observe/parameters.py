@@ -193,10 +193,10 @@ def install(observer: Callable[[], Observer]) -> None:
                 if getattr(module, name, None) is original:
                     setattr(module, name, wrapped)
 
-    copy: Callable[..., Any] = nn.Parameter.__deepcopy__
+    copy: Callable[..., object] = nn.Parameter.__deepcopy__
 
     @frames.wraps(copy)
-    def __deepcopy__(self: Any, memo: Any) -> Any:
+    def __deepcopy__(self: Any, memo: Any) -> object:
         result = copy(self, memo)
         drawn = observer().facts.drawn
         if id(self) in drawn and drawn[id(self)][0]() is self and id(result) not in drawn:
@@ -234,7 +234,7 @@ def _hide(owner: Any, names: tuple[str, ...]) -> None:
 
 
 @frames.hidden
-def call_layer(observer: Observer, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+def call_layer(observer: Observer, original: Callable[..., object], module: nn.Module, args: Any, kwargs: Any) -> Any:
     """Call a module inside the call of a model, and note how it ran."""
     grad = torch.is_grad_enabled()
     sources: list[distributions.Source] = []
@@ -289,7 +289,7 @@ def note_head(observer: Observer, output: Tensor, model: int) -> None:
                 observer.facts.heads[model] = weakref.ref(part)
 
 
-def _frozen_head(facts: Facts, model: int, module: nn.Module) -> Optional[dict[str, Any]]:
+def _frozen_head(facts: Facts, model: int, module: nn.Module) -> Optional[dict[str, object]]:
     """Return facts about the last layer of a model, if it is a frozen matrix."""
     reference = facts.heads.get(model)
     head = reference() if reference is not None else None
@@ -394,7 +394,7 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
     }
 
 
-def _count_as(facts: Facts, samples: dict[int, tuple[Any, Tensor]], ps: Sequence[Tensor], *, alike: bool) -> Any:
+def _count_as(facts: Facts, samples: dict[int, tuple[Any, Tensor]], ps: Sequence[Tensor], *, alike: bool) -> object:
     """Return how many parameters still have the values of their samples, or no longer have, read late."""
     rows = []
     for p in ps:

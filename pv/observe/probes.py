@@ -198,7 +198,7 @@ class _Watched(TorchFunctionMode):
         self.states: Any = None
         """The states of the random generators after the forward."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         self.names.add(name)
@@ -612,7 +612,7 @@ def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
         return None
     layers: list[str] = []
 
-    def note(name: str) -> Callable[[Any, Any, Any], None]:
+    def note(name: str) -> Callable[[object, object, object], None]:
         def hook(module: Any, args: Any, kwargs: Any) -> None:
             inputs = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
             if inputs and inputs[0].dim() == 3 and inputs[0].shape[:2] == (rows, width):

@@ -141,7 +141,7 @@ class Reports:
 
     def _record(self, name: str, original: Callable[..., object], is_method: bool) -> Callable[..., object]:
         @frames.wraps(original)
-        def record(*args: Any, **kwargs: Any) -> Any:
+        def record(*args: object, **kwargs: object) -> Any:
             if not self.is_active():
                 return original(*args, **kwargs)
             with self._observer().observing("report"):
@@ -156,7 +156,7 @@ class Reports:
 
     def _rows(self, name: str, original: Callable[..., object], is_method: bool) -> Callable[..., object]:
         @frames.wraps(original)
-        def writer(*args: Any, **kwargs: Any) -> Any:
+        def writer(*args: object, **kwargs: object) -> object:
             return _Rows(original(*args, **kwargs), self)
 
         return writer
@@ -166,7 +166,7 @@ class Reports:
         original = getattr(Tensor, name)
 
         @frames.wraps(original)
-        def read(tensor: Tensor) -> Any:
+        def read(tensor: Tensor) -> object:
             value = original(tensor)
             self.note_number(name, tensor, lambda: float(value))
             return value
@@ -219,7 +219,7 @@ class _Rows:
     def __getattr__(self, name: str) -> object:
         return getattr(self._writer, name)
 
-    def writerow(self, row: Any) -> Any:
+    def writerow(self, row: Any) -> object:
         """Note a row, and write it."""
         row = list(row) if isinstance(row, Iterator) else row  # `csv.DictWriter` hands over a generator
         if isinstance(row, (list, tuple)) and self._reports.is_active():
@@ -244,7 +244,7 @@ class _Rows:
         self._reports.note("csv", dict(itertools.islice(numbers.items(), MAX_NUMBERS)))
 
 
-def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, object]]:
     """Yield the numbers with a fraction in an argument by their keys or positions, as text or as tensors."""
     if isinstance(value, Tensor):
         if value.numel() == 1 and value.is_floating_point():

@@ -23,7 +23,7 @@ PLANNED = ("T_max", "total_steps", "total_iters")
 """Attributes of schedules of torch that are a number of advances."""
 
 
-def rates_of(groups: Iterable[dict[str, Any]]) -> Any:
+def rates_of(groups: Iterable[dict[str, Any]]) -> object:
     """Return the learning rates of parameter groups: floats, or `Late` if one is a tensor, which may be on a device."""
     rates = [group["lr"] for group in groups if "lr" in group]
     if any(isinstance(rate, Tensor) for rate in rates):
@@ -120,7 +120,7 @@ def install(observer: Callable[[], Observer]) -> None:
     """
 
     def wrap_step(original: Callable[..., object]) -> Callable[..., object]:
-        def step(self: object, *args: Any, **kwargs: Any) -> Any:
+        def step(self: object, *args: object, **kwargs: object) -> Any:
             active = observer()
             schedules = active.schedules
             schedules.depth += 1

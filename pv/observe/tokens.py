@@ -67,7 +67,7 @@ def matrices_in(value: Any) -> list[Tensor]:
     return list(sources.values())[:6]
 
 
-def copied(value: Any) -> Any:
+def copied(value: object) -> Any:
     """Return arguments with copies of their tensors."""
     if isinstance(value, Tensor):
         return value.detach().clone()
@@ -84,7 +84,9 @@ def copied(value: Any) -> Any:
     return value
 
 
-def note_call(observer: Observer, module: nn.Module, model: int, args: Any, kwargs: Any, grad: bool, at: str) -> None:
+def note_call(
+    observer: Observer, module: nn.Module, model: int, args: object, kwargs: object, grad: bool, at: str
+) -> None:
     """Keep the arguments of the last call until a loss follows, and copies of the arguments of a model's first call."""
     from .observer import FLUSH_STEPS, tensors_in
 

@@ -165,7 +165,7 @@ def leave_out_skipped(test: Test) -> Test:
     skipped: list[str] = []
 
     @functools.wraps(inner)  # Hypothesis derives its examples from the name and the source
-    def watched(*args: Any, **arguments: Any) -> None:
+    def watched(*args: object, **arguments: object) -> None:
         try:
             inner(*args, **arguments)
         except SkipTest as error:

@@ -72,7 +72,7 @@ def _machines(command: Callable[..., int]) -> Callable[..., int]:
 @_machines
 @click.option("--node-rank", type=click.IntRange(0), help="Number of this machine, from 0, with --nnodes; 0 decides.")
 @_command
-def until(command: tuple[str, ...], **options: Any) -> int:
+def until(command: tuple[str, ...], **options: object) -> int:
     """Run `distill` until it has come to its end, or reached a step: until [--step N] -- distill SETTING...
 
     After a crash, a kill or a hang the run resumes from its newest whole checkpoint. A damaged one is renamed. A

@@ -249,7 +249,7 @@ def _renamed(module: nn.Module, implementation: str) -> object:
     return _Overlay(module, config=_Overlay(module.config, _attn_implementation=implementation))
 
 
-def _mask(implementation: str, **options: Any) -> Any:
+def _mask(implementation: str, **options: Any) -> object:
     """Return the mask with which `attend_documents` computes a batch without documents."""
     from transformers import AttentionMaskInterface
 
@@ -351,7 +351,7 @@ def _probe(
     return _dense_attention(options)(module, query, key, value, attention_mask, **options)
 
 
-def _marked_mask(**options: Any) -> Any:
+def _marked_mask(**options: object) -> object:
     """Return the mask of `sdpa`, with its window as an attribute if it is a plain causal or sliding mask."""
     from transformers.masking_utils import sdpa_mask
 

@@ -168,7 +168,7 @@ TRIED = 16
 Row = tuple[str, object]
 """Where a row is, and its content: an object, or its JSON text."""
 Turns = Sequence[Mapping[str, Any]]
-Tools = list[Any] | None
+Tools = list[object] | None
 DIVIDED = (
     "conversations are divided into several documents, since the chat template renders earlier turns differently when "
     "later ones follow"
@@ -588,7 +588,7 @@ class ChatWriter:
             return whole()
         return self.pieces.tokens(self.text(turns, tools, **options) if text is None else text, whole)
 
-    def _rendered(self, turns: Turns, tools: Tools, **options: Any) -> Any:
+    def _rendered(self, turns: Turns, tools: Tools, **options: object) -> Any:
         return self.tokenizer.apply_chat_template(list(turns), tools=tools, **self.options, **options)
 
     @cached_property
@@ -606,7 +606,7 @@ class ChatWriter:
         self.counts[f"answers are ended by {name!r}, with which the next message begins" if is_mark else NO_END] += 1
         return is_mark
 
-    def close(self, tokens: list[int], unpredicted: list[bool], answer: Mapping[str, Any]) -> None:
+    def close(self, tokens: list[int], unpredicted: list[bool], answer: Mapping[str, object]) -> None:
         """Add the token that would begin a user's message, if the template writes no end of the answer.
 
         After a call of tools no user's message follows, so nothing is added.

@@ -56,7 +56,7 @@ class Causal(nn.Module):
         config: Any = self.model.config
         return int(config.get_text_config().vocab_size)
 
-    def get_output_embeddings(self) -> Any:
+    def get_output_embeddings(self) -> object:
         """Return the output layer."""
         model: Any = self.model
         return model.get_output_embeddings()
@@ -301,7 +301,7 @@ def load_tokenizer(source: Source | Path) -> Any:
     return _loaded(_source(source), AutoTokenizer.from_pretrained)
 
 
-def compile_layers(name: str, model: nn.Module, backend: str | Callable[..., Any] | None = None) -> None:
+def compile_layers(name: str, model: nn.Module, backend: str | Callable[..., object] | None = None) -> None:
     """Let `torch.compile` compile the layers of a model, in place; names of weights and files stay.
 
     Layers of one class share their code, and sharding, adapters and output layers stay outside. Shapes are dynamic from

@@ -173,7 +173,7 @@ class Observer:
         return _value(claim, claim.call.function, result, arrays), leaf
 
 
-def _value(claim: Definition, function: str, result: object, arrays: Mapping[str, Tensor]) -> Any:
+def _value(claim: Definition, function: str, result: object, arrays: Mapping[str, Tensor]) -> object:
     """Return the value of a call: its result, or the value of `returns` for the result and the changed arrays."""
     if claim.returns is not None:
         return returned(claim.returns, result, arrays)

@@ -60,7 +60,7 @@ class Record:
         (self.directory / RESULT).write_text(_json(whole, result, "result"), encoding="utf-8")
 
 
-def execute(callable_: Callable[..., Any], subject: object, record: Record) -> None:
+def execute(callable_: Callable[..., object], subject: object, record: Record) -> None:
     """Call the configured function of a run, and record its result and trace.
 
     Args:

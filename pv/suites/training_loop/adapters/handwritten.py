@@ -61,7 +61,7 @@ class HandWritten:
     """
 
     job: Job
-    loop: Any = None
+    loop: object = None
     features: Mapping[str, bool | str] = {
         **dict.fromkeys(
             (
@@ -89,7 +89,7 @@ class HandWritten:
         """Set `self.loop`: make optimizer, schedule, data and whatever else it needs, seeded as it seeds them."""
         raise self._placeholder("build")
 
-    def windows(self) -> Iterable[Any]:
+    def windows(self) -> Iterable[object]:
         """Return what the loop gives to each update, until the run ends by `job.epochs` or `job.max_steps`.
 
         After `load`, begin where the loop would.
