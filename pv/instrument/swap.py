@@ -72,7 +72,7 @@ def _around(original: Any, new: Callable[..., object]) -> object:
 
 def _bound(original: Any, new: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
-    def call(*args: object, **kwargs: object) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         return new(original, *args, **kwargs)
 
     return call

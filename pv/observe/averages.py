@@ -93,7 +93,7 @@ def install(observer: Callable[[], Observer]) -> None:
         original = getattr(owner, name)
 
         @frames.wraps(original)
-        def call(*args: object, **kwargs: object) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             result = original(*args, **kwargs)
             active = observer()
             if active.is_active():

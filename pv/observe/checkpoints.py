@@ -391,7 +391,7 @@ def _facts(value: object) -> dict[str, Any]:
 
 
 def _wrap_save(original: Callable[..., object]) -> Callable[..., object]:
-    def save(obj: object, f: object, *args: object, **kwargs: object) -> Any:
+    def save(obj: object, f: object, *args: object, **kwargs: object) -> object:
         observer = _get_observer()
         if not observer.is_active():
             return original(obj, f, *args, **kwargs)
@@ -440,7 +440,7 @@ def watch_safetensors() -> None:
 
 
 def _wrap_read(original: Callable[..., object]) -> Callable[..., object]:
-    def load(*args: object, **kwargs: object) -> Any:
+    def load(*args: object, **kwargs: object) -> object:
         result = original(*args, **kwargs)
         observer = _get_observer()
         if observer.is_active():

@@ -189,7 +189,7 @@ def _wrap_class(kind: Any, observer: Any) -> None:
         return
 
     @frames.wraps(original)
-    def step(self: Any, *args: object, **kwargs: object) -> Any:
+    def step(self: Any, *args: object, **kwargs: object) -> object:
         hand = observer.updates.objects.get(id(self))
         if hand is None or not observer.is_active():
             return original(self, *args, **kwargs)

@@ -45,7 +45,7 @@ def install(observer: Callable[[], Observer]) -> None:
 
     def wrapped(original: Callable[..., object]) -> Callable[..., Any]:
         @frames.wraps(original)
-        def call(*args: object, **kwargs: object) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             before = observer().fused_calls
             out = original(*args, **kwargs)
             active = observer()

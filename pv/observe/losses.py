@@ -122,7 +122,7 @@ def _targets(target: Tensor) -> Late:
 
 def _wrapped(name: str, original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     @frames.wraps(original)
-    def loss(*args: object, **kwargs: object) -> Any:
+    def loss(*args: object, **kwargs: object) -> object:
         out = original(*args, **kwargs)
         active = observer()
         if isinstance(out, Tensor) and active.is_active() and (active.is_sampled or not out.requires_grad):

@@ -68,7 +68,7 @@ class FrozenPart:
         self.statistics = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms[:4]]
         self.written_before = sum(p._version for p in part.parameters())
         self.frozen, self.written, self.trained = True, False, False
-        self.noted: Any = None
+        self.noted: object = None
         """What the last event says."""
 
     def look(self, trained: set[int]) -> None:

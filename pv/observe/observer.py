@@ -97,7 +97,7 @@ class OptimizerState:
         """The sum of the parameters' versions after the last step."""
         self.scale: Optional[Tensor] = None
         """The loss scale that the gradients are still multiplied by."""
-        self.clipped: dict[int, tuple[Any, int]] = {}
+        self.clipped: dict[int, tuple[object, int]] = {}
         """As `last_look`, of the gradients that a clipping has covered since the step before."""
         self.gradients: Optional[tuple[Optional[Late], int]] = None
         """The norm and the number of gradients, where they may be gone when the step is noticed."""
@@ -201,7 +201,7 @@ class Model:
         self.calls = 0
         self.calls_by_grad = [0, 0]
         self.is_trained = False
-        self.noted: Any = None
+        self.noted: object = None
         """What the last event about the model as a network says."""
         self.refresh(module)
 
@@ -298,7 +298,7 @@ class Observer:
         self.terms = terms.Terms()
         self.updates = handwritten.Updates(self)
         self.masters = masters.Masters(self)
-        self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.wrappers: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
         self.batches: deque[tuple[Optional[int], dict[int, Any]]] = deque(maxlen=6)
         """The last batches: the number of the loader, and the storages of the batch; (None, {}) ends a pass."""
@@ -316,7 +316,7 @@ class Observer:
         self.modes = modes.Modes(self)
         self.schedules = schedules.Schedules(self)
         self.averages = averages.Averages(self)
-        self._first_optimizers: dict[tuple[int, int, int], tuple[Any, Any, int]] = {}
+        self._first_optimizers: dict[tuple[int, int, int], tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]] = {}
         """By ids of the first and the last parameter and their number: these (weak references), and an optimizer."""
         self._numbers = 0  # the count of a weak dictionary would give one number twice
         self._busy = 0
@@ -365,7 +365,7 @@ class Observer:
             raise SystemExit(0)
 
     @staticmethod
-    def tensors_in(value: Any) -> Iterator[Tensor]:
+    def tensors_in(value: object) -> Iterator[Tensor]:
         """Yield the tensors in arguments or a batch; see `tensors_in`."""
         return tensors_in(value)
 
@@ -965,7 +965,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
         module = inner
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
+def tensors_in(value: object, depth: int = 0) -> Iterator[Tensor]:
     """Yield the tensors in arguments or a batch, at most four levels deep."""
     if isinstance(value, Tensor):
         yield value
@@ -977,7 +977,7 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
             yield from tensors_in(part, depth + 1)
 
 
-def fingerprint(tensor: Tensor) -> Any:
+def fingerprint(tensor: Tensor) -> object:
     """Return a number of 48 bits that depends on about 256 elements of a tensor, read late."""
     if tensor.layout != torch.strided or tensor.dtype.is_complex or tensor.is_meta or tensor.numel() == 0:
         return 0
@@ -1031,7 +1031,7 @@ def _observe_after(part: str, note: Callable[..., None]) -> Callable[[Callable[.
     """Return a wrapper that calls `note(self, *args, **kwargs)` once the original has returned."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
-        def call(self: object, *args: object, **kwargs: object) -> Any:
+        def call(self: object, *args: object, **kwargs: object) -> object:
             result = original(self, *args, **kwargs)
             if current.is_active():
                 with current.observing(part):
@@ -1047,7 +1047,7 @@ def _observe_before(part: str, note: Callable[..., None]) -> Callable[[Callable[
     """Return a wrapper that calls `note(self, *args, **kwargs)` before the original."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
-        def call(self: object, *args: object, **kwargs: object) -> Any:
+        def call(self: object, *args: object, **kwargs: object) -> object:
             if current.is_active():
                 with current.observing(part):
                     note(self, *args, **kwargs)
@@ -1059,7 +1059,7 @@ def _observe_before(part: str, note: Callable[..., None]) -> Callable[[Callable[
 
 
 def _backward(original: Callable[..., object]) -> Callable[..., object]:
-    def backward(*args: object, **kwargs: object) -> Any:
+    def backward(*args: object, **kwargs: object) -> object:
         observer = current
         if not observer.is_active() or observer._backward_depth:  # a pass in a pass: reentrant checkpointing
             return original(*args, **kwargs)
@@ -1183,7 +1183,7 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Calla
 
 
 def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
-    def step(self: Any, optimizer: object, *args: object, **kwargs: object) -> Any:
+    def step(self: Any, optimizer: object, *args: object, **kwargs: object) -> object:
         observer = current
         # A scaler that has seen infinities calls no `optimizer.step`: then no step is counted in between.
         before = observer.steps
@@ -1276,7 +1276,7 @@ def _note_hook(self: object, *args: object, **kwargs: object) -> None:
     current.add("communication_hook", at=current.at())
 
 
-def _note_optimizer(self: Any, *args: object, **kwargs: object) -> None:
+def _note_optimizer(self: torch.optim.Optimizer, *args: object, **kwargs: object) -> None:
     current.state_of(self)
 
 
@@ -1311,12 +1311,12 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     frames.wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name
 
-    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def before_step(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if current.is_active():
             with current.observing("before step"):
                 current.before_step(optimizer)
 
-    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def after_step(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if current.is_active():
             with current.observing("after step"):
                 current.after_step(optimizer)

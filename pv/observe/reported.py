@@ -141,7 +141,7 @@ class Reports:
 
     def _record(self, name: str, original: Callable[..., object], is_method: bool) -> Callable[..., object]:
         @frames.wraps(original)
-        def record(*args: object, **kwargs: object) -> Any:
+        def record(*args: object, **kwargs: object) -> object:
             if not self.is_active():
                 return original(*args, **kwargs)
             with self._observer().observing("report"):

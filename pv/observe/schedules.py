@@ -120,7 +120,7 @@ def install(observer: Callable[[], Observer]) -> None:
     """
 
     def wrap_step(original: Callable[..., object]) -> Callable[..., object]:
-        def step(self: object, *args: object, **kwargs: object) -> Any:
+        def step(self: object, *args: object, **kwargs: object) -> object:
             active = observer()
             schedules = active.schedules
             schedules.depth += 1

@@ -94,7 +94,7 @@ def install(observer: Callable[[], Observer]) -> None:
     signature = inspect.signature(original)
 
     @frames.wraps(original)
-    def _worker_loop(*args: object, **kwargs: object) -> Any:
+    def _worker_loop(*args: object, **kwargs: object) -> object:
         with observer().observing("worker"):
             arguments = signature.bind(*args, **kwargs).arguments
             path = path_of(observer().folder, os.getpid())
