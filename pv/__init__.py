@@ -4,7 +4,7 @@ The functions here return values and never print or exit.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pv.commands.compare import compare as compare
@@ -62,7 +62,7 @@ _HOMES = {
 __all__ = sorted([*_HOMES, "observe"])
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "observe":  # a module that can be called
         return import_module("pv.observe")
     if name in _HOMES:

@@ -11,7 +11,7 @@ from pv.report import COMPARISON_FORMATS, FORMATS, formats
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-Command = Callable[..., Any]
+Command = Callable[..., object]
 Option = Callable[[Command], Command]
 
 

@@ -158,7 +158,7 @@ def _origin(kind: object) -> object:
     return get_origin(kind)  # its stub has no union or mapping
 
 
-Hook = Callable[[Any, Any], Any]
+Hook = Callable[[object, object], object]
 """A function of cattrs from a value of the file, and the type to build, to an object of that type."""
 
 

@@ -94,7 +94,7 @@ def _test(frame: FrameType, line: int) -> ast.expr | None:
     return None
 
 
-def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, Any]]:
+def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, object]]:
     """Yield the parts of a condition that have a value, the sides of a comparison first."""
     todo, count = _sides(test), 0
     while todo and count < MAX_VALUES:
@@ -137,7 +137,7 @@ def _inside(part: ast.expr) -> list[ast.expr]:
     return []
 
 
-def _value(node: ast.expr, frame: FrameType) -> Any:
+def _value(node: ast.expr, frame: FrameType) -> object:
     code = compile(ast.Expression(node), frame.f_code.co_filename, "eval")
     return eval(code, frame.f_globals, frame.f_locals)
 

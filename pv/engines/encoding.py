@@ -19,7 +19,7 @@ MAX_DEPTH = 8
 MAX_DECIMAL_BITS = 10_000  # Python refuses to write much longer ones in decimal
 
 
-def encode(value: object, depth: int = 0) -> tuple[Any, bool]:
+def encode(value: object, depth: int = 0) -> tuple[object, bool]:
     """Encode a value as JSON. Never raise, so that every counterexample can be reported.
 
     Args:
@@ -35,7 +35,7 @@ def encode(value: object, depth: int = 0) -> tuple[Any, bool]:
         return {"$repr": f"<{type(value).__name__}: {type(error).__name__} while it was written>"}, False
 
 
-def _encode(value: object, depth: int) -> tuple[Any, bool]:
+def _encode(value: object, depth: int) -> tuple[object, bool]:
     if value is None or isinstance(value, bool):
         return value, True
     if type(value) is int:
@@ -63,14 +63,14 @@ def _encode(value: object, depth: int) -> tuple[Any, bool]:
     return _repr(value)
 
 
-def _sequence(value: Any, depth: int) -> tuple[Any, bool]:
+def _sequence(value: Any, depth: int) -> tuple[object, bool]:
     items = [encode(item, depth + 1) for item in value[:MAX_ITEMS]]
     plain = [item for item, _ in items]
     exact = all(good for _, good in items) and len(value) <= MAX_ITEMS
     return (plain if isinstance(value, list) else {"$tuple": plain}), exact
 
 
-def _tensor(value: Any) -> tuple[Any, bool]:
+def _tensor(value: Any) -> tuple[object, bool]:
     described: dict[str, Any] = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
     whole = value.numel() <= MAX_ELEMENTS and not value.is_meta and str(value.layout) == "torch.strided"
     if whole:
@@ -80,7 +80,7 @@ def _tensor(value: Any) -> tuple[Any, bool]:
     return {"$tensor": described}, whole and not value.is_complex() and not value.requires_grad
 
 
-def _dataclass(value: Any, depth: int) -> tuple[Any, bool]:
+def _dataclass(value: Any, depth: int) -> tuple[object, bool]:
     kind = type(value)
     fields = {f.name: encode(getattr(value, f.name), depth + 1) for f in dataclasses.fields(value)}
     described = {
@@ -92,7 +92,7 @@ def _dataclass(value: Any, depth: int) -> tuple[Any, bool]:
     return {"$data": described}, buildable and all(exact for _, exact in fields.values())
 
 
-def _repr(value: object) -> tuple[Any, bool]:
+def _repr(value: object) -> tuple[object, bool]:
     return {"$repr": repr(value)[:500]}, False
 
 
@@ -120,7 +120,7 @@ def decode(value: object) -> Any:
     return {key: decode(item) for key, item in value.items()}
 
 
-def _read_tensor(described: Any) -> Any:
+def _read_tensor(described: Any) -> object:
     import torch
 
     if "data" not in described:
@@ -129,17 +129,17 @@ def _read_tensor(described: Any) -> Any:
     return torch.tensor(decode(described["data"]), dtype=dtype).reshape(described["shape"])
 
 
-def _read_dataclass(described: Any) -> Any:
+def _read_dataclass(described: Any) -> object:
     module, _, name = described["type"].partition(":")
     kind = operator.attrgetter(name)(importlib.import_module(module))
     return kind(**{key: decode(item) for key, item in described["fields"].items()})
 
 
-def _read_repr(text: object) -> Any:
+def _read_repr(text: object) -> object:
     raise ValueError(f"{text} cannot be rebuilt from its text")
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
+_READERS: dict[str, Callable[[Any], object]] = {
     "$float": float,
     "$int": lambda text: int(text, 0),
     "$tuple": lambda items: tuple(decode(item) for item in items),

@@ -15,7 +15,7 @@ class _Tee:
     def __init__(self, stream: Any, buffer: StringIO) -> None:
         self._stream, self._buffer = stream, buffer
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> Any:

@@ -117,7 +117,7 @@ def _faults(point: Mapping[str, object], space: Box) -> Iterator[str]:
         yield from _unmet(values, space)
 
 
-def _value(item: object) -> Any:
+def _value(item: object) -> object:
     """Decode a value; return it unchanged if that fails, so that it lies within no bound."""
     try:
         return decode(item)

@@ -10,7 +10,6 @@ import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 MAX_RECORD = 1 << 20
 SLOT = "current_arguments"
@@ -46,7 +45,7 @@ class Stream:
         if self._slot is not None:
             self._slot[:_LENGTH] = NOTHING
 
-    def put(self, kind: str, **fields: Any) -> None:
+    def put(self, kind: str, **fields: object) -> None:
         data = json.dumps({"kind": kind, **fields}, allow_nan=False).encode() + b"\n"
         if len(data) > MAX_RECORD:
             for key in ("arguments", "frames"):
@@ -64,7 +63,7 @@ class Silent(Stream):
     def __init__(self) -> None:
         super().__init__(-1)
 
-    def put(self, kind: str, **fields: Any) -> None:
+    def put(self, kind: str, **fields: object) -> None:
         return
 
 
@@ -74,7 +73,7 @@ def _mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), SLOT_BYTES)
 
 
-def current_arguments(path: Path) -> tuple[dict[str, Any], bool] | None:
+def current_arguments(path: Path) -> tuple[dict[str, object], bool] | None:
     """Return the arguments of the call in which a worker ended, and whether they are exact; None if it was in none."""
     try:
         data = path.read_bytes()

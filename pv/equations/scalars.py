@@ -34,7 +34,7 @@ class dtype(NamedTuple):
     """
 
     name: str
-    cast: Callable[[Any], Any]
+    cast: Callable[[Any], object]
     is_floating_point: bool = True
 
     def __str__(self) -> str:
@@ -127,7 +127,7 @@ class Tensor:
     def dim(self) -> int:
         return len(self.shape)
 
-    def tolist(self) -> Any:
+    def tolist(self) -> object:
         return self.numbers if self.shape else self.numbers[0]
 
     def clone(self) -> "Tensor":
@@ -243,7 +243,7 @@ class Generator:
 class Function:
     """The functions that PyTorch differentiates, without their derivatives."""
 
-    forward: Callable[..., Any]
+    forward: Callable[..., object]
 
     @classmethod
     def apply(cls, *arguments: object) -> object:

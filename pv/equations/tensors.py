@@ -50,7 +50,7 @@ class _Product(torch.autograd.Function):
         return to_a, torch.where(masked, 0.0, gradient * a).sum_to_size(b.shape)
 
 
-def _apply(function: Any, *arguments: Any) -> Tensor:
+def _apply(function: Any, *arguments: object) -> Tensor:
     result: Tensor = function.apply(*arguments)
     return result
 

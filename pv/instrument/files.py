@@ -77,15 +77,15 @@ class FilesRead:
         elif event in NATIVE and isinstance(path := arguments[NATIVE[event]], str | bytes | os.PathLike):
             self._opened.update(_places(_path(os.fsdecode(path)), ""))
 
-    def _record_text(self, path: Any, *_: Any, **__: Any) -> None:
+    def _record_text(self, path: Any, *_: object, **__: object) -> None:
         if os.fsdecode(path).endswith(".py") and not is_quiet(reader()):
             self._texts.update(_places(os.fsdecode(path), ""))
 
-    def _record_look(self, path: Any, *_: Any, **__: Any) -> None:
+    def _record_look(self, path: object, *_: object, **__: object) -> None:
         if isinstance(path, str | bytes | os.PathLike):
             self._looked.update(_places(os.fsdecode(path), ""))
 
-    def _record_search(self, finder: importlib.machinery.FileFinder, name: str, *_: Any, **__: Any) -> None:
+    def _record_search(self, finder: importlib.machinery.FileFinder, name: str, *_: object, **__: object) -> None:
         self._searched.setdefault(finder.path, set()).add(name)
 
     def opened(self) -> tuple[list[str], list[str]]:
@@ -152,12 +152,12 @@ class FilesRead:
         return is_installed(f"/{path}") or (bool(below) and _is_cache(self._root / top))
 
 
-def _before(owner: Any, name: str, note: Callable[..., None]) -> None:
+def _before(owner: object, name: str, note: Callable[..., None]) -> None:
     """Let a function note its arguments first."""
     function = getattr(owner, name)
 
     @wraps(function)
-    def noted(*arguments: Any, **named: Any) -> Any:
+    def noted(*arguments: object, **named: object) -> object:
         if arguments:
             note(*arguments)
         return function(*arguments, **named)

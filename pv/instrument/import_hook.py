@@ -215,7 +215,7 @@ class RootsFirst(importlib.abc.MetaPathFinder):
         return importlib.machinery.PathFinder.find_spec(name, self.roots) if name in self.packages else None
 
 
-def _replacement(plan: Plan) -> Any:
+def _replacement(plan: Plan) -> object:
     source, _, attribute = plan.swap_with.partition(":")
     try:
         return operator.attrgetter(attribute)(importlib.import_module(source))

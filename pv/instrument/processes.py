@@ -84,7 +84,7 @@ class Processes:
         self._id, self._started, self._foreign = uuid.uuid4().hex, 0, ""
         self._write({"id": self._id})
 
-    def _entry(self) -> dict[str, Any]:
+    def _entry(self) -> dict[str, object]:
         hook, files = self._hook, self._files
         read, missing = files.opened()
         return {
@@ -107,7 +107,7 @@ class Processes:
             "foreign": self._foreign,
         }
 
-    def _write(self, entry: Mapping[str, Any]) -> None:
+    def _write(self, entry: Mapping[str, object]) -> None:
         log = os.open(self._hook.plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.write(log, (json.dumps(entry) + "\n").encode())  # one call, so that lines of two children do not mix
         os.close(log)

@@ -52,7 +52,7 @@ def _takes_original(new: Any) -> bool:
     return code is not None and code.co_argcount > 0 and code.co_varnames[0] == ORIGINAL
 
 
-def _raw(holder: Any, name: str) -> Any:
+def _raw(holder: Any, name: str) -> object:
     """Return the attribute as its class or module holds it: a property, not its value."""
     for owner in getattr(holder, "__mro__", (holder,)):
         if name in vars(owner):
@@ -60,7 +60,7 @@ def _raw(holder: Any, name: str) -> Any:
     return getattr(holder, name)
 
 
-def _around(original: Any, new: Callable[..., Any]) -> Any:
+def _around(original: Any, new: Callable[..., object]) -> object:
     """Return an object of the same kind as `original` that calls `new` with the original function first."""
     if isinstance(original, property):
         return property(_bound(original.fget, new))
@@ -69,9 +69,9 @@ def _around(original: Any, new: Callable[..., Any]) -> Any:
     return _bound(original, new)
 
 
-def _bound(original: Any, new: Callable[..., Any]) -> Callable[..., Any]:
+def _bound(original: Any, new: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         return new(original, *args, **kwargs)
 
     return call

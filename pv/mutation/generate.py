@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import CodeType
-from typing import Any
 
 from pv.contract.finding import Location
 from pv.contract.model import Edit, Mutant, Target
@@ -65,7 +64,7 @@ def root(node: ast.AST) -> str:
 
 def changed_source(node: ast.AST, **changed: object) -> str:
     """Return the source of a copy of a node with other values of some fields."""
-    fields: dict[str, Any] = dict(ast.iter_fields(node)) | changed
+    fields: dict[str, object] = dict(ast.iter_fields(node)) | changed
     return ast.unparse(ast.fix_missing_locations(type(node)(**fields)))
 
 

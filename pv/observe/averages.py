@@ -93,7 +93,7 @@ def install(observer: Callable[[], Observer]) -> None:
         original = getattr(owner, name)
 
         @frames.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             result = original(*args, **kwargs)
             active = observer()
             if active.is_active():
@@ -115,7 +115,7 @@ def install(observer: Callable[[], Observer]) -> None:
             at=observer().at(),
         )
 
-    def note_statistics(*args: Any, **kwargs: Any) -> None:
+    def note_statistics(*args: object, **kwargs: object) -> None:
         observer().add("update_bn", at=observer().at())
 
     wrap(nn.Module, "__setstate__", "copy", note_copy)

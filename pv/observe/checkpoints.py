@@ -102,7 +102,7 @@ class Capture:
         """Return whether the script still has the result, or a tensor of it."""
         return self.state() is not None or (self.first is not None and self.first() is not None)
 
-    def note_use(self, step: int) -> dict[str, Any]:
+    def note_use(self, step: int) -> dict[str, object]:
         """Note that the state is saved or loaded, and return the facts that show whether its age is meant."""
         self.uses.add(step)
         self.line.used.add(self.step)
@@ -132,7 +132,7 @@ def _capture_of(observer: Observer, state: object) -> Optional[Capture]:
     return next((capture for capture in reversed(observer.captures) if capture.is_source(state)), None)
 
 
-def _states_in(value: object, depth: int = 0) -> Iterator[dict[str, Any]]:
+def _states_in(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
     """Yield the dictionaries of tensors in an object that is saved."""
     if isinstance(value, dict) and depth < 4 and len(value) < 10_000:
         if value and all(isinstance(part, Tensor) for part in value.values()):
@@ -323,7 +323,7 @@ def _note_load(
 
 
 def _wrap_load(original: Callable[..., object]) -> Callable[..., object]:
-    def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, **kwargs: Any) -> object:
+    def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, **kwargs: object) -> object:
         observer = _get_observer()
         if not observer.is_active():
             return original(self, state_dict, strict=strict, **kwargs)
@@ -341,7 +341,7 @@ def _wrap_load(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _wrap_state_dict(original: Callable[..., object]) -> Callable[..., object]:
-    def state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> object:
+    def state_dict(self: nn.Module, *args: object, **kwargs: object) -> object:
         result = original(self, *args, **kwargs)
         observer = _get_observer()
         if observer.is_active() and not args and not kwargs:
@@ -362,7 +362,7 @@ def _wrap_restore(kind: str) -> Callable[[Callable[..., object]], Callable[..., 
     """Note that the state of an optimizer, a scheduler or a scaler is restored, once it is."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
-        def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> object:
+        def load_state_dict(self: Any, state_dict: Any, *args: object, **kwargs: object) -> object:
             result = original(self, state_dict, *args, **kwargs)
             observer = _get_observer()
             if observer.is_active():
@@ -378,7 +378,7 @@ def _wrap_restore(kind: str) -> Callable[[Callable[..., object]], Callable[..., 
     return make
 
 
-def _facts(value: Any) -> dict[str, Any]:
+def _facts(value: object) -> dict[str, Any]:
     """Return the kinds of parts that an object holds, and the numbers that are compared with a later run."""
     parts = saved_parts(value)
     scaler, scheduler = parts.get("scaler", {}), parts.get("scheduler", {})
@@ -391,7 +391,7 @@ def _facts(value: Any) -> dict[str, Any]:
 
 
 def _wrap_save(original: Callable[..., object]) -> Callable[..., object]:
-    def save(obj: object, f: object, *args: Any, **kwargs: Any) -> Any:
+    def save(obj: object, f: object, *args: object, **kwargs: object) -> object:
         observer = _get_observer()
         if not observer.is_active():
             return original(obj, f, *args, **kwargs)
@@ -408,10 +408,10 @@ def _wrap_save(original: Callable[..., object]) -> Callable[..., object]:
     return save
 
 
-def _wrap_serialize(original: Callable[..., object]) -> Callable[..., Any]:
+def _wrap_serialize(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap the function that `safetensors.torch.save_file` calls by its name in that module."""
 
-    def serialize_file(tensors: Any, filename: object, *args: Any, **kwargs: Any) -> Any:
+    def serialize_file(tensors: Any, filename: object, *args: object, **kwargs: object) -> object:
         observer = _get_observer()
         if not observer.is_active():
             return original(tensors, filename, *args, **kwargs)
@@ -440,7 +440,7 @@ def watch_safetensors() -> None:
 
 
 def _wrap_read(original: Callable[..., object]) -> Callable[..., object]:
-    def load(*args: Any, **kwargs: Any) -> Any:
+    def load(*args: object, **kwargs: object) -> object:
         result = original(*args, **kwargs)
         observer = _get_observer()
         if observer.is_active():
@@ -668,7 +668,7 @@ def weights_sums(parameters: list[Tensor], sample: Callable[[Tensor], Tensor]) -
     return _sums([sample(p) for p in parameters])
 
 
-def state_sums(optimizer: torch.optim.Optimizer, sample: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+def state_sums(optimizer: torch.optim.Optimizer, sample: Callable[[Tensor], Tensor]) -> dict[str, object]:
     """Return how many parameters have a state in an optimizer, and sums over sampled elements of this state."""
     states = list(getattr(optimizer, "state", {}).values())  # an optimizer without the base class may have none
     tensors = [

@@ -115,7 +115,7 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
 
     def make(name: str, method: Callable[..., object]) -> Callable[..., object]:
         @frames.wraps(method)
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(self: Any, *args: object, **kwargs: object) -> object:
             active = observer()
             samples = active.samples
             # Only the outermost call counts: `Independent.rsample` calls `Normal.rsample`.

@@ -142,7 +142,7 @@ def label_tensor(tensors: list[Tensor], count: int) -> Optional[Tensor]:
     return labels[-1] if labels and labels[-1].device.type == "cpu" else None
 
 
-def stored_row(dataset: Any, index: int, depth: int = 0) -> list[Any]:
+def stored_row(dataset: object, index: int, depth: int = 0) -> list[Any]:
     """Return the tensors and arrays in which a data set keeps one example, as views; [] if none is known."""
     if isinstance(dataset, data.Subset):
         return stored_row(dataset.dataset, int(dataset.indices[index]), depth)

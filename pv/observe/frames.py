@@ -15,7 +15,7 @@ from types import CodeType, TracebackType
 from typing import Any, Optional, TypeVar
 
 HIDDEN = "<pv.observe: hidden from warnings, like importlib._bootstrap>"
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def hidden(function: Function) -> Function:
@@ -39,7 +39,7 @@ def wraps(original: Callable[..., object]) -> Callable[[Callable[..., Any]], Cal
     return decorate
 
 
-def wrap(owner: object, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def wrap(owner: object, name: str, make: Callable[[Callable[..., object]], Callable[..., object]]) -> None:
     """Replace a function of a class or module by the wrapper that `make` returns for it."""
     original = getattr(owner, name)
     setattr(owner, name, wraps(original)(make(original)))

@@ -189,7 +189,7 @@ def _wrap_class(kind: Any, observer: Any) -> None:
         return
 
     @frames.wraps(original)
-    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def step(self: Any, *args: object, **kwargs: object) -> object:
         hand = observer.updates.objects.get(id(self))
         if hand is None or not observer.is_active():
             return original(self, *args, **kwargs)
@@ -203,12 +203,12 @@ def _wrap_class(kind: Any, observer: Any) -> None:
 
     vars(step)["observed"] = True
     kind.step = step
-    zero: Optional[Callable[..., Any]] = getattr(kind, "zero_grad", None)
+    zero: Optional[Callable[..., object]] = getattr(kind, "zero_grad", None)
     if zero is None:
         return
 
     @frames.wraps(zero)
-    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def zero_grad(self: Any, *args: object, **kwargs: object) -> object:
         hand = observer.updates.objects.get(id(self))
         if hand is not None and observer.is_active():
             with observer.observing("zero"):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Iterator
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,9 @@ from torch import Tensor, nn
 
 from . import frames, tokens
 from .trace import Late
+
+if TYPE_CHECKING:
+    from .observer import Observer
 
 MAX_TOKENS = 64
 """Tokens that are sampled in a call."""
@@ -33,16 +36,16 @@ MIN_WIDTH, MIN_WIDTH_HALF = 8, 32
 HALF = (torch.float16, torch.bfloat16)
 
 
-def install(observer: Callable[[], Any]) -> None:
+def install(observer: Callable[[], Observer]) -> None:
     """Wrap what a fused loss is called by.
 
     Args:
         observer: Returns the observer of this process.
     """
 
-    def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(original: Callable[..., object]) -> Callable[..., Any]:
         @frames.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             before = observer().fused_calls
             out = original(*args, **kwargs)
             active = observer()
@@ -57,7 +60,7 @@ def install(observer: Callable[[], Any]) -> None:
     # As the class stores it: a class method written in Python or, since torch 2.14, in C, which has no `__func__`.
     stored = vars(torch.autograd.Function)["apply"]
 
-    def apply(function: type, *args: Any, **kwargs: Any) -> Any:
+    def apply(function: type, *args: object, **kwargs: object) -> object:
         return stored.__get__(None, function)(*args, **kwargs)
 
     torch.autograd.Function.apply = classmethod(wrapped(apply))  # type: ignore[assignment]  # torch has no hook
@@ -67,7 +70,7 @@ def install(observer: Callable[[], Any]) -> None:
     setattr(checkpoints, "checkpoint", wrapped(checkpoints.checkpoint))  # noqa: B010 (an imported module has no known names)
 
 
-def note_layer(observer: Any, outputs: Any) -> None:
+def note_layer(observer: Observer, outputs: object) -> None:
     """Note that the last layer of a model whose only output is a number is perhaps the head of a loss by hand."""
     layer, observer.last_layer = observer.last_layer, None
     if layer is None or layer.out_features < MIN_CLASSES:
@@ -77,7 +80,7 @@ def note_layer(observer: Any, outputs: Any) -> None:
         observer.hidden_heads.add(layer)
 
 
-def _watch(observer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+def _watch(observer: Observer, args: tuple[Any, ...], kwargs: dict[str, object], out: Any) -> None:
     """Hook the hidden states among the arguments of a fused loss; do nothing for other functions."""
     result = out if isinstance(out, Tensor) else next((part for part in out if isinstance(part, Tensor)), None)
     if result is None or not result.requires_grad or not result.is_floating_point():
@@ -126,7 +129,7 @@ def _is_parameter(tensor: Tensor) -> bool:
     return isinstance(getattr(node, "variable", None), nn.Parameter)
 
 
-def _hook(observer: Any, hidden: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Optional[Tensor]) -> None:
+def _hook(observer: Observer, hidden: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Optional[Tensor]) -> None:
     """Audit the tokens of a call once their gradient arrives. Their hidden states are copied, as the loss may not."""
     at, key = observer.sites.find(3)
     width = hidden.shape[-1]
@@ -238,7 +241,7 @@ def head_weights(
 
 def _good_weights(
     precision: float, scored: list[float], weights: list[float], residuals: list[float], allowed: list[float]
-) -> Any:
+) -> object:
     """Return the weights of the sampled tokens that fit a cross-entropy, and how many of them could tell one."""
     rows = [row for row in zip(scored, weights, residuals, allowed) if row[0] and row[3]]
     fitting = [weight for _, weight, residual, limit in rows if residual <= limit and weight > 0]

@@ -107,7 +107,7 @@ class PassState:
                 if len(self.prints) > LISTED_ROWS:
                     self.prints = None
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """Return the fields of the event that ends the pass."""
         self._list_rows()
         steps = list(zip(self.labels, self.labels[1:]))
@@ -128,7 +128,7 @@ class PassState:
             "draws": self.draws,
         }
 
-    def sampled_prints(self) -> Optional[dict[str, Any]]:
+    def sampled_prints(self) -> Optional[dict[str, object]]:
         """Return the numbers of the rows of a whole pass; of many rows, a sample that is the same for every loader."""
         self._list_rows()
         if not self.prints:

@@ -68,7 +68,9 @@ def install(observer: Callable[[], Observer]) -> None:
         setattr(F, name, _wrapped_operands(name, getattr(F, name), observer))
 
 
-def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callable[[], Observer]) -> Callable[..., Any]:
+def _wrapped_operands(
+    name: str, original: Callable[..., object], observer: Callable[[], Observer]
+) -> Callable[..., object]:
     """Wrap a loss whose elements are not counted: the operands of the first call of each line are noted."""
     names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
 
@@ -102,7 +104,7 @@ def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callabl
     return loss
 
 
-def _blanks(targets: Tensor, target_lengths: Any, blank: int = 0, **_: Any) -> dict[str, Any]:
+def _blanks(targets: Tensor, target_lengths: object, blank: int = 0, **_: Any) -> dict[str, object]:
     """Return how many targets of a CTC loss there are within their lengths, and how many of them are the blank."""
     # Targets of shape [N, S] are padded; targets of shape [sum of lengths] are not.
     lengths = torch.as_tensor(target_lengths, device=targets.device).reshape(-1, 1)
@@ -120,7 +122,7 @@ def _targets(target: Tensor) -> Late:
 
 def _wrapped(name: str, original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     @frames.wraps(original)
-    def loss(*args: Any, **kwargs: Any) -> Any:
+    def loss(*args: object, **kwargs: object) -> object:
         out = original(*args, **kwargs)
         active = observer()
         if isinstance(out, Tensor) and active.is_active() and (active.is_sampled or not out.requires_grad):
@@ -245,7 +247,7 @@ class HeldLogits:
             self.logits = None
 
 
-def watch_logits(observer: Observer, output: Tensor, *, is_kept: bool = True, **event: Any) -> None:
+def watch_logits(observer: Observer, output: Tensor, *, is_kept: bool = True, **event: object) -> None:
     """Audit a loss that no wrapped function computes: hook what may be logits.
 
     Args:

@@ -7,12 +7,15 @@ leaves it: at the weights of the model.
 from __future__ import annotations
 
 import weakref
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from torch import Tensor
 
 from .sharding import is_as_before, local, version
+
+if TYPE_CHECKING:
+    from .observer import Observer, OptimizerState
 
 SEARCHES = 3
 """Steps of an optimizer before which the weights are looked for that its gradients are copied from."""
@@ -43,12 +46,12 @@ class Masters:
         observer: The observer of the process.
     """
 
-    def __init__(self, observer: Any) -> None:
+    def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self.copies: dict[int, Copies] = {}
         """By number of the optimizer."""
 
-    def before_step(self, optimizer: torch.optim.Optimizer, state: Any) -> Optional[Tensor]:
+    def before_step(self, optimizer: torch.optim.Optimizer, state: OptimizerState) -> Optional[Tensor]:
         """Return the distance of the optimizer's gradients from the nearest multiple of a model's, and the factor.
 
         None if the optimizer holds weights of a model, or no model has weights of the same shapes with gradients.
@@ -89,7 +92,7 @@ class Masters:
                     return list(zip(rows, masters))
         return []
 
-    def before_backward(self) -> dict[str, Any]:
+    def before_backward(self) -> dict[str, object]:
         """Return by number of an optimizer whether gradients that its steps have copied are all still there."""
         carried: dict[str, Any] = {}
         for number, copies in self.copies.items():
@@ -101,7 +104,7 @@ class Masters:
             )
         return carried
 
-    def after_backward(self, carried: dict[str, object]) -> dict[str, Any]:
+    def after_backward(self, carried: dict[str, object]) -> dict[str, object]:
         """Remember the gradients; return what `before_backward` has, of optimizers whose gradients the pass changed."""
         reached = {}
         for number, copies in self.copies.items():

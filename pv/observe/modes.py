@@ -12,7 +12,7 @@ import sys
 import weakref
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,9 @@ from torch import Tensor, nn
 
 from . import frames
 from .trace import Late
+
+if TYPE_CHECKING:
+    from .observer import Model, Observer
 
 NORM = importlib.import_module("torch.nn.modules.batchnorm")._NormBase
 DROPOUT = importlib.import_module("torch.nn.modules.dropout")._DropoutNd
@@ -68,7 +71,7 @@ class FrozenPart:
         # Writing through `.data`, or assigning to it, leaves version counters alone.
         self.before = [sample(p).clone() for p in part.parameters()]
         self.frozen, self.written, self.trained = True, False, False
-        self.noted: Any = None
+        self.noted: object = None
         """What the last event says."""
 
     def look(self, trained: set[int]) -> None:
@@ -98,7 +101,7 @@ class FrozenPart:
         return torch.stack(shifts).max()
 
 
-def has_statistics(module: Any) -> bool:
+def has_statistics(module: object) -> bool:
     """Return whether a module normalizes by running statistics in eval mode."""
     return isinstance(module, NORM) and module.running_mean is not None
 
@@ -110,7 +113,7 @@ class Modes:
         observer: The observer of this process.
     """
 
-    def __init__(self, observer: Any) -> None:
+    def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self.forwards = 0
         """How many forwards of outermost modules have begun."""
@@ -125,12 +128,12 @@ class Modes:
         """By layer of normalization or dropout: the last request of each root and mode."""
         self._roots: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         """How many requests each module has got."""
-        self._early: weakref.WeakKeyDictionary[nn.Module, list[dict[str, Any]]] = weakref.WeakKeyDictionary()
+        self._early: weakref.WeakKeyDictionary[nn.Module, list[dict[str, object]]] = weakref.WeakKeyDictionary()
         """Requests to modules that the script has not called yet."""
         self._looked: dict[int, int] = {}
         """By model: the number of the last request before its parts were looked at."""
         self._parts: dict[tuple[int, str], FrozenPart] = {}
-        self._model: Any = None
+        self._model: Optional[Model] = None
         """The model whose forward runs."""
         self._runs: dict[nn.Module, list[tuple[int, object, Optional[Tensor], str]]] = {}
         """By normalization layer: its calls in this forward."""
@@ -138,7 +141,7 @@ class Modes:
         self._spectral: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         self._froze: list[tuple[list[weakref.ref[Tensor]], dict[str, Any]]] = []
         """Requests that froze parameters."""
-        self._noted: dict[tuple[Any, ...], int] = {}
+        self._noted: dict[tuple[object, ...], int] = {}
         self._inputs: list[Tensor] = []
         """The tensors that the forward was called with."""
 
@@ -195,7 +198,7 @@ class Modes:
 
     # Forwards.
 
-    def begin_forward(self, model: Any, module: nn.Module, grad: bool, inputs: list[Tensor]) -> None:
+    def begin_forward(self, model: Model, module: nn.Module, grad: bool, inputs: list[Tensor]) -> None:
         """Begin the forward of an outermost module.
 
         Args:
@@ -213,7 +216,7 @@ class Modes:
             self._looked[model.number] = self._count
             self._note_parts(model, module)
 
-    def _is_due(self, model: Any) -> bool:
+    def _is_due(self, model: Model) -> bool:
         return bool(model.calls % LOOK_AGAIN == 0 or self._looked.get(model.number) != self._count)
 
     def end_forward(self) -> None:
@@ -225,7 +228,7 @@ class Modes:
                     self._note_shared(norm, calls)
 
     @frames.hidden
-    def call(self, module: nn.Module, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def call(self, module: nn.Module, original: Callable[..., object], args: Any, kwargs: Any) -> Any:
         """Run a layer of normalization or dropout that an outermost module calls."""
         observer = self.observer
         root = observer._last_forward
@@ -233,7 +236,7 @@ class Modes:
             return original(module, *args, **kwargs)
         if not root["training"] and not root["grad"] and observer.is_active():
             with observer.observing("layer"):
-                self._note_unreached(module)
+                self._note_unreached(self._model, module)
             self._dropout_depth += 1
             try:
                 return original(module, *args, **kwargs)
@@ -252,11 +255,11 @@ class Modes:
 
     # Layers that a request does not reach.
 
-    def _note_unreached(self, module: nn.Module) -> None:
+    def _note_unreached(self, model: Model, module: nn.Module) -> None:
         """Note a layer in training mode in the forward of a model in eval mode, if it is no layer of the model."""
         if getattr(module, "p", 1) and (not isinstance(module, NORM) or has_statistics(module)):
-            if not any(layer is module for layer in self._model.layers):
-                self._add_unreached(type(module).__name__, getattr(module, "p", None), False, False)
+            if not any(layer is module for layer in model.layers):
+                self._add_unreached(model, type(module).__name__, getattr(module, "p", None), False, False)
 
     def note_function(self, name: str, rate: float, explicit: bool, operand: Any) -> None:
         """Note a dropout function that is on in the forward of a model in eval mode.
@@ -274,16 +277,16 @@ class Modes:
             inputs = [t for t in self._inputs if t.is_floating_point() and t.layout == torch.strided]
             dense = isinstance(operand, Tensor) and operand.layout == torch.strided
             on_input = dense and operand.data_ptr() in [t.data_ptr() for t in inputs]
-            self._add_unreached(name, rate, explicit, on_input)
+            self._add_unreached(self._model, name, rate, explicit, on_input)
 
-    def _add_unreached(self, kind: str, rate: Optional[float], explicit: bool, on_input: bool) -> None:
+    def _add_unreached(self, model: Model, kind: str, rate: Optional[float], explicit: bool, on_input: bool) -> None:
         at = self.observer.at()
         self._noted[at, kind] = self._noted.get((at, kind), 0) + 1
         if self._noted[at, kind] <= 8:
             self.observer.add(
                 "unreached",
-                model=self._model.number,
-                forward=self.observer._last_forward["n"],
+                model=model.number,
+                forward=self.observer.last_forward["n"],
                 kind=kind,
                 rate=rate,
                 explicit=explicit,
@@ -293,7 +296,7 @@ class Modes:
 
     # Frozen parts.
 
-    def _note_parts(self, model: Any, module: nn.Module) -> None:
+    def _note_parts(self, model: Model, module: nn.Module) -> None:
         for name, part, fixed in frozen_parts(module):
             norms = [layer for layer in part.modules() if has_statistics(layer) and layer.momentum != 0]
             if not norms:
@@ -320,7 +323,7 @@ class Modes:
             if noted != state.noted:
                 state.noted = noted
                 state.look(self._trained())
-                at = self.observer._last_forward["at"]
+                at = self.observer.last_forward["at"]
                 self.observer.add("frozen_part", model=model.number, part=name, at=at, **facts)
 
     def describe(self) -> None:
@@ -363,7 +366,7 @@ class Modes:
 
     # Normalization layers that run several times in one forward.
 
-    def _note_shared(self, norm: nn.Module, calls: list[tuple[int, Any, Optional[Tensor], str]]) -> None:
+    def _note_shared(self, norm: nn.Module, calls: list[tuple[int, object, Optional[Tensor], str]]) -> None:
         count = self._shared.get(norm)
         self._shared[norm] = 0 if count is None else count + 1
         if self._shared[norm] > MEASURED:
@@ -381,7 +384,7 @@ class Modes:
         measure = None
         if len(inputs) == len(calls):
             measure = Late(list(_moments([inputs[i].detach() for i in chosen])), _apart)
-        model = self.observer._last_forward["model"]
+        model = self.observer.last_forward["model"]
         module = next((m for m, state in list(self.observer.models.items()) if state.number == model), None)
         names = dict(module.named_modules()).items() if module is not None else ()
         self.observer.add(
@@ -417,7 +420,7 @@ class Modes:
         for _ in range(POWER_ITERATIONS):
             v = F.normalize(torch.mv(weight.t(), u), dim=0)
             u = F.normalize(torch.mv(weight, v), dim=0)
-        last = self.observer._last_forward
+        last = self.observer.last_forward
         self.observer.add(
             "spectral_norm",
             model=last["model"],
@@ -510,7 +513,7 @@ def _apart(*values: list[float]) -> dict[str, float]:
 # Installation.
 
 
-def install(observer: Callable[[], Any]) -> None:
+def install(observer: Callable[[], Observer]) -> None:
     """Wrap `Module.train`, `Module.eval` and the dropout functions.
 
     Args:
@@ -528,9 +531,9 @@ def install(observer: Callable[[], Any]) -> None:
     setattr(F, name, attention)
 
 
-def _request(original: Callable[..., Any], observer: Callable[[], Any], is_eval: bool) -> Callable[..., Any]:
+def _request(original: Callable[..., object], observer: Callable[[], Observer], is_eval: bool) -> Callable[..., object]:
     @frames.wraps(original)
-    def request(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def request(self: nn.Module, *args: object, **kwargs: object) -> object:
         active = observer()
         modes = active.modes
         # `train` calls itself for every child, and `eval` calls `train`: only the outermost call is a request.
@@ -555,17 +558,17 @@ def _request(original: Callable[..., Any], observer: Callable[[], Any], is_eval:
     return request
 
 
-def _is_evaluated(active: Any) -> bool:
+def _is_evaluated(active: Observer) -> bool:
     """Return whether a model in eval mode runs without gradients."""
     last = active._last_forward
     return active.in_module and last is not None and not last["training"] and not last["grad"] and active.is_active()
 
 
-def _dropout(name: str, original: Callable[..., Any], observer: Callable[[], Any]) -> Callable[..., Any]:
+def _dropout(name: str, original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     default = name not in ("alpha_dropout", "feature_alpha_dropout")  # what `training` is if it is not passed
 
     @frames.wraps(original)
-    def dropout(*args: Any, **kwargs: Any) -> Any:
+    def dropout(*args: Any, **kwargs: Any) -> object:
         active = observer()
         if _is_evaluated(active):
             explicit = "training" in kwargs or len(args) > 2
@@ -579,9 +582,9 @@ def _dropout(name: str, original: Callable[..., Any], observer: Callable[[], Any
     return dropout
 
 
-def _attention(original: Callable[..., Any], observer: Callable[[], Any]) -> Callable[..., Any]:
+def _attention(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     @frames.wraps(original)
-    def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+    def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> object:
         active = observer()
         if _is_evaluated(active):
             rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)

@@ -79,7 +79,7 @@ class OptimizerState:
         self.steps = 0
         self.modified = False
         """Whether the script changed gradients by itself since the backward pass."""
-        self.last_look: dict[int, tuple[Any, int]] = {}
+        self.last_look: dict[int, tuple[object, int]] = {}
         """By id of a parameter: its gradient (a weak reference), and the gradient's version."""
         self.before: dict[int, tuple[Tensor, Optional[Tensor]]] = {}
         """By id of a parameter: samples of it and of its gradient before the step."""
@@ -97,7 +97,7 @@ class OptimizerState:
         """The sum of the parameters' versions after the last step."""
         self.scale: Optional[Tensor] = None
         """The loss scale that the gradients are still multiplied by."""
-        self.clipped: dict[int, tuple[Any, int]] = {}
+        self.clipped: dict[int, tuple[object, int]] = {}
         """As `last_look`, of the gradients that a clipping has covered since the step before."""
         self.gradients: Optional[tuple[Optional[Late], int]] = None
         """The norm and the number of gradients, where they may be gone when the step is noticed."""
@@ -118,7 +118,7 @@ class OptimizerState:
 
 
 # Private, and missing in some versions: without it, tensors of `torch.func` are taken for plain ones.
-_transform: Callable[[], Any] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
+_transform: Callable[[], object] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 
 
 def _is_transformed() -> bool:
@@ -201,7 +201,7 @@ class Model:
         self.calls = 0
         self.calls_by_grad = [0, 0]
         self.is_trained = False
-        self.noted: Any = None
+        self.noted: object = None
         """What the last event about the model as a network says."""
         self.refresh(module)
 
@@ -281,7 +281,7 @@ class Observer:
         """Calls of losses that are fused with the head."""
         self.hidden_heads: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Layers whose output is no output of their model, and that ran last: perhaps heads of a loss by hand."""
-        self.last_layer: Optional[nn.Module] = None
+        self.last_layer: Optional[nn.Linear] = None
         """The last layer of classes that ran in the model's call, in the first steps."""
         self.steps = 0
         self.ended_steps = 0
@@ -298,7 +298,7 @@ class Observer:
         self.terms = terms.Terms()
         self.updates = handwritten.Updates(self)
         self.masters = masters.Masters(self)
-        self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.wrappers: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
         self.batches: deque[tuple[Optional[int], dict[int, Any]]] = deque(maxlen=6)
         """The last batches: the number of the loader, and the storages of the batch; (None, {}) ends a pass."""
@@ -316,7 +316,7 @@ class Observer:
         self.modes = modes.Modes(self)
         self.schedules = schedules.Schedules(self)
         self.averages = averages.Averages(self)
-        self._first_optimizers: dict[tuple[int, int, int], tuple[Any, Any, int]] = {}
+        self._first_optimizers: dict[tuple[int, int, int], tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]] = {}
         """By ids of the first and the last parameter and their number: these (weak references), and an optimizer."""
         self._numbers = 0  # the count of a weak dictionary would give one number twice
         self._busy = 0
@@ -338,9 +338,15 @@ class Observer:
         """Run an observation: what it does is not observed, and its errors go into the trace."""
         return Observing(self, part)
 
-    def add(self, kind: str, /, **fields: Any) -> dict[str, Any]:
+    def add(self, kind: str, /, **fields: object) -> dict[str, Any]:
         """Append an event to the trace; see `Trace.add`."""
         return self.trace.add(kind, **fields)
+
+    @property
+    def last_forward(self) -> dict[str, Any]:
+        """The event of the last call of an outermost module, of which there must be one."""
+        assert self._last_forward is not None
+        return self._last_forward
 
     def number(self) -> int:
         """Return a number that no other object of the trace has."""
@@ -359,7 +365,7 @@ class Observer:
             raise SystemExit(0)
 
     @staticmethod
-    def tensors_in(value: Any) -> Iterator[Tensor]:
+    def tensors_in(value: object) -> Iterator[Tensor]:
         """Yield the tensors in arguments or a batch; see `tensors_in`."""
         return tensors_in(value)
 
@@ -459,7 +465,7 @@ class Observer:
         state.gradients = None
         if len(state.had_gradient) < len(parameters):
             state.had_gradient.update(id(p) for p in parameters if p.grad is not None)
-        fields: dict[str, Any] = {}
+        fields: dict[str, object] = {}
         if state.digest_before is not None:
             fields["digest_before"] = state.digest_before
             state.digest_before = None
@@ -611,7 +617,7 @@ class Observer:
 
     # Backward passes.
 
-    def begin_backward(self) -> dict[str, Any]:
+    def begin_backward(self) -> dict[str, object]:
         """Note which gradients are left over, and return the record of the pass, to be handed to `end_backward`."""
         self.averages.look("backward")
         self.updates.before_backward(sys._getframe(2))
@@ -686,10 +692,9 @@ class Observer:
         """Return whether a backward pass calls a part of a model: gradient checkpointing runs it a second time."""
         return self.backward is not None and self._last_forward is not None and unwrapped(module) not in self.models
 
-    def run_again(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool) -> None:
+    def run_again(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], grad: bool) -> None:
         """Note that a part has run, as in the call of its model; it is not a separate model."""
-        assert self._last_forward is not None
-        self._note_inputs(module, self._last_forward["model"], list(tensors_in((args, kwargs))), grad)
+        self._note_inputs(module, self.last_forward["model"], list(tensors_in((args, kwargs))), grad)
 
     def _note_inputs(self, module: nn.Module, model: int, tensors: list[Tensor], grad: bool) -> None:
         if self.steps < EAGER_STEPS:
@@ -699,7 +704,7 @@ class Observer:
                 layer.model, layer.grad = model, layer.grad or grad
 
     def begin_module(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool
+        self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, Any], grad: bool
     ) -> Optional[Model]:
         """Note the call of an outermost module; None for a loss or a module without parameters."""
         inner = unwrapped(module)
@@ -759,8 +764,7 @@ class Observer:
 
     def watch_outputs(self, outputs: object) -> None:
         """Note in which backward pass a gradient arrives at the outputs of the last forward."""
-        assert self._last_forward is not None
-        position = self._last_forward["n"]
+        position = self.last_forward["n"]
 
         def hook(gradient: Optional[Tensor]) -> None:
             if gradient is not None and self.backward is not None and self.is_same_process():
@@ -961,7 +965,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
         module = inner
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
+def tensors_in(value: object, depth: int = 0) -> Iterator[Tensor]:
     """Yield the tensors in arguments or a batch, at most four levels deep."""
     if isinstance(value, Tensor):
         yield value
@@ -973,7 +977,7 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
             yield from tensors_in(part, depth + 1)
 
 
-def fingerprint(tensor: Tensor) -> Any:
+def fingerprint(tensor: Tensor) -> object:
     """Return a number of 48 bits that depends on about 256 elements of a tensor, read late."""
     if tensor.layout != torch.strided or tensor.dtype.is_complex or tensor.is_meta or tensor.numel() == 0:
         return 0
@@ -1027,7 +1031,7 @@ def _observe_after(part: str, note: Callable[..., None]) -> Callable[[Callable[.
     """Return a wrapper that calls `note(self, *args, **kwargs)` once the original has returned."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
-        def call(self: object, *args: Any, **kwargs: Any) -> Any:
+        def call(self: object, *args: object, **kwargs: object) -> object:
             result = original(self, *args, **kwargs)
             if current.is_active():
                 with current.observing(part):
@@ -1043,7 +1047,7 @@ def _observe_before(part: str, note: Callable[..., None]) -> Callable[[Callable[
     """Return a wrapper that calls `note(self, *args, **kwargs)` before the original."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
-        def call(self: object, *args: Any, **kwargs: Any) -> Any:
+        def call(self: object, *args: object, **kwargs: object) -> object:
             if current.is_active():
                 with current.observing(part):
                     note(self, *args, **kwargs)
@@ -1055,7 +1059,7 @@ def _observe_before(part: str, note: Callable[..., None]) -> Callable[[Callable[
 
 
 def _backward(original: Callable[..., object]) -> Callable[..., object]:
-    def backward(*args: Any, **kwargs: Any) -> Any:
+    def backward(*args: object, **kwargs: object) -> object:
         observer = current
         if not observer.is_active() or observer._backward_depth:  # a pass in a pass: reentrant checkpointing
             return original(*args, **kwargs)
@@ -1085,7 +1089,7 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
 def _module_call(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `Module.__call__`: unlike a global hook, the wrapper sees keywords, and modules keep their fast path."""
 
-    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> object:
+    def __call__(self: nn.Module, *args: object, **kwargs: object) -> object:
         observer = current
         # Inside of an outermost call: most layers take this branch, so it does as little as possible.
         if observer.in_module:
@@ -1094,7 +1098,7 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
                 observer.modes.note_hooks(self)
             if isinstance(self, LAYERS):
 
-                def inner(module: nn.Module, *args: Any, **kwargs: Any) -> object:
+                def inner(module: nn.Module, *args: object, **kwargs: object) -> object:
                     return observer.modes.call(module, original, args, kwargs)
 
             elif self._parameters:
@@ -1147,9 +1151,9 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
     return __call__
 
 
-def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def clip(*args: Any, **kwargs: Any) -> Any:
+def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    def make(original: Callable[..., object]) -> Callable[..., object]:
+        def clip(*args: Any, **kwargs: Any) -> object:
             observer = current
             arguments = {**dict(zip(("parameters", limit_name), args)), **kwargs}
             if not observer.is_active() or observer._clip_depth or not {"parameters", limit_name} <= set(arguments):
@@ -1179,7 +1183,7 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., Any]], Callable
 
 
 def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
-    def step(self: Any, optimizer: object, *args: Any, **kwargs: Any) -> Any:
+    def step(self: Any, optimizer: object, *args: object, **kwargs: object) -> object:
         observer = current
         # A scaler that has seen infinities calls no `optimizer.step`: then no step is counted in between.
         before = observer.steps
@@ -1239,7 +1243,7 @@ def _resolve_original(original: Callable[..., object]) -> Callable[..., object]:
     return resolve
 
 
-def _cut_after_step(optimizer: object, args: Any, kwargs: Any) -> None:
+def _cut_after_step(optimizer: object, args: object, kwargs: object) -> None:
     if current.is_active():
         checkpoints.cut_after_step(current)
 
@@ -1254,7 +1258,7 @@ def _terminated(number: int, frame: object) -> None:
 def _exit(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `os._exit`, by which children of `multiprocessing` end, too: it runs no function of `atexit`."""
 
-    def _exit(*args: Any, **kwargs: Any) -> None:
+    def _exit(*args: object, **kwargs: object) -> None:
         # Values on a GPU may never arrive: a watchdog ends a process that hangs by this function.
         if threading.get_ident() == current._thread and not torch.cuda.is_initialized():
             current.finish()
@@ -1263,16 +1267,16 @@ def _exit(original: Callable[..., object]) -> Callable[..., object]:
     return _exit
 
 
-def _note_ddp(self: Any, *args: Any, **kwargs: Any) -> None:
+def _note_ddp(self: Any, *args: object, **kwargs: object) -> None:
     current.wrappers.add(self)
     current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
 
 
-def _note_hook(self: object, *args: Any, **kwargs: Any) -> None:
+def _note_hook(self: object, *args: object, **kwargs: object) -> None:
     current.add("communication_hook", at=current.at())
 
 
-def _note_optimizer(self: Any, *args: Any, **kwargs: Any) -> None:
+def _note_optimizer(self: torch.optim.Optimizer, *args: object, **kwargs: object) -> None:
     current.state_of(self)
 
 
@@ -1307,12 +1311,12 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     frames.wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name
 
-    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def before_step(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if current.is_active():
             with current.observing("before step"):
                 current.before_step(optimizer)
 
-    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def after_step(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if current.is_active():
             with current.observing("after step"):
                 current.after_step(optimizer)

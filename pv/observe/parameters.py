@@ -11,7 +11,7 @@ import importlib
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 import torch.nn.utils.parametrize
@@ -20,6 +20,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import distributions, frames
 from .trace import Late
+
+if TYPE_CHECKING:
+    from .observer import Observer
 
 MODULE_ATTRIBUTES = ("requires_grad",)
 """`module.requires_grad = False` freezes nothing: the method is `requires_grad_`."""
@@ -122,10 +125,10 @@ class Facts:
 class _Attribute:
     """An attribute that keeps its value where Python does, and notes that it is written or read."""
 
-    def __init__(self, name: str, observer: Callable[[], Any]) -> None:
+    def __init__(self, name: str, observer: Callable[[], Observer]) -> None:
         self.name, self.observer = name, observer
 
-    def __get__(self, holder: Any, kind: Optional[type] = None) -> Any:
+    def __get__(self, holder: object, kind: Optional[type] = None) -> object:
         if holder is None:  # torch 2.1 gets every name in `dir(Tensor)`
             return self
         if self.name not in holder.__dict__:
@@ -135,7 +138,7 @@ class _Attribute:
             mark.read = True
         return holder.__dict__[self.name]
 
-    def __set__(self, holder: Any, value: Any) -> None:
+    def __set__(self, holder: object, value: object) -> None:
         holder.__dict__[self.name] = value
         observer = self.observer()
         # A class that keeps an argument of its constructor names what it was made with, which may change later.
@@ -151,14 +154,14 @@ class _Attribute:
                 else:
                     observer.look_closely()
 
-    def __delete__(self, holder: Any) -> None:
+    def __delete__(self, holder: object) -> None:
         if self.name not in holder.__dict__:
             raise AttributeError(self.name)
         del holder.__dict__[self.name]
         self.observer().facts.marks.pop((id(holder), self.name), None)
 
 
-def install(observer: Callable[[], Any]) -> None:
+def install(observer: Callable[[], Observer]) -> None:
     """Wrap initializers and checkpoints of torch, and watch attributes that look like `requires_grad`.
 
     Args:
@@ -169,9 +172,9 @@ def install(observer: Callable[[], Any]) -> None:
             setattr(owner, name, _Attribute(name, observer))
         _hide(owner, names)
 
-    def make_init(original: Callable[..., Any]) -> Callable[..., Any]:
+    def make_init(original: Callable[..., object]) -> Callable[..., object]:
         @frames.wraps(original)
-        def initialize(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        def initialize(tensor: object, *args: object, **kwargs: object) -> object:
             result = original(tensor, *args, **kwargs)
             if isinstance(tensor, nn.Parameter) and not tensor.is_meta and observer().is_active():
                 with observer().observing("init"):
@@ -190,10 +193,10 @@ def install(observer: Callable[[], Any]) -> None:
                 if getattr(module, name, None) is original:
                     setattr(module, name, wrapped)
 
-    copy: Callable[..., Any] = nn.Parameter.__deepcopy__
+    copy: Callable[..., object] = nn.Parameter.__deepcopy__
 
     @frames.wraps(copy)
-    def __deepcopy__(self: Any, memo: Any) -> Any:
+    def __deepcopy__(self: Any, memo: Any) -> object:
         result = copy(self, memo)
         drawn = observer().facts.drawn
         if id(self) in drawn and drawn[id(self)][0]() is self and id(result) not in drawn:
@@ -206,7 +209,7 @@ def install(observer: Callable[[], Any]) -> None:
     forward = reentrant.forward
 
     @frames.wraps(forward)
-    def checkpointed(ctx: Any, run_function: Any, preserve: Any, *args: Any) -> Any:
+    def checkpointed(ctx: object, run_function: object, preserve: object, *args: object) -> object:
         facts = observer().facts
         before = facts.checkpoint
         if not any(isinstance(arg, Tensor) and arg.requires_grad for arg in args):
@@ -231,7 +234,7 @@ def _hide(owner: Any, names: tuple[str, ...]) -> None:
 
 
 @frames.hidden
-def call_layer(observer: Any, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+def call_layer(observer: Observer, original: Callable[..., object], module: nn.Module, args: Any, kwargs: Any) -> Any:
     """Call a module inside the call of a model, and note how it ran."""
     grad = torch.is_grad_enabled()
     sources: list[distributions.Source] = []
@@ -239,7 +242,7 @@ def call_layer(observer: Any, original: Callable[..., Any], module: nn.Module, a
     with observer.observing("layer"):
         in_region = is_autocast(module)
         observer.facts.layer_calls += 1
-        last, facts = observer._last_forward, observer.facts
+        last, facts = observer.last_forward, observer.facts
         layer = observer.ran.get(module)
         if layer is None:
             layer = observer.ran[module] = Layer(last["model"])
@@ -265,12 +268,12 @@ def call_layer(observer: Any, original: Callable[..., Any], module: nn.Module, a
             distributions.watch_use(sources, result)
             place = result.untyped_storage()
             facts.outputs[place._cdata] = (StorageWeakRef(place), layer)
-        if in_region and isinstance(result, Tensor) and last["grad"] and grad:
+        if in_region and layer is not None and isinstance(result, Tensor) and last["grad"] and grad:
             layer.note_autocast(module, result, facts)
     return result
 
 
-def note_head(observer: Any, output: Tensor, model: int) -> None:
+def note_head(observer: Observer, output: Tensor, model: int) -> None:
     """Remember which layer of matrix products has made the output of a model, reshaping apart."""
     node: Any = output.grad_fn
     for _ in range(4):
@@ -286,7 +289,7 @@ def note_head(observer: Any, output: Tensor, model: int) -> None:
                 observer.facts.heads[model] = weakref.ref(part)
 
 
-def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[str, Any]]:
+def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[str, object]]:
     """Return facts about the last layer of a model that has frozen matrices, if that layer is linear."""
     reference = facts.heads.get(model)
     head = reference() if reference is not None else None
@@ -322,7 +325,7 @@ def is_autocast(module: nn.Module) -> bool:
     return bool(torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled())
 
 
-def describe(observer: Any, model: int, module: nn.Module, held: set[int], had: set[int]) -> dict[str, Any]:
+def describe(observer: Observer, model: int, module: nn.Module, held: set[int], had: set[int]) -> dict[str, object]:
     """Return what a model's parameters have received, for the event that describes them.
 
     Args:
@@ -340,7 +343,7 @@ def describe(observer: Any, model: int, module: nn.Module, held: set[int], had: 
         """Return how the module of a parameter ran, or the nearest one around it: some use weights of their parts."""
         while name:
             name = name.rpartition(".")[0]
-            layer: Optional[Layer] = observer.ran.get(parents.get(name))
+            layer = observer.ran.get(parents[name])
             if layer is not None:
                 return layer
         return None
@@ -394,7 +397,7 @@ def describe(observer: Any, model: int, module: nn.Module, held: set[int], had: 
     }
 
 
-def _count_as(facts: Facts, samples: dict[int, tuple[Any, Tensor]], ps: Sequence[Tensor], *, alike: bool) -> Any:
+def _count_as(facts: Facts, samples: dict[int, tuple[Any, Tensor]], ps: Sequence[Tensor], *, alike: bool) -> object:
     """Return how many parameters still have the values of their samples, or no longer have, read late."""
     rows = []
     for p in ps:

@@ -86,7 +86,7 @@ def _obstacle(observer: Observer, calls: list[Call]) -> str:
     return ""
 
 
-def _in_copy(function: Callable[[Callable[[Any], None]], None]) -> tuple[list[dict[str, Any]], str]:
+def _in_copy(function: Callable[[Callable[[object], None]], None]) -> tuple[list[dict[str, object]], str]:
     """Run a function in a forked copy of this process.
 
     Args:
@@ -138,7 +138,7 @@ def _in_copy(function: Callable[[Callable[[Any], None]], None]) -> tuple[list[di
     return lines, f"the copy of the process did not end by itself within {LIMIT:g} s"
 
 
-def _send(writer: int, value: Any) -> None:
+def _send(writer: int, value: object) -> None:
     data = json.dumps(value).encode() + b"\n"
     while data:
         data = data[os.write(writer, data) :]
@@ -160,7 +160,7 @@ def _calm() -> None:
     torch.set_grad_enabled(False)
 
 
-def _probe(calls: list[Call], send: Callable[[Any], None]) -> None:
+def _probe(calls: list[Call], send: Callable[[object], None]) -> None:
     for call in calls:
         for module in call.module.modules():
             if isinstance(module, NORM):
@@ -200,7 +200,7 @@ class _Watched(TorchFunctionMode):
         self.states: Any = None
         """The states of the random generators after the forward."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         self.names.add(name)
@@ -370,7 +370,7 @@ def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Te
     return None
 
 
-def _attention(call: Call, base: _Base) -> Optional[dict[str, Any]]:
+def _attention(call: Call, base: _Base) -> Optional[dict[str, object]]:
     """Return which attentions see later positions, and whether their masks mask."""
     watched = base.watched
     if not sum(watched.attention.values()) and not watched.masks_of_ones:
@@ -615,7 +615,7 @@ def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
         return None
     layers: list[str] = []
 
-    def note(name: str) -> Callable[[Any, Any, Any], None]:
+    def note(name: str) -> Callable[[object, object, object], None]:
         def hook(module: Any, args: Any, kwargs: Any) -> None:
             inputs = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
             if inputs and inputs[0].dim() == 3 and inputs[0].shape[:2] == (rows, width):

@@ -58,7 +58,7 @@ class Reports:
         self._inside = False
         """Whether an observed function runs: what it prints is not a separate report."""
         self._wrapped: set[str] = set()
-        self._repeats: dict[tuple[Any, ...], int] = {}
+        self._repeats: dict[tuple[object, ...], int] = {}
         self._reports = self._reads = self._looks = 0
 
     def is_active(self) -> bool:
@@ -139,9 +139,9 @@ class Reports:
                     make = self._rows if function == "writer" else self._record
                     setattr(owner, function, make(function, original, bool(owner_name)))
 
-    def _record(self, name: str, original: Callable[..., Any], is_method: bool) -> Callable[..., Any]:
+    def _record(self, name: str, original: Callable[..., object], is_method: bool) -> Callable[..., object]:
         @frames.wraps(original)
-        def record(*args: Any, **kwargs: Any) -> Any:
+        def record(*args: object, **kwargs: object) -> object:
             if not self.is_active():
                 return original(*args, **kwargs)
             with self._observer().observing("report"):
@@ -154,9 +154,9 @@ class Reports:
 
         return record
 
-    def _rows(self, name: str, original: Callable[..., Any], is_method: bool) -> Callable[..., Any]:
+    def _rows(self, name: str, original: Callable[..., object], is_method: bool) -> Callable[..., object]:
         @frames.wraps(original)
-        def writer(*args: Any, **kwargs: Any) -> Any:
+        def writer(*args: object, **kwargs: object) -> object:
             return _Rows(original(*args, **kwargs), self)
 
         return writer
@@ -166,7 +166,7 @@ class Reports:
         original = getattr(Tensor, name)
 
         @frames.wraps(original)
-        def read(tensor: Tensor) -> Any:
+        def read(tensor: Tensor) -> object:
             value = original(tensor)
             self.note_number(name, tensor, lambda: float(value))
             return value
@@ -177,7 +177,7 @@ class Reports:
         """Note the numbers that `float` and `int` get from tensors, as `watch_read` does."""
         setattr(Tensor, name, _Conversion(name, self))
 
-    def note_number(self, name: str, tensor: Tensor, value: Callable[[], Any]) -> None:
+    def note_number(self, name: str, tensor: Tensor, value: Callable[[], object]) -> None:
         """Note a number that the method `name` takes from a tensor; `value` returns it, or a tensor of it."""
         observer = self._observer()
         if tensor.requires_grad and tensor.grad_fn is not None and name != "__int__" and observer.is_active():
@@ -203,7 +203,7 @@ class _Conversion:
     def __init__(self, name: str, reports: Reports) -> None:
         self._name, self._original, self._reports = name, getattr(Tensor, name), reports
 
-    def __get__(self, tensor: Optional[Tensor], owner: Any = None) -> Any:
+    def __get__(self, tensor: Optional[Tensor], owner: object = None) -> object:
         if tensor is not None and tensor.numel() == 1:
             self._reports.note_number(self._name, tensor, lambda: tensor.detach().reshape(()).clone())
         return self._original.__get__(tensor, owner)
@@ -216,10 +216,10 @@ class _Rows:
         self._writer, self._reports = writer, reports
         self._names: list[str] = []
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._writer, name)
 
-    def writerow(self, row: Any) -> Any:
+    def writerow(self, row: Any) -> object:
         """Note a row, and write it."""
         row = list(row) if isinstance(row, Iterator) else row  # `csv.DictWriter` hands over a generator
         if isinstance(row, (list, tuple)) and self._reports.is_active():
@@ -234,7 +234,7 @@ class _Rows:
             self.writerow(row)
         self._writer.writerows(remaining)
 
-    def _note(self, row: Sequence[Any]) -> None:
+    def _note(self, row: Sequence[object]) -> None:
         if not self._names:
             self._names = [str(part) if isinstance(part, str) else "" for part in row]
         names = self._names + [""] * len(row)
@@ -244,7 +244,7 @@ class _Rows:
         self._reports.note("csv", dict(itertools.islice(numbers.items(), MAX_NUMBERS)))
 
 
-def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, object]]:
     """Yield the numbers with a fraction in an argument by their keys or positions, as text or as tensors."""
     if isinstance(value, Tensor):
         if value.numel() == 1 and value.is_floating_point():
@@ -263,7 +263,7 @@ def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]
             yield from _numbers(f"{name}.{position}" if name else str(position), part, depth + 1)
 
 
-def _numbers_of(arguments: list[Any]) -> dict[str, Any]:
+def _numbers_of(arguments: list[object]) -> dict[str, object]:
     """Return the numbers in the arguments of a recorder. A tag in front of them is their name."""
     tag = arguments[0] if arguments and isinstance(arguments[0], str) else ""
     values = (pair for value in arguments for pair in _numbers(tag, value))

@@ -23,7 +23,7 @@ PLANNED = ("T_max", "total_steps", "total_iters")
 """Attributes of schedules of torch that are a number of advances."""
 
 
-def rates_of(groups: Iterable[dict[str, Any]]) -> Any:
+def rates_of(groups: Iterable[dict[str, Any]]) -> object:
     """Return the learning rates of parameter groups: floats, or `Late` if one is a tensor, which may be on a device."""
     rates = [group["lr"] for group in groups if "lr" in group]
     if any(isinstance(rate, Tensor) for rate in rates):
@@ -78,7 +78,7 @@ class Schedules:
         )
         return number
 
-    def note_step(self, schedule: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note_step(self, schedule: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Note an advance of a schedule, after it; a call by the constructor only notes the schedule itself."""
         number = self.number_of(schedule)
         if self.initial_depth:
@@ -120,7 +120,7 @@ def install(observer: Callable[[], Observer]) -> None:
     """
 
     def wrap_step(original: Callable[..., object]) -> Callable[..., object]:
-        def step(self: object, *args: Any, **kwargs: Any) -> Any:
+        def step(self: object, *args: object, **kwargs: object) -> object:
             active = observer()
             schedules = active.schedules
             schedules.depth += 1

@@ -12,9 +12,12 @@ import functools
 import sys
 import weakref
 from types import FrameType
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from .observer import Observer
 
 FRAMES = 8
 """Frames of the call stack in which `Trainer.training_step` is searched."""
@@ -69,7 +72,7 @@ class Terms:
         self.with_gradient: set[int] = set()
         """Keys of losses and numbers at whose tensor a gradient has arrived."""
 
-    def add_loss(self, observer: Any, key: int, at: str, loss: Tensor) -> None:
+    def add_loss(self, observer: Observer, key: int, at: str, loss: Tensor) -> None:
         """Record a loss that needs a gradient.
 
         Args:
@@ -89,7 +92,7 @@ class Terms:
             loss.register_hook(functools.partial(self._add_gradient, key))
             loss.register_hook(functools.partial(_use, self.computed[-1]))
 
-    def add_number(self, observer: Any, tensor: Tensor, value: object) -> None:
+    def add_number(self, observer: Observer, tensor: Tensor, value: object) -> None:
         """Record that the script takes a number from a tensor that needs a gradient, as `item` does.
 
         Args:
@@ -116,7 +119,7 @@ class Terms:
         if gradient is not None:
             self.with_gradient.add(key)
 
-    def describe(self, roots: object) -> Optional[dict[str, Any]]:
+    def describe(self, roots: object) -> Optional[dict[str, object]]:
         """Forget the recorded losses and numbers, and return those that may be terms without a gradient.
 
         Args:

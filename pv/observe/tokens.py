@@ -11,12 +11,15 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterator, MutableMapping
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from torch import Tensor, nn
 
 from .trace import Late
+
+if TYPE_CHECKING:
+    from .observer import Observer
 
 BATCHES = 4
 """Batches of every line that are looked at."""
@@ -64,7 +67,7 @@ def matrices_in(value: Any) -> list[Tensor]:
     return list(sources.values())[:6]
 
 
-def copied(value: Any) -> Any:
+def copied(value: object) -> Any:
     """Return arguments with copies of their tensors."""
     if isinstance(value, Tensor):
         return value.detach().clone()
@@ -81,7 +84,9 @@ def copied(value: Any) -> Any:
     return value
 
 
-def note_call(observer: Any, module: nn.Module, model: int, args: Any, kwargs: Any, grad: bool, at: str) -> None:
+def note_call(
+    observer: Observer, module: nn.Module, model: int, args: object, kwargs: object, grad: bool, at: str
+) -> None:
     """Keep the arguments of the last call until a loss follows, and copies of the arguments of a model's first call."""
     from .observer import FLUSH_STEPS, tensors_in
 
@@ -89,12 +94,12 @@ def note_call(observer: Any, module: nn.Module, model: int, args: Any, kwargs: A
     if grad and model not in observer.first_calls and len(observer.first_calls) < MODELS and observer.options.probes:
         tensors = list(tensors_in((args, kwargs)))
         if tensors and sum(tensor.numel() for tensor in tensors) <= MAX_CALL:
-            observer.first_calls[model] = Call(module, model, copied(args), copied(kwargs), at)
-            observer.call = observer.call or Call(module, model, args, kwargs, at)
-            observer.call.losses = observer.first_calls[model].losses
+            first = observer.first_calls[model] = Call(module, model, copied(args), copied(kwargs), at)
+            call = observer.call = observer.call or Call(module, model, args, kwargs, at)
+            call.losses = first.losses
 
 
-def note_outputs(observer: Any, outputs: Any) -> None:
+def note_outputs(observer: Observer, outputs: object) -> None:
     """Note where the outputs of the last call are, so that it is known which of them a loss scores."""
     if observer.call is not None:
         tensors = (t for t in floats_in(outputs) if t.layout == torch.strided)
@@ -116,7 +121,7 @@ def floats_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
             yield from floats_in(part, depth + 1)
 
 
-def note_batch(observer: Any, batch: Any) -> None:
+def note_batch(observer: Observer, batch: object) -> None:
     """Keep the matrices of a batch: the labels that the script has before its loss shifts them."""
     from .observer import FLUSH_STEPS
 
@@ -126,7 +131,7 @@ def note_batch(observer: Any, batch: Any) -> None:
         observer.matrices.clear()
 
 
-def note_labels(observer: Any, at: str, key: int, labels: Tensor, scored: Tensor, scores: Tensor) -> None:
+def note_labels(observer: Observer, at: str, key: int, labels: Tensor, scored: Tensor, scores: Tensor) -> None:
     """Note how the labels of a loss relate to the tokens of the last call, for the first batches of the line.
 
     Args:
@@ -196,7 +201,7 @@ def _as_rows(labels: Tensor, shape: torch.Size) -> Tensor:
 
 
 def _facts(
-    shapes: list[tuple[int, int]],
+    shapes: list[tuple[int, ...]],
     counts: tuple[int, int, int],
     padding: frozenset[int],
     embeddings_train: bool,
@@ -323,7 +328,7 @@ def _padding(
     mask: Optional[Tensor],
     declared: frozenset[int],
     ends: list[int],
-) -> Optional[dict[str, Any]]:
+) -> Optional[dict[str, object]]:
     """Return which positions are padding, by a mask or the `padding_idx` of an embedding, and how they are scored."""
     where = ""
     if mask is not None and tokens[~mask].unique().numel() == 1:
@@ -363,7 +368,7 @@ def _padding(
     }
 
 
-def _ends(tokens: Tensor, labels: Tensor, scored: Tensor, mask: Optional[Tensor]) -> Optional[dict[str, Any]]:
+def _ends(tokens: Tensor, labels: Tensor, scored: Tensor, mask: Optional[Tensor]) -> Optional[dict[str, object]]:
     """Return whether the last real token of each row is the token that pads, and whether it is scored as a label.
 
     Without a mask, a batch that is padded to its longest row shows only by this row that the token is a real end.

@@ -160,7 +160,7 @@ class Trace:
         self._has_step = False
         self._troubles: set[str] = set()
 
-    def add(self, kind: str, /, **fields: Any) -> dict[str, Any]:
+    def add(self, kind: str, /, **fields: object) -> dict[str, Any]:
         """Append an event, and return it; fields may hold tensors and `Late` values."""
         event = {"event": kind, "n": self.count, **fields}
         self.count += 1
@@ -204,7 +204,7 @@ class Trace:
             return False
         return True
 
-    def _start(self, rank: int) -> dict[str, Any]:
+    def _start(self, rank: int) -> dict[str, object]:
         return {
             "event": "start",
             "n": -1,

@@ -69,7 +69,7 @@ def path_of(folder: Path, pid: int) -> Path:
     return folder / f".worker-{pid}.jsonl"
 
 
-def read(folder: Path, pid: int) -> list[dict[str, Any]]:
+def read(folder: Path, pid: int) -> list[dict[str, object]]:
     """Return the lines that a worker has written since the last call, and remove them."""
     # The rename is atomic, so that a line which the worker writes now goes into the old file or into a new one.
     path, taken = path_of(folder, pid), folder / f".worker-{pid}.read"
@@ -94,7 +94,7 @@ def install(observer: Callable[[], Observer]) -> None:
     signature = inspect.signature(original)
 
     @frames.wraps(original)
-    def _worker_loop(*args: Any, **kwargs: Any) -> Any:
+    def _worker_loop(*args: object, **kwargs: object) -> object:
         with observer().observing("worker"):
             arguments = signature.bind(*args, **kwargs).arguments
             path = path_of(observer().folder, os.getpid())
@@ -107,7 +107,9 @@ def install(observer: Callable[[], Observer]) -> None:
     worker._worker_loop = _worker_loop
 
 
-def _noted(original: Callable[..., object], notes: WorkerNotes, observer: Callable[[], Observer]) -> Callable[..., Any]:
+def _noted(
+    original: Callable[..., object], notes: WorkerNotes, observer: Callable[[], Observer]
+) -> Callable[..., object]:
     @frames.wraps(original)
     def fetch_batch(self: object, index: object) -> object:
         with observer().observing("worker"):

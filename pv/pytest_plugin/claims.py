@@ -125,7 +125,7 @@ class RefusedItem(pytest.Item):
     def runtest(self) -> None:
         raise ClaimFailed(self.why)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> Any:
         return str(excinfo.value)
 
 

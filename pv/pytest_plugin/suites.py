@@ -78,7 +78,7 @@ class SuiteClaim:
             pytest.fail(f"vacuous: its premise {premise} does not hold", pytrace=False)
 
 
-def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
+def suite(name: str, *, trainer: object) -> Callable[[Test], Test]:
     """Return a decorator that parametrizes a test with the claims of a suite, as its argument `claim`.
 
     All claims share the runs of the trainer, in this process.
@@ -172,7 +172,7 @@ def leave_out_skipped(test: Test) -> Test:
     skipped: list[str] = []
 
     @functools.wraps(inner)  # Hypothesis derives its examples from the name and the source
-    def counted(*args: Any, **arguments: Any) -> None:
+    def counted(*args: object, **arguments: object) -> None:
         try:
             inner(*args, **arguments)
         except SkipTest as error:

@@ -1,7 +1,6 @@
 """Texts and selections that several formats share: notes, the closing line, which results are shown in detail."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from pv.contract.finding import Finding, Severity
 from pv.contract.wording import count
@@ -61,7 +60,7 @@ def ran(verdict: ContractVerdict) -> bool:
     return any(result.trial is not None for result in verdict.results)
 
 
-def set_tolerances(verdict: ContractVerdict) -> Iterator[dict[str, Any]]:
+def set_tolerances(verdict: ContractVerdict) -> Iterator[dict[str, object]]:
     """Yield each tolerance that the contract sets for an equation that was tried."""
     equations = {
         result.falsifier.equation for result in verdict.results if engine_of(result.falsifier).name == "equation"

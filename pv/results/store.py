@@ -165,7 +165,7 @@ def _digest(project: Project, name: str) -> str:
     return digest_file(path) if path.is_file() else ""
 
 
-def _head(content: Mapping[str, object]) -> dict[str, Any]:
+def _head(content: Mapping[str, object]) -> dict[str, object]:
     """Return hardware, versions, date and commit in the head of an evidence file: the defaults of its results."""
     return {name: content[name] for name in ("hardware", "torch", "python", "when", "commit")}
 

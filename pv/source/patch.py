@@ -19,7 +19,7 @@ SIMPLE = (ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.As
 """Statements that can be parsed alone, whatever is around them."""
 NOT_COMPARED = {"ctx", "kind"}
 """Fields of nodes that do not matter: whether a name is loaded or stored, and whether a text has the prefix `u`."""
-Replacements = Mapping[int, Any]
+Replacements = Mapping[int, object]
 """New nodes, or lists of statements, by the `id` of the object that they replace."""
 NO_REPLACEMENTS: Replacements = {}
 LINE_END = re.compile(r"\r\n|\r|\n")

@@ -22,7 +22,6 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pv.instrument import code_cache, files
 from pv.workers import tasks, tree, worker
@@ -39,7 +38,7 @@ BLOCKS = range(16, 513, 16)
 FREE_OF_A_SIZE = 1 << 19
 """Bytes; about twice what is free in blocks of one size after torch and transformers are imported."""
 
-Message = dict[str, Any]
+Message = dict[str, object]
 """A JSON object from or to the client (`pv.workers.launch.ForkLauncher`)."""
 
 

@@ -68,7 +68,7 @@ class Body:
         return {**data, "payload": {**(data["payload"] or {}), "directory": ""}}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Body":
+    def from_json(cls, data: Mapping[str, object]) -> "Body":
         """Return the task of JSON data."""
         return cattrs.structure(data, cls)
 
@@ -238,6 +238,6 @@ def _uses_optimizer(files: Iterable[Path]) -> bool:
     return any("optim" in resolve.source(path) for path in files)
 
 
-def payload_of(body: Body) -> Any:
+def payload_of(body: Body) -> object:
     """Return the payload of a task as the `payload_type` of its engine."""
     return cattrs.structure(body.payload, engine_named(body.kind).payload_type)

@@ -72,7 +72,7 @@ def _machines(command: Callable[..., int]) -> Callable[..., int]:
 @_machines
 @click.option("--node-rank", type=click.IntRange(0), help="Number of this machine, from 0, with --nnodes; 0 decides.")
 @_command
-def until(command: tuple[str, ...], **options: Any) -> int:
+def until(command: tuple[str, ...], **options: object) -> int:
     """Run `distill` until it has come to its end, or reached a step: until [--step N] -- distill SETTING...
 
     After a crash, a kill or a hang the run resumes from its newest whole checkpoint. A damaged one is renamed. A
@@ -123,7 +123,7 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
 @_ranks(required=True)
 @_machines
 @_command
-def launch(command: tuple[str, ...], nproc_per_node: int, **machines: Any) -> int:
+def launch(command: tuple[str, ...], nproc_per_node: int, **machines: object) -> int:
     """Run `distill` in several processes: launch --nproc-per-node N -- distill SETTING...
 
     Or `precompute`, which shares its work among them.
@@ -175,7 +175,7 @@ def _machines_of(options: dict[str, Any]) -> Machines | None:
     )
 
 
-def _launch(command: list[str], ranks: int, options: dict[str, Any]) -> int:
+def _launch(command: list[str], ranks: int, options: dict[str, object]) -> int:
     from reference_trainer.supervision.until import launch
 
     settings = settings_of(command, precompute)

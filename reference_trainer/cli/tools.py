@@ -179,7 +179,7 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
     help="Take results of equal evaluations from this directory, and add new ones.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print sums, counts, digests and versions as JSON.")
-def evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json: bool, **options: Any) -> int:
+def evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json: bool, **options: object) -> int:
     """Evaluate saved models on a text.
 
     A MODEL is the output directory of a run, an exported model, a checkpoint such as OUT/checkpoints/student-latest, or
@@ -192,7 +192,9 @@ def evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json:
     return guarded(lambda: _evaluate(models, whole, cache, as_json, options))
 
 
-def _evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json: bool, options: dict[str, Any]) -> int:
+def _evaluate(
+    models: tuple[Path, ...], whole: bool, cache: Path | None, as_json: bool, options: dict[str, object]
+) -> int:
     chosen = {name: value for name, value in options.items() if value is not None}
     Settings(**chosen)
     from reference_trainer.callbacks.progress import Lines

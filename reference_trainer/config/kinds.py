@@ -134,7 +134,7 @@ class Kind:
 
     expected: str
     metavar: str
-    read: Callable[[str], Any] = str
+    read: Callable[[str], object] = str
 
 
 Count = Annotated[
@@ -435,7 +435,7 @@ def import_object(where: str, use: str) -> Any:
             f"such as mine.py in the working directory, and name it mine:{name}"
         )
     try:
-        target: Any = importlib.import_module(module)
+        target: object = importlib.import_module(module)
     except Exception as error:
         hint = "; install it, or add its directory to PYTHONPATH" if isinstance(error, ModuleNotFoundError) else ""
         raise SettingError(f"{where}: cannot import {module}: {type(error).__name__}: {error}{hint}") from error

@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from reference_trainer.config.kinds import SourcedValue, unknown_variable
 from reference_trainer.config.settings import FIELDS, GROUPS, Settings, by_flat_name
@@ -76,7 +75,7 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
             raise unknown_variable(name, prefix, known)
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _from_file(path: Path) -> dict[str, object]:
     """Return the values of a file by the names of settings, and of groups as mappings."""
     try:
         with path.open("rb") as file:
@@ -102,7 +101,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     return {name: sourced(name, value) for name, value in table.items()}
 
 
-def _from_yaml(content: bytes, path: Path) -> dict[str, Any]:
+def _from_yaml(content: bytes, path: Path) -> dict[str, object]:
     """Return the values of a file in YAML, as `_from_file`."""
     import yaml  # only here, as few runs have such a file
 

@@ -67,7 +67,7 @@ def ordered_map(function: Callable[[Block], Result], blocks: Iterable[Block], wo
 _function: Callable[..., object] | None = None
 
 
-def _call(block: Any) -> Any:
+def _call(block: object) -> Any:
     assert _function is not None
     return _function(block)
 

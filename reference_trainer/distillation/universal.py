@@ -138,7 +138,9 @@ def align(student_ends: Sequence[int | None], teacher_ends: Sequence[int | None]
     return groups
 
 
-def answer_groups(tokenizers: Sequence[Any], documents: Sequence[tuple[Sequence[int], Sequence[bool]]]) -> list[Group]:
+def answer_groups(
+    tokenizers: Sequence[object], documents: Sequence[tuple[Sequence[int], Sequence[bool]]]
+) -> list[Group]:
     """Return the groups of the tokens that are predicted, of one document in the tokens of student and teacher.
 
     1. An answer is a longest run of predicted tokens; those of both are paired in their order, as far as both go.

@@ -44,7 +44,7 @@ def frozen_weights(model: nn.Module) -> dict[str, Tensor | StoredTensor]:
     return {name: weights[name] for name, parameter in model.named_parameters() if not parameter.requires_grad}
 
 
-def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, Any], seed: int) -> Adapted:
+def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, object], seed: int) -> Adapted:
     """Return the model with a new adapter of this rank, drawn from the seed; the model itself is changed.
 
     place: of the base, for the configuration of the adapter. options: of peft's `LoraConfig`; by default all linear

@@ -89,7 +89,7 @@ def attend_by_flash(
     value: Tensor,
     documents: PackedRows,
     implementation: str,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """Return the attention [B, T, H, D] of transformers' function `implementation`, with bounds of the documents."""
     # With `position_ids`, transformers would look for documents in them itself: a wait for the device, and for one row.
@@ -118,7 +118,7 @@ def attend_by_length(
     *,
     scaling: float | None = None,
     sliding_window: int | None = None,
-    **_: Any,
+    **_: object,
 ) -> Tensor:
     """Return the attention [B, T, H, D] of PyTorch's kernel of variable lengths, if `has_varlen`."""
     from torch.nn.attention import varlen
@@ -143,7 +143,7 @@ def attend_by_length(
     return out_NHD.view(len(query), -1, *out_NHD.shape[1:])
 
 
-def has_varlen(query: Tensor, value: Tensor, options: dict[str, Any]) -> bool:
+def has_varlen(query: Tensor, value: Tensor, options: dict[str, object]) -> bool:
     """Return whether PyTorch has a kernel of variable lengths for states and options of `attend_documents` on CUDA."""
     if query.dtype not in (torch.float16, torch.bfloat16) or options.get("dropout"):
         return False
@@ -191,7 +191,7 @@ def attend_plainly(
     dropout: float = 0.0,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
-    **_: Any,
+    **_: object,
 ) -> tuple[Tensor, None]:
     """Return causal attention [B, T, H, D], computed from all scores, with options that `sdpa` does not have.
 
@@ -238,18 +238,18 @@ def _library_attention(implementation: str) -> Attention:
     return function
 
 
-def _dense_attention(options: dict[str, Any]) -> Attention:
+def _dense_attention(options: dict[str, object]) -> Attention:
     """Return an attention function for any device: `sdpa`, or `attend_plainly` for options that `sdpa` lacks."""
     is_plain = options.get("softcap") is not None or options.get("s_aux") is not None
     return attend_plainly if is_plain else _library_attention(SDPA)
 
 
-def _renamed(module: nn.Module, implementation: str) -> Any:
+def _renamed(module: nn.Module, implementation: str) -> object:
     """Return a layer whose configuration names `implementation`: transformers loads the kernel by this name."""
     return _Overlay(module, config=_Overlay(module.config, _attn_implementation=implementation))
 
 
-def _mask(implementation: str, **options: Any) -> Any:
+def _mask(implementation: str, **options: Any) -> object:
     """Return the mask with which `attend_documents` computes a batch without documents."""
     from transformers import AttentionMaskInterface
 
@@ -264,7 +264,7 @@ class _Overlay:
         self._target = target
         self.__dict__.update(values)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._target, name)
 
 
@@ -342,7 +342,7 @@ def _probe(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    **options: Any,
+    **options: object,
 ) -> tuple[Tensor, Tensor | None]:
     """Compute attention with a mask, and record whether the mask has the window that the layer passes."""
     window, bias = options.pop("sliding_window", None), options.get("position_bias")
@@ -351,7 +351,7 @@ def _probe(
     return _dense_attention(options)(module, query, key, value, attention_mask, **options)
 
 
-def _marked_mask(**options: Any) -> Any:
+def _marked_mask(**options: object) -> object:
     """Return the mask of `sdpa`, with its window as an attribute if it is a plain causal or sliding mask."""
     from transformers.masking_utils import sdpa_mask
 

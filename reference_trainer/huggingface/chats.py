@@ -168,7 +168,7 @@ TRIED = 16
 Row = tuple[str, object]
 """Where a row is, and its content: an object, or its JSON text."""
 Turns = Sequence[Mapping[str, Any]]
-Tools = list[Any] | None
+Tools = list[object] | None
 DIVIDED = (
     "conversations are divided into several documents, since the chat template renders earlier turns differently when "
     "later ones follow"
@@ -470,7 +470,7 @@ def encoded(messages: object, writer: ChatWriter, *, tools: Tools = None) -> lis
     return [_document(tokens, unpredicted) for tokens, unpredicted, _ in documents] or [_document([], [])]
 
 
-def _turns(messages: object, writer: ChatWriter) -> list[dict[str, Any]]:
+def _turns(messages: object, writer: ChatWriter) -> list[dict[str, object]]:
     """Return messages without null values, the content as text. Raise `DataError` for another form."""
     if not isinstance(messages, list | tuple) or not all(
         isinstance(message, dict) and "role" in message for message in messages
@@ -578,7 +578,7 @@ class ChatWriter:
         variants = ([*before, {"role": "assistant", "content": text}] for text in ("a", "b"))
         return min(_common(after, self._tokens(variant, tools)) for variant in variants)
 
-    def _tokens(self, turns: Turns, tools: Tools, text: str | None = None, **options: Any) -> list[int]:
+    def _tokens(self, turns: Turns, tools: Tools, text: str | None = None, **options: object) -> list[int]:
         """Return the tokens of messages; `text` is what the template writes, if it has been rendered."""
 
         def whole() -> list[int]:
@@ -588,7 +588,7 @@ class ChatWriter:
             return whole()
         return self.pieces.tokens(self.text(turns, tools, **options) if text is None else text, whole)
 
-    def _rendered(self, turns: Turns, tools: Tools, **options: Any) -> Any:
+    def _rendered(self, turns: Turns, tools: Tools, **options: object) -> Any:
         return self.tokenizer.apply_chat_template(list(turns), tools=tools, **self.options, **options)
 
     @cached_property
@@ -606,7 +606,7 @@ class ChatWriter:
         self.counts[f"answers are ended by {name!r}, with which the next message begins" if is_mark else NO_END] += 1
         return is_mark
 
-    def close(self, tokens: list[int], unpredicted: list[bool], answer: Mapping[str, Any]) -> None:
+    def close(self, tokens: list[int], unpredicted: list[bool], answer: Mapping[str, object]) -> None:
         """Add the token that would begin a user's message, if the template writes no end of the answer.
 
         After a call of tools no user's message follows, so nothing is added.

@@ -158,7 +158,7 @@ def own_sampling(inner: Any, config: Any) -> Iterator[None]:
         inner.generation_config = before
 
 
-def end_tokens(tokenizer: Any, options: Mapping[str, Any]) -> set[int]:
+def end_tokens(tokenizer: Any, options: Mapping[str, object]) -> set[int]:
     """Return the tokens that end an answer: end of sequence, and the first added token after an answer in a chat.
 
     Args:
@@ -204,7 +204,7 @@ class MixedBatches:
         return self.given.batches
 
     @property
-    def sequences(self) -> Any:
+    def sequences(self) -> object:
         """The rows of the data."""
         return self.given.sequences
 

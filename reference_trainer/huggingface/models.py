@@ -58,7 +58,7 @@ class Causal(nn.Module):
         config: Any = self.model.config
         return int(config.get_text_config().vocab_size)
 
-    def get_output_embeddings(self) -> Any:
+    def get_output_embeddings(self) -> object:
         """Return the output layer."""
         model: Any = self.model
         return model.get_output_embeddings()
@@ -96,7 +96,7 @@ class Source:
     trust_remote_code: bool = False
     attention: str | None = None
     quantization: str | None = None
-    device_map: Any = None
+    device_map: object = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def load_skeleton(source: Source, *, dtype: Any, directory: Path | None = None) 
     return causal.eval()
 
 
-def _float32_parts(model: Any) -> bool:
+def _float32_parts(model: object) -> bool:
     """Return whether `from_pretrained` keeps some weights of a model in float32 whatever its data type."""
     return any(getattr(model, f"_keep_in_fp32_modules{kind}", None) for kind in ("", "_strict"))
 
@@ -218,7 +218,7 @@ def download(source: Source) -> Path:
     if source.place.is_dir():
         return source.place
 
-    def fetch(place: str, *, revision: str | None = None, **_: Any) -> Path:
+    def fetch(place: str, *, revision: str | None = None, **_: object) -> Path:
         options: dict[str, Any] = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
         for name in (CONFIG, "generation_config.json"):
             cached_file(place, name, **options)
@@ -229,7 +229,7 @@ def download(source: Source) -> Path:
     return _loaded(source, fetch)
 
 
-def load_shapes(source: Source, *, dtype: Any) -> Causal:
+def load_shapes(source: Source, *, dtype: object) -> Causal:
     """Return a model on the meta device, of which only the configuration is read.
 
     Its attention is the default one, whose packages are there. dtype: of torch, or "auto" for that of the
@@ -277,7 +277,7 @@ def check_loading(source: Source) -> None:
             raise kind(f"attn_implementation: cannot use {name} in {source.place}: {first_line(error)}") from error
 
 
-def _quantization(text: str) -> Any:
+def _quantization(text: str) -> object:
     """Return the configuration of transformers. Raise `SettingError` or `PackageError` for one that it refuses."""
     from transformers.quantizers.auto import AutoQuantizationConfig
 
@@ -308,7 +308,7 @@ def load_tokenizer(source: Source | Path) -> Any:
     return _loaded(_source(source), AutoTokenizer.from_pretrained)
 
 
-def compile_layers(name: str, model: nn.Module, backend: str | Callable[..., Any] | None = None) -> None:
+def compile_layers(name: str, model: nn.Module, backend: str | Callable[..., object] | None = None) -> None:
     """Let `torch.compile` compile the layers of a model, in place; names of weights and files stay.
 
     Layers of one class share their code, and sharding, adapters and output layers stay outside. Shapes are dynamic from
@@ -342,7 +342,7 @@ def compile_layers(name: str, model: nn.Module, backend: str | Callable[..., Any
         layer.compile(backend=backend, dynamic=True)
 
 
-def _loaded(source: Source, load: Callable[..., Loaded], **options: Any) -> Loaded:
+def _loaded(source: Source, load: Callable[..., Loaded], **options: object) -> Loaded:
     from transformers.utils import logging
 
     place = source.place

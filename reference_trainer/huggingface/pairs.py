@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import torch
 from torch import Tensor
@@ -68,7 +68,7 @@ def check_pairs(path: Path, student: Chats, teacher: Chats) -> None:
     )
 
 
-def write_pairs(student: Chats, teacher: Chats, tokenizers: Sequence[Any], directory: Path, *, workers: int) -> None:
+def write_pairs(student: Chats, teacher: Chats, tokenizers: Sequence[object], directory: Path, *, workers: int) -> None:
     """Write the groups of all documents into a directory.
 
     Args:
@@ -107,7 +107,7 @@ def _side(document: Document) -> Side:
     return document.tokens.tolist(), document.given.tolist()
 
 
-def _aligned(tokenizers: Sequence[Any], block: Sequence[tuple[Side, Side]]) -> list[tuple[int, list[list[int]]]]:
+def _aligned(tokenizers: Sequence[object], block: Sequence[tuple[Side, Side]]) -> list[tuple[int, list[list[int]]]]:
     """Return the number of predicted tokens of the student, and the groups, of each document."""
     aligned = []
     for sides in block:

@@ -273,10 +273,10 @@ class ChatData:
         return documents
 
     @cached_property
-    def _teacher_tokenizer(self) -> Any:
+    def _teacher_tokenizer(self) -> object:
         return load_tokenizer(teacher_source(self._run.settings))
 
-    def _chats(self, data: Path, tokenizer: Any, whose: str = "") -> tuple[Chats, dict[str, str], int]:
+    def _chats(self, data: Path, tokenizer: object, whose: str = "") -> tuple[Chats, dict[str, str], int]:
         """Return the conversations of a file in the tokens of a tokenizer, their digests, and the number of workers.
 
         whose: the beginning of lines about them.
@@ -340,7 +340,7 @@ class ChatData:
             return Path(run.enter_context(TemporaryDirectory()))
         return settings.data.cache or default_cache("--data-cache")
 
-    def _entry(self, identity: Mapping[str, Any], write: Callable[[Path], None]) -> Path:
+    def _entry(self, identity: Mapping[str, object], write: Callable[[Path], None]) -> Path:
         """Return the directory that `write` has filled, once."""
         run, cache, limit = self._run, self._cache, self._run.settings.data.cache_gib
         try:
@@ -421,7 +421,7 @@ def check_student_settings(settings: Settings, place: Path) -> None:
         )
 
 
-def _skeleton(run: HuggingFace, source: Source, dtype: Any) -> Causal | None:
+def _skeleton(run: HuggingFace, source: Source, dtype: object) -> Causal | None:
     """Return a model that ranks load in parts, as `load_skeleton`; one process of each machine downloads its files."""
     directory = Path(str(run.ranks.on_each_machine(lambda: os.fspath(download(source)))))
     return load_skeleton(source, dtype=dtype, directory=directory)

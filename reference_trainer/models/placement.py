@@ -77,6 +77,6 @@ class _Autocast(nn.Module):
         super().__init__()
         self.module = module
 
-    def forward(self, tokens_BT: Tensor, **options: Any) -> Any:
+    def forward(self, tokens_BT: Tensor, **options: object) -> Any:
         with torch.autocast(tokens_BT.device.type, dtype=torch.bfloat16):
             return self.module(tokens_BT, **options)

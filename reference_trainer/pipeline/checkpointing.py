@@ -65,7 +65,7 @@ def conditions(
     digests: Mapping[str, str],
     world_size: int,
     strategy: str,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return what a resumed run must have in common with the saved one, to end with the same bits."""
     start = settings.student.init_from
     began = {} if start is None else {"init_from": path_in_json(start.resolve())}

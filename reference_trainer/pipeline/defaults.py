@@ -19,7 +19,7 @@ from reference_trainer.pipeline.checkpointing import CHECKPOINTS, named_checkpoi
 from reference_trainer.storage.checkpoints import read_manifest
 from reference_trainer.storage.export import has_weights
 
-PRETRAINED: Mapping[str, Any] = {
+PRETRAINED: Mapping[str, object] = {
     "lr": 2e-5,  # the learning rate of a new model ruins a pretrained one within a few steps
     "clip": 1.0,
     "warmup": 0.03,
@@ -31,7 +31,7 @@ PRETRAINED: Mapping[str, Any] = {
 """Defaults of a pretrained student; `length` is reduced to its number of positions, if that is smaller.
 
 Sources: Taori et al. 2023, Stanford Alpaca (rate, warm-up, epochs); TRL's `SFTConfig` (clip, length, batch size)."""
-ADAPTER: Mapping[str, Any] = {**PRETRAINED, "lr": 2e-4}
+ADAPTER: Mapping[str, object] = {**PRETRAINED, "lr": 2e-4}
 """Defaults of an adapter. Source: Dettmers et al. 2023, QLoRA, arXiv:2305.14314, appendix B.2 (rate)."""
 POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "seq_length")
 """Keys of a configuration in transformers for the largest number of positions of a row."""
@@ -107,7 +107,7 @@ def _dtype(device: str) -> str:
     return "bfloat16" if has_bfloat16 else "float32"
 
 
-def kept_settings(settings: Settings) -> dict[str, Any]:
+def kept_settings(settings: Settings) -> dict[str, object]:
     """Return the settings that a checkpoint stores for the run that resumes it: JSON values by flat names."""
     values = settings.json_values()
     return {name: value for name, value in values.items() if name not in NEW_ON_RESUME and value is not None}

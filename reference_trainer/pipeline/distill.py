@@ -443,11 +443,11 @@ class Distillation(Run):
             settings=kept_settings(settings),
         )
 
-    def _conditions(self, digests: Mapping[str, str]) -> dict[str, Any]:
+    def _conditions(self, digests: Mapping[str, str]) -> dict[str, object]:
         place, strategy = self.place, self._strategy
         return conditions(self.settings, self.device, self.schedule, digests, place.world_size, strategy)
 
-    def _models(self) -> tuple[Any, Any]:
+    def _models(self) -> tuple[object, object]:
         """Return the teacher and the student of the step, with one vocabulary."""
         wrap = partial(computing_in, self.settings.run.dtype)
         if self.place.world_size == 1:

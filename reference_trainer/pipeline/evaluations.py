@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -132,7 +131,7 @@ class EvalConfig:
         """Return the SHA-256 of the fields, in hexadecimal digits; different ones have different digests."""
         return identity_digest(asdict(self))
 
-    def in_json(self) -> dict[str, Any]:
+    def in_json(self) -> dict[str, object]:
         """Return the fields and their digest as JSON values."""
         return {"sha256": self.digest, **asdict(self)}
 

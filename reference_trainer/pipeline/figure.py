@@ -77,7 +77,7 @@ def _panel(panel: Any, name: str, runs: Sequence[Run]) -> None:
             _line(panel, *run.points[name], _look(index))
 
 
-def _line(panel: Any, steps: list[int], values: list[float], look: dict[str, Any]) -> None:
+def _line(panel: Any, steps: list[int], values: list[float], look: dict[str, object]) -> None:
     finite = thinned([(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)])
     # A value that is not finite has no height: it is a cross just above the axis, at 2 % of the panel.
     broken = [(step, 0.02) for step, value in zip(steps, values, strict=True) if not math.isfinite(value)]

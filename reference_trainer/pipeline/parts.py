@@ -245,7 +245,7 @@ class Run:
     schedule: Schedule
     features: FeatureMatching
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         cls.replaced = frozenset(name for name in REPLACEABLE if getattr(cls, name) is not getattr(Run, name))
 

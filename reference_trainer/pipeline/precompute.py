@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -205,12 +204,12 @@ class _Production:
         return {"logits": kept.logits, "tokens": kept.tokens, "rest": kept.rest}
 
 
-def _comparable(manifest: Manifest) -> dict[str, Any]:
+def _comparable(manifest: Manifest) -> dict[str, object]:
     """Return a manifest without its files, as JSON."""
     return manifest.model_copy(update={"shards": ()}).model_dump(mode="json")
 
 
-def _unfinished(staging: Path) -> dict[str, Any] | None:
+def _unfinished(staging: Path) -> dict[str, object] | None:
     """Return what unfinished outputs are of; None if that cannot be read."""
     try:
         return _comparable(Manifest.model_validate_json((staging / MANIFEST).read_bytes()))

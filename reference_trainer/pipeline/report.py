@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -79,7 +78,7 @@ def _unit(name: str, held_back: Mapping[str, MetricSum], unit: str) -> str:
 
 def manifest(
     settings: Settings, device: torch.device, result: TrainResult, held_back: Mapping[str, MetricSum], **others: object
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the manifest as a JSON object; `others` are further fields of it, such as digests.
 
     JSON has neither NaN nor infinity: a number that is not finite is "NaN", "Infinity" or "-Infinity".
@@ -102,7 +101,7 @@ def manifest(
     return {name: _json_value(value) for name, value in content.items()}
 
 
-def described_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, nn.Module]) -> dict[str, Any]:
+def described_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, nn.Module]) -> dict[str, object]:
     """Return the name of an optimizer, and its groups: the names of their parameters, and those options that are JSON.
 
     modules: the modules of the parameters, by the first part of their names. The rate is that of a step, so no option.

@@ -312,7 +312,7 @@ class Evaluation:
     outputs: SavedOutputs | None = None
 
 
-def settings_of_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings:
+def settings_of_run(paths: Sequence[Path], given: Mapping[str, object]) -> Settings:
     """Return the settings of an evaluation: the `given` ones, and the others from the run of a model.
 
     All models are measured with the settings of the first model whose run recorded any. These are `OF_A_RUN`, with a
@@ -332,7 +332,7 @@ def settings_of_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings
     return Settings(**{**{name: value for name, value in recorded.items() if name not in replaced}, **given})
 
 
-def _recorded_settings(path: Path) -> dict[str, Any]:
+def _recorded_settings(path: Path) -> dict[str, object]:
     """Return the settings in the manifest of a model on which its evaluation depends; {} without such a manifest."""
     try:
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
@@ -356,7 +356,7 @@ def _names(kept: Mapping[str, object]) -> Sequence[str]:
     return OF_A_RUN if kept.get("student") is None else OF_HUGGING_FACE
 
 
-def _student_of_transformers(path: Path) -> dict[str, Any]:
+def _student_of_transformers(path: Path) -> dict[str, object]:
     """Return the setting `student` for a directory with a model of transformers; {} for other models."""
     try:
         kind = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("model_type", MODEL_TYPE)
@@ -535,7 +535,7 @@ def report(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _entry(evaluated: Evaluated) -> dict[str, Any]:
+def _entry(evaluated: Evaluated) -> dict[str, object]:
     return {
         "path": _json_path(evaluated.path),
         "sha256": evaluated.digest,

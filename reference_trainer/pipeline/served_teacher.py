@@ -180,7 +180,7 @@ class ServedTeacher:
         return ProviderError(f"{self._url} answers with {read}; expected the completions protocol of vLLM")
 
 
-def request_json(url: str, content: object, *, timeout_s: float, pause: Callable[[float], object]) -> Any:
+def request_json(url: str, content: object, *, timeout_s: float, pause: Callable[[float], object]) -> object:
     """Send a request and return the JSON of the answer.
 
     A request that fails for a transient reason, such as a server that is still starting, is sent at most `ATTEMPTS`

@@ -184,7 +184,7 @@ SHAPING = ("length", "documents", "separator", "share_vocabulary", "data_share")
 """Settings that change the rows of the data, or the tokens that have a logit."""
 
 
-def outputs_identity(settings: Settings, digests: Mapping[str, str], rows: int) -> dict[str, Any]:
+def outputs_identity(settings: Settings, digests: Mapping[str, str], rows: int) -> dict[str, object]:
     """Return what outputs and the run that reads them have in common, by name. digests: of data and tokenizer."""
     return {**{name: settings.flat()[name] for name in SHAPING}, **digests, "rows": rows}
 

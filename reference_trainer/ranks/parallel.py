@@ -321,7 +321,7 @@ class _Tensors(NamedTuple):
     hidden_states: Any
 
 
-def _as_tuple(module: nn.Module, inputs: object, output: Any) -> object:
+def _as_tuple(module: nn.Module, inputs: object, output: object) -> object:
     """Return an output of a class of its own as a tuple: FSDP2 of torch 2.8 gathers no weights for a backward from it.
 
     It looks for tensors in tuples, lists and mappings alone.

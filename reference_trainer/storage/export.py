@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -213,5 +212,5 @@ def versions() -> dict[str, str]:
     return {"reference_trainer": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
-def _write_json(path: Path, value: dict[str, Any]) -> None:
+def _write_json(path: Path, value: dict[str, object]) -> None:
     path.write_text(json.dumps(value, indent="  ", allow_nan=False) + "\n", encoding="utf-8")

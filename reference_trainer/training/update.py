@@ -69,7 +69,7 @@ class MasterAdamW(torch.optim.AdamW):
                 if master is not parameter:
                     parameter.copy_(master)
 
-    def _begun(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+    def _begun(self, parameter: Tensor, group: dict[str, object]) -> dict[str, Any]:
         """Return the state of a parameter, which is made before its first step."""
         state: dict[str, Any] = self.state[parameter]
         if not state:
@@ -125,7 +125,7 @@ def new_optimizer(
     *,
     undecayed: Set[nn.Parameter] = frozenset(),
     masters: bool = False,
-    kind: Callable[..., Any] = torch.optim.AdamW,
+    kind: Callable[..., object] = torch.optim.AdamW,
     options: Mapping[str, Any] = MappingProxyType({}),
     scales: Mapping[nn.Parameter, float] = MappingProxyType({}),
 ) -> torch.optim.Optimizer:

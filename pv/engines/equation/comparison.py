@@ -49,7 +49,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _copy(value: object) -> Any:
+def _copy(value: object) -> object:
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
@@ -173,7 +173,7 @@ class Observer:
         return _value(claim, claim.call.function, result, arrays), leaf
 
 
-def _value(claim: Definition, function: str, result: object, arrays: Mapping[str, Tensor]) -> Any:
+def _value(claim: Definition, function: str, result: object, arrays: Mapping[str, Tensor]) -> object:
     """Return the value of a call: its result, or the value of `returns` for the result and the changed arrays."""
     if claim.returns is not None:
         return returned(claim.returns, result, arrays)
@@ -190,7 +190,7 @@ def arguments(claim: Definition, example: Example, device: str) -> dict[str, obj
     return {**example.sizes, **arrays}
 
 
-def as_argument(array: Tensor, kind: str, dtype: str, device: str) -> Any:
+def as_argument(array: Tensor, kind: str, dtype: str, device: str) -> object:
     """Return an array of an example as the code gets it.
 
     Args:

@@ -143,7 +143,7 @@ class _Watch:
 
         # functools.wraps keeps the name and source that Hypothesis derives its examples from.
         @functools.wraps(self.body)
-        def watched(*args: Any, **arguments: Any) -> None:
+        def watched(*args: object, **arguments: object) -> None:
             self.once(*args, **arguments)
 
         # Hypothesis calls `inner_test` for each example: replacing it is the documented hook of pytest plugins.
@@ -173,7 +173,7 @@ class _Watch:
             if not self.valid:
                 raise
 
-    def once(self, *args: Any, **arguments: Any) -> None:
+    def once(self, *args: object, **arguments: object) -> None:
         drawn = {name: value for name, value in arguments.items() if name not in self.fixed}
         data = [value for value in drawn.values() if isinstance(value, DataObject)]
         # Encoded before the call, which may change them.
@@ -191,7 +191,7 @@ class _Watch:
                 self.stream.returned()
                 self.printed = output.getvalue()
 
-    def _try(self, args: tuple[Any, ...], arguments: Mapping[str, object]) -> None:
+    def _try(self, args: tuple[object, ...], arguments: Mapping[str, object]) -> None:
         try:
             returned = self.body(*args, **arguments)
             if returned is not None:  # a generator or a coroutine has run nothing of the test

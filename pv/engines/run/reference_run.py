@@ -60,7 +60,7 @@ class Record:
         (self.directory / RESULT).write_text(_json(whole, result, "result"), encoding="utf-8")
 
 
-def execute(callable_: Callable[..., Any], subject: object, record: Record) -> None:
+def execute(callable_: Callable[..., object], subject: object, record: Record) -> None:
     """Call the configured function of a run, and record its result and trace.
 
     Args:
@@ -130,7 +130,7 @@ def filled(word: str, arguments: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def _trace(path: Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def _trace(path: Path) -> Iterator[Callable[[Mapping[str, object]], None]]:
     with path.open("w", encoding="utf-8") as file:
         yield lambda event: _append(file, event)
 
@@ -149,7 +149,7 @@ def _json(whole: object, part: object, name: str) -> str:
         raise TypeError(f"{path} is a {kind}, which JSON does not have: {_instead(path, value)}") from error
 
 
-def _not_json(value: object, path: str) -> Iterator[tuple[str, Any]]:
+def _not_json(value: object, path: str) -> Iterator[tuple[str, object]]:
     """Yield the paths and values that JSON does not have."""
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -193,7 +193,7 @@ def read(directory: Path) -> RunRecord:
     )
 
 
-def _observed(folder: Path, *, complete: bool) -> Any:
+def _observed(folder: Path, *, complete: bool) -> object:
     """Return the run that the observers of a command have traced; None where a function was called."""
     if not folder.is_dir():
         return None

@@ -30,7 +30,7 @@ class _TorchLoader:
     def __init__(self, loader: Any) -> None:
         self._loader = loader
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
 
     def create_module(self, spec: Any) -> Any:

@@ -312,7 +312,7 @@ def _counted_starts() -> Iterator[list[object]]:
     """Yield a list to which every process or thread that is started inside is added, such as data loader workers."""
     started: list[object] = []
 
-    def counted(start: Any) -> Any:
+    def counted(start: Any) -> object:
         def count(self: object) -> None:
             started.append(type(self))
             start(self)

@@ -19,7 +19,7 @@ class Placeholder(SkipTest):
     """A part of an adapter that is still to be written: claims that need it are undecided."""
 
 
-def fill_in(description: str, *values: object) -> Any:
+def fill_in(description: str, *values: object) -> object:
     """Mark a part of an adapter that only the author of the loop knows.
 
     Args:
@@ -61,7 +61,7 @@ class HandWritten:
     """
 
     job: Job
-    loop: Any = None
+    loop: object = None
     features: Mapping[str, bool | str] = {
         **dict.fromkeys(
             (
@@ -89,7 +89,7 @@ class HandWritten:
         """Set `self.loop`: make optimizer, schedule, data and whatever else it needs, seeded as it seeds them."""
         raise self._placeholder("build")
 
-    def windows(self) -> Iterable[Any]:
+    def windows(self) -> Iterable[object]:
         """Return what the loop gives to each update, until the run ends by `job.epochs` or `job.max_steps`.
 
         After `load`, begin where the loop would.

@@ -114,7 +114,7 @@ class _Run:
         self.step = self.forwards = 0
         self.events: Events = [{"event": "start", "schema": "pv-trace/1", "rank": rank, "world_size": ranks}]
 
-    def add(self, event: str, **fields: Any) -> None:
+    def add(self, event: str, **fields: object) -> None:
         self.events.append({"event": event, **fields})
 
     def frozen_forward(self, model: int, number: int) -> None:

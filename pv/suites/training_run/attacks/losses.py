@@ -1,7 +1,6 @@
 """Attacks on the claims about operands of losses."""
 
 from collections.abc import Callable
-from typing import Any
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of, plans
 
 
-def operands(function: str, **facts: Any) -> Callable[[Events], None]:
+def operands(function: str, **facts: object) -> Callable[[Events], None]:
     """Return an edit of what the observer notes of the arguments of a loss function."""
 
     def edit(events: Events) -> None:

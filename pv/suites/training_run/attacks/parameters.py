@@ -27,7 +27,7 @@ def falsify_optimizer_holds_the_model(subject: object, plan: Plan, twin: str) ->
     attack(subject, "TR-PARAM-001", plan, replace, hint=twin == "none")
 
 
-def lacking(**facts: Any) -> Callable[[Events], None]:
+def lacking(**facts: object) -> Callable[[Events], None]:
     """Return an edit of what the observer notes of the parameters of the model."""
     return lambda events: first(events, "parameters").update(facts)
 
@@ -56,7 +56,7 @@ def falsify_no_part_is_cut_off(subject: object, plan: Plan, way: str, lacks: str
     attack(subject, "TR-PARAM-006", plan, edit, hint=not sure)
 
 
-def moving(**facts: Any) -> Callable[[Events], None]:
+def moving(**facts: object) -> Callable[[Events], None]:
     """Return an edit of what the observer notes of the parameters that steps move."""
 
     def edit(events: Events) -> None:

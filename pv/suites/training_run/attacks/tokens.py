@@ -1,7 +1,6 @@
 """Attacks on the claims about tokens, masks and probes."""
 
 from collections.abc import Callable
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans
 
 
-def probed(name: str, **facts: Any) -> Callable[[Events], None]:
+def probed(name: str, **facts: object) -> Callable[[Events], None]:
     """Return an edit of what a probe has seen."""
 
     def edit(events: Events) -> None:
