@@ -346,13 +346,8 @@ def _loaded(source: Source, load: Callable[..., Loaded], **options: object) -> L
     from transformers.utils import logging
 
     place = source.place
-
     logging.disable_progress_bar()
-    missing = "" if os.path.lexists(place) else f"there is no such directory{similar_path(place)}"
-    if missing and not ID.fullmatch(os.fspath(place)):
-        raise ModelFileError(f"cannot load {place}: {missing}; expected a model of transformers")
-    if missing:
-        check_hub(source, missing)
+    missing = check_place(source)
     hint = f"a model of transformers{_hub_hint()}" if missing else "a model of transformers"
     with loading(place, missing and f"{missing}, and as the id of a model: ", hint):
         if not source.trust_remote_code and (code := _code_of(source)):
@@ -367,6 +362,22 @@ def _hub_hint() -> str:
     if constants.HF_HUB_OFFLINE:
         return ", by its path, or by an id that is in the cache: HF_HUB_OFFLINE is set, so nothing is downloaded"
     return ", by its path or its id; HF_TOKEN is needed for a private or gated one"
+
+
+def check_place(source: Source) -> str:
+    """Return "" for a model in a directory, and for an id of the hub the reason why it is not taken for a directory.
+
+    Raises:
+        ModelFileError: If the place is neither, or if the hub cannot be reached.
+    """
+    place = source.place
+    if os.path.lexists(place):
+        return ""
+    missing = f"there is no such directory{similar_path(place)}"
+    if not ID.fullmatch(os.fspath(place)):
+        raise ModelFileError(f"cannot load {place}: {missing}; expected a model of transformers")
+    check_hub(source, missing)
+    return missing
 
 
 def check_hub(source: Source, missing: str) -> None:

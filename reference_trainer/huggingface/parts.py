@@ -57,6 +57,7 @@ from reference_trainer.huggingface.models import (
     Causal,
     Source,
     check_loading,
+    check_place,
     check_tokens,
     compile_layers,
     digested_files,
@@ -112,6 +113,8 @@ class HuggingFace(Distillation):
     """
 
     def __init__(self, settings: Settings, **options: Any) -> None:
+        if settings.student.model is not None:  # defaults are read from its configuration
+            check_place(Source(place=settings.student.model, revision=settings.student.revision))
         chosen = with_defaults(settings)
         self.defaults = defaults_line(settings, chosen)
         super().__init__(chosen, **options)
@@ -329,7 +332,7 @@ class ChatData:
             if digest_of(data) != digests["data_sha256"]:
                 raise DataError(f"{data} was changed while it was read; start again")
 
-        run.lines.write(f"data: {whose}the tokens of {data} are made once, and kept in {self._cache}")
+        run.lines.write(f"data: {whose}the tokens of {data} are kept in {self._cache}")
         return self._entry(identity, write)
 
     @cached_property
