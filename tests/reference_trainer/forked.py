@@ -1,6 +1,7 @@
 """Forks of this process, which have loaded torch and the trainer: a start takes milliseconds instead of seconds."""
 
 import hashlib
+import importlib.util
 import json
 import os
 import runpy
@@ -132,16 +133,23 @@ def _program(words: Sequence[str]) -> None:
     """Run a script or a module as its own process would, observed if the environment says so."""
     if "PV_OBSERVE_TRACE" in os.environ:
         runpy.run_path(str(SITE / "sitecustomize.py"))["_load_observer"]()
-    if words[0] == "-m":
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-        return
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
-        signal.signal(number, signal.SIG_DFL)
-    # `runpy` would delete the names of the script before its trace is finished.
     main = sys.modules["__main__"] = types.ModuleType("__main__")
-    main.__file__, sys.argv[0] = str(Path(words[0]).absolute()), words[0]
-    sys.path.insert(0, str(Path(main.__file__).parent))
-    exec(compile(Path(words[0]).read_bytes(), main.__file__, "exec"), vars(main))
+    if words[0] == "-m":
+        spec = importlib.util.find_spec(words[1])
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{words[1]}.__main__")
+        assert spec is not None and spec.origin is not None, words
+        main.__spec__, main.__package__, file, first = spec, spec.parent, Path(spec.origin), Path.cwd()
+    else:
+        file = Path(words[0]).absolute()
+        first = file.parent
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+            signal.signal(number, signal.SIG_DFL)
+    sys.path.insert(0, str(first))
+    main.__file__ = sys.argv[0] = str(file)
+    # Not by `runpy`: it would delete the names of a script before its trace is finished, and does not know the loader
+    # by which pytest loads an installed package.
+    exec(compile(file.read_bytes(), file, "exec"), vars(main))
 
 
 def is_complete(out: Path) -> bool:

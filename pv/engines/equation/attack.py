@@ -34,7 +34,7 @@ from pv.equations.domain import free_sizes
 from pv.equations.evaluate import admits, exact_values
 from pv.equations.examples import Drawer, Example, Shrinker
 from pv.equations.invariants import broken_invariants
-from pv.equations.mutants import mutants
+from pv.equations.mutants import MutatedEquation, mutants
 from pv.equations.parse import UNITS, Definition, parse_equations
 from pv.equations.tolerance import SLACK, Limits
 
@@ -46,12 +46,22 @@ MAX_ELEMENTS = 2**20
 def tried(claim: Definition, kept: "KeptExamples") -> dict[str, object]:
     """Try the equation mutants on recorded results: return their number, those killed, and the survivors."""
     survivors, total = [], 0
-    for mutant in mutants(claim.name, claim.callees, claim.results):
+    for mutant in mutants_of(claim):
         total += 1
-        mutated = replace(claim, formula=mutant.callees[claim.name].formula, callees=mutant.callees)
+        mutated = equation_with(claim, mutant)
         if not any(kills(mutated, example, seen) for example, seen in kept.examples):
             survivors.append({key: getattr(mutant, key) for key in ("equation", "line", "column", "before", "after")})
     return {"total": total, "killed": total - len(survivors), "survivors": survivors}
+
+
+def mutants_of(claim: Definition) -> Iterator[MutatedEquation]:
+    """Yield the mutants of a claim's equation and of those that it calls."""
+    return mutants(claim.name, claim.callees, claim.results)
+
+
+def equation_with(equation: Definition, mutant: MutatedEquation) -> Definition:
+    """Return an equation with a mutant in it."""
+    return replace(equation, formula=mutant.callees[equation.name].formula, callees=mutant.callees)
 
 
 def kills(mutated: Definition, example: Example, seen: Sequence[Comparison]) -> bool:

@@ -160,7 +160,7 @@ def test_trial_of_an_evaluation_before_the_training_is_no_evaluation(kind: type[
 @pytest.mark.parametrize("expected", [0.0, 0.5])
 def test_first_rate_of_0_is_undecided_where_it_is_documented(expected: float) -> None:
     trainer = SimpleNamespace(expected_rate=lambda job, step, planned: expected)
-    bench: Any = SimpleNamespace(missing=lambda *_: "", trainer=trainer)
+    bench: Any = SimpleNamespace(lacks={}, trainer=trainer)
     run: Any = SimpleNamespace(job=None, steps=[SimpleNamespace(rate=0.0)])
     with nullcontext() if expected else pytest.raises(SkipTest, match="the first step has the rate 0"):
         require_rate(bench, run)
