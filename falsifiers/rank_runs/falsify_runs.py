@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -187,6 +187,7 @@ def falsify_cut_ranks_end_like_uninterrupted_ones(
     The uninterrupted run saves nothing: its ranks agree on answers with the counts of a step, not when they save.
     """
     epochs = 1 if strategy == "fsdp2" else 2
+    assume(epochs == 2 or skips is None or cut == 1)  # a skip in the only epoch ends the run after step 1
 
     def callbacks(rank: int, *others: Callback) -> list[Callback]:
         return [*([acting(lambda: Action.SKIP, "on_log", 1)] if rank == skips else []), *others]
