@@ -269,6 +269,7 @@ def falsify_output_layers_are_gathered_once_in_a_step(subject: Any, seed: int, m
             providers = subject.ModuleTeacher(frozen, V), subject.ModuleStudent(module, V)
             models_sharded = 1 + is_sharded
 
+            # B023: the function is called in this round of the loop only.
             def gathers(call: Callable[..., object], *arguments: Any) -> int:
                 with nullcontext() if rows is None else chunks_of(rows), Collectives() as collectives:  # noqa: B023
                     call(*providers, *arguments, USUAL, parallel=parallel)  # noqa: B023

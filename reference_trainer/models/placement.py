@@ -34,6 +34,7 @@ def usable_device(name: str) -> torch.device:
 def placed(module: Module, device: torch.device) -> Module:
     """Return the module on a device; of a skeleton, whose weights are loaded when it is divided, what it has."""
     if is_skeleton(module):
+        # `_apply` of torch has no types.
         module._apply(lambda tensor: tensor if tensor.is_meta else tensor.to(device))  # type: ignore[no-untyped-call]
         return module
     return module.to(device)

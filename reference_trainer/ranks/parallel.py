@@ -373,6 +373,7 @@ def _sharded_parts(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]
 def _roots(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]:
     """Return the outermost sharded parts, each with the parameters that are not in an element of an `nn.ModuleList`."""
     parts = _sharded_parts(module)
+    # Every FSDPModule is an nn.Module too, which its type does not say.
     inner = {child for part in parts for child in part.modules() if child is not part}  # type: ignore[attr-defined]
     return [part for part in parts if part not in inner]
 
