@@ -3,8 +3,8 @@
     MALLOC_MMAP_THRESHOLD_=1000000 python benchmarks/sharded_heads.py [VOCABULARY] [ROUNDS]
 
 Two gloo ranks on the CPU, each with micro-batches of 256 tokens. Both variants are `kd_window` with the same models,
-interleaved; without the gather once a step, `ShardedParallel.window` does nothing. CPU seconds and peaks over the
-memory before the step are those of rank 0; the bytes that its gathers receive are counted.
+interleaved; without the gather once a step, `ShardedParallel.window` does nothing. CPU seconds, the
+peak above the memory before the step, and the bytes that all-gathers receive are measured on rank 0.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def compare(conversations: int, workers: int) -> None:
         times: dict[tuple[str, int], list[tuple[float, float]]] = {}
         for number in range(ROUNDS + 1):
             for kind, processes in variants:
-                measured = seconds(lambda kind=kind, processes=processes: kind(processes))  # type: ignore[misc]
+                measured = seconds(partial(kind, processes))
                 if number:
                     times.setdefault((kind.__name__, processes), []).append(measured)
     for processes in (0, workers):

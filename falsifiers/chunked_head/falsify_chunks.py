@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -269,12 +270,7 @@ def falsify_output_layers_are_gathered_once_in_a_step(subject: Any, seed: int, m
             providers = subject.ModuleTeacher(frozen, V), subject.ModuleStudent(module, V)
             models_sharded = 1 + is_sharded
 
-            # B023: the function is called in this round of the loop only.
-            def gathers(call: Callable[..., object], *arguments: Any) -> int:
-                with nullcontext() if rows is None else chunks_of(rows), Collectives() as collectives:  # noqa: B023
-                    call(*providers, *arguments, USUAL, parallel=parallel)  # noqa: B023
-                return sum("allgather" in name for name, *_ in collectives.seen)
-
+            gathers = partial(_gathers, rows, providers, parallel)
             gathers(subject.kd_window, batches[rank::2])  # the first one checks the output layers
             module.zero_grad()
             seen = gathers(subject.kd_window, batches[rank::2])
@@ -291,6 +287,13 @@ def falsify_output_layers_are_gathered_once_in_a_step(subject: Any, seed: int, m
             assert_equal(f"{case}: weights that are gathered after a step with an error", kept, 0)
 
     run_ranks(2, work)
+
+
+def _gathers(rows: int | None, providers: Any, parallel: Any, call: Callable[..., object], *arguments: Any) -> int:
+    """Return the number of all-gathers in a call; rows: of a chunk, None for no chunks."""
+    with nullcontext() if rows is None else chunks_of(rows), Collectives() as collectives:
+        call(*providers, *arguments, USUAL, parallel=parallel)
+    return sum("allgather" in name for name, *_ in collectives.seen)
 
 
 class Products(TorchDispatchMode):

@@ -66,7 +66,7 @@ class Reads:
 
 
 class _File:
-    """An open safetensors file, or a tensor of it, of which indexing is counted."""
+    """Count the bytes that are read by indexing an open safetensors file or a tensor of it."""
 
     def __init__(self, reads: Reads, target: Any) -> None:
         self._reads, self._target = reads, target

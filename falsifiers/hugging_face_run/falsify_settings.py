@@ -36,7 +36,7 @@ BRIEF = TEMPLATE.replace("{{ m['content'] }}", "{{ m['content'].split()[-1] if b
 
 @contextmanager
 def place() -> Iterator[Path]:
-    """Yield a directory with models and conversations, one of which is invalid."""
+    """Yield a directory with models and conversations; one conversation is invalid."""
     with scratch() as directory:
         words = word_tokenizer()
         words.chat_template = BRIEF
@@ -105,7 +105,7 @@ def falsify_kept_tokens_are_those_of_the_settings(subject: Any) -> None:
                 assert seen == expected, f"{what} data of a run with {change} are not those with a directory of its own"
     for one, other in combinations(CHANGES, 2):
         assert shared[one][0] != shared[other][0], (
-            f"{one} and {other} have the same data: those of the run before, or the claim was not tried"
+            f"{one} and {other} have the same data: the second run took them from the first, or nothing was tried"
         )
 
 

@@ -21,7 +21,7 @@ KINDS: dict[str, tuple[dict[str, Any], set[str]]] = {
     ),
     "on-policy": ({"on_policy": 1.0, "answer_tokens": 6}, {"TR-GRAD-001", "TR-GRAD-002", "TR-GRAD-003"}),
 }
-"""The settings of each kind, and the claims that it must have an occasion for, in addition to those of every kind."""
+"""The settings of a kind, and the claims that its run must try, in addition to `EVERY_KIND`."""
 EVERY_KIND = {"TR-NAN-001", "TR-PARAM-001", "TR-PARAM-004"}
 
 

@@ -580,7 +580,7 @@ class FailingRun(RecordedRun):
 @example(steps_per_epoch=1, name="SAVE", hook="on_epoch_begin")
 @example(steps_per_epoch=1, name="STOP", hook="on_epoch_end")
 def falsify_a_failing_callback_loses_no_answer(subject: Any, steps_per_epoch: int, name: str, hook: str) -> None:
-    """The answer is that of the end of step 1, and the callback fails in a later hook before step 2."""
+    """A callback requests an action at the end of step 1, and fails in a later hook before step 2."""
     silent = Script(epochs=3, steps_per_epoch=steps_per_epoch, limit=None, answers=((),))
     answered = next(n for n, call in enumerate(lifecycle(silent).calls) if call.event == "on_step_end")
     script = replace(silent, answers=((None,) * answered + (name,),))

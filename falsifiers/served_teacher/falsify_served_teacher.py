@@ -2,7 +2,10 @@
 
 import math
 import random
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -91,6 +94,11 @@ def refused(teacher: Any, batch: Batch) -> str:
     raise AssertionError("the answer is accepted")
 
 
+def _changed(whole: Callable[[Any], Any], change: Callable[[Any], Any], content: Any) -> Any:
+    """Return a changed answer of a server."""
+    return change(whole(content))
+
+
 def falsify_answers_that_do_not_fit_are_refused(subject: Any) -> None:
     batch, _, _ = drawn_batch(random.Random(1), packed=False)
     with serving(np.eye(V)) as server:
@@ -110,8 +118,8 @@ def falsify_answers_that_do_not_fit_are_refused(subject: Any) -> None:
             },
         }
         for said, change in changes.items():
-            server.answer = lambda content, change=change: change(whole(content))  # type: ignore[method-assign, misc]
-            assert said in (message := refused(teacher, batch)), message
+            with mock.patch.object(server, "answer", partial(_changed, whole, change)):
+                assert said in (message := refused(teacher, batch)), message
         try:
             subject.ServedTeacher(server.url, model="other", vocab_size=V)
         except ProviderError as error:

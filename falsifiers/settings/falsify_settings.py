@@ -43,7 +43,7 @@ UNUSED: list[tuple[dict[str, Any], set[str]]] = [
     ({"lora_merge": True, **STUDENT}, {"lora_merge"}),
     ({"teacher_width": 64, "teacher": Path("t")}, {"teacher_width"}),
 ]
-"""Settings, and those of them that have no effect."""
+"""Settings of a run, and the names of the settings that have no effect in it."""
 PATHS = ["first", "/second/path", "a third", "."]
 NUMBERS = [0.5, 1.25, 3, 1e-2]
 FEW, SIZES, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [0.0001, 1.5, 3, 10000]

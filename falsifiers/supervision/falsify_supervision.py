@@ -355,9 +355,10 @@ def _expected(gains: list[int], retries: int, idle: int) -> tuple[str, int]:
 @example(errors=["A", "A", "other rank"], step=2, moves=True)
 @example(errors=["A", "B", "kill", "kill"], step=0, moves=False)
 def falsify_errors_that_stay_are_not_tried_again(subject: Any, errors: list[str], step: int, moves: bool) -> None:
-    """errors: of each attempt, which rank 1 writes; rank 0 writes that of the other rank. Every attempt progresses.
+    """Every attempt progresses and fails.
 
-    moves: whether each attempt fails one step later than the attempt before.
+    errors: the error of each attempt. Rank 1 writes it, and rank 0 writes that another rank failed; with "other rank"
+    both ranks write that, with "kill" none writes. moves: whether an attempt fails one step after the attempt before.
     """
     with scratch() as directory:
         out, calls, lines = directory / "out", list[str](), list[str]()

@@ -136,7 +136,7 @@ def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None, 
 def falsify_top_k_outputs_are_kept_in_chunks(subject: Any, seed: int, k: int, rows: int) -> None:
     """Chunks have some rows of 256 logits; only the check of the first batch has the teacher form logits.
 
-    The probabilities of the kept tokens are those of outputs of all tokens, which have no rest.
+    The kept tokens have the same probabilities as in outputs of all tokens, which have no rest.
     """
     tau = 2.0
     with scratch() as directory:

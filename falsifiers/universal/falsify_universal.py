@@ -55,7 +55,7 @@ def bytes_of_characters() -> dict[int, str]:
 
 
 def sentencepiece_tokenizer() -> Any:
-    """Return a tokenizer as that of Llama 2: spaces lead words, and rare characters are tokens of single bytes."""
+    """Return a tokenizer like the tokenizer of Llama 2: words begin with a space, rare characters are single bytes."""
     from tokenizers import Tokenizer, decoders, models, normalizers
     from transformers import PreTrainedTokenizerFast
 

@@ -173,7 +173,7 @@ def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None)
         start: A folder in the project (default: the working directory).
 
     Returns:
-        The report; that of a revision has contracts without results, because nothing is run.
+        The report. For a revision, it has contracts without results, because nothing is run.
 
     Raises:
         UsageError: The name is neither a file nor a revision, or the file is not a report.

@@ -91,7 +91,7 @@ def settings_of(
     1. A class that the annotation or the default of the parameter names.
     2. Otherwise, if the parameter has a usual name such as `config`: the class with a usual name, or the only function
        that returns default settings, which has the most settings of a job. A candidate without an attribute that the
-       loop reads of the parameter is dropped, so that the settings of the model are not taken for those of the loop.
+       loop reads is dropped, so that settings of the model are not mistaken for settings of the loop.
 
     Args:
         parameter: The parameter of the loop.

@@ -131,7 +131,7 @@ def _gate(node: Node) -> Fields:
 
 FORMS: Mapping[type, Callable[[Node], Fields]] = {
     Contract: _contract,
-    # The keys of an edit stand beside `reason`, in the same mapping.
+    # An equivalent change is one mapping, with the keys of an edit and with `reason`.
     Equivalent: lambda node: _fields(node) | {"change": node},
     Falsifier: _claim(Falsifier),
     Harness: _claim(Harness),
