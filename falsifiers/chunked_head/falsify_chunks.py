@@ -272,6 +272,8 @@ def falsify_output_layers_are_gathered_once_in_a_step(subject: Any, seed: int, m
 
             gathers = partial(_gathers, rows, providers, parallel)
             gathers(subject.kd_window, batches[rank::2])  # the first one checks the output layers
+            sharded = [frozen, module] if is_sharded else [frozen]
+            _assert_divided(f"{case}, after a step", *sharded)
             module.zero_grad()
             seen = gathers(subject.kd_window, batches[rank::2])
             assert_gradients(case, student, expected, EXACT)
@@ -282,9 +284,7 @@ def falsify_output_layers_are_gathered_once_in_a_step(subject: Any, seed: int, m
             assert_equal(f"{case}: gathers in an evaluation", seen, models_sharded * (1 + batches_of_rank))
             with suppress(LabelError):
                 gathers(subject.kd_window, [*batches[rank::2], broken[rank]])
-            shards = [*frozen.parameters(), *(module.parameters() if is_sharded else ())]
-            kept = sum(not isinstance(parameter, DTensor) for parameter in shards)
-            assert_equal(f"{case}: weights that are gathered after a step with an error", kept, 0)
+            _assert_divided(f"{case}, after a step with an error", *sharded)
 
     run_ranks(2, work)
 
@@ -294,6 +294,11 @@ def _gathers(rows: int | None, providers: Any, parallel: Any, call: Callable[...
     with nullcontext() if rows is None else chunks_of(rows), Collectives() as collectives:
         call(*providers, *arguments, USUAL, parallel=parallel)
     return sum("allgather" in name for name, *_ in collectives.seen)
+
+
+def _assert_divided(case: str, *modules: nn.Module) -> None:
+    kept = [name for module in modules for name, tensor in module.named_parameters() if not isinstance(tensor, DTensor)]
+    assert kept == [], f"{case}: these weights are still gathered, and take memory: {kept}"
 
 
 class Products(TorchDispatchMode):
