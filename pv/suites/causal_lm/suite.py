@@ -251,7 +251,7 @@ def falsify_masked_tokens_are_not_seen(bench: Bench) -> None:
         apart = off(after, before)
         assert apart < TOLERANCE, (
             f"other tokens where attention_mask is 0, on the left of a row of {len(row)}, change its logits by "
-            f"{apart:.2g} of the largest: {why(apart, 'the mask is ignored, inverted, or that of another row')}"
+            f"{apart:.2g} of the largest: {why(apart, 'the mask is ignored, inverted, or taken from another row')}"
         )
 
 
