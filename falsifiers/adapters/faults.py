@@ -17,3 +17,15 @@ def names_not_compared(original: Any, self: Any, state_dict: Any, *args: Any, **
     from reference_trainer.huggingface.models import Causal
 
     return super(Causal, self).load_state_dict(state_dict, strict=False)
+
+
+def magnitudes_left_out(original: Any, *args: Any, **options: Any) -> Any:
+    from unittest import mock
+
+    with mock.patch("reference_trainer.huggingface.models.KEY_MAPPING", {}):
+        return original(*args, **options)
+
+
+def options_lose(original: Any, base: Any, place: Any, *, rank: int, options: Any, seed: int) -> Any:
+    defaults = {"target_modules": "all-linear", "lora_alpha": 2 * rank}
+    return original(base, place, rank=rank, options={**options, **defaults}, seed=seed)

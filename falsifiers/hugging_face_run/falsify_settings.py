@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import combinations
@@ -29,6 +30,7 @@ CHANGES: Mapping[str, dict[str, Any]] = {
     "mix of another length": {"mix": "other.jsonl", "length": 12},
     "pairs": {"cross_tokenizer": True},
     "pairs of another length": {"cross_tokenizer": True, "length": 12},
+    "pairs of another template": {"cross_tokenizer": True, "teacher": "worded"},
 }
 """Settings with which the data of the falsifier have other tokens or labels, or are refused."""
 BRIEF = TEMPLATE.replace("{{ m['content'] }}", "{{ m['content'].split()[-1] if brief else m['content'] }}")
@@ -47,6 +49,15 @@ def place() -> Iterator[Path]:
         (directory / "chats.jsonl").write_text("\n".join(rows))
         (directory / "other.jsonl").write_text("\n".join(rows[::-1]))
         (directory / "other.jinja").write_text(TEMPLATE.replace(" <end>", " w0 <end>"))
+        # Tokenizers of other teachers: one with another template, and one in which two words have changed numbers.
+        words.chat_template = TEMPLATE.replace(" <end>", " w0 <end>")
+        words.save_pretrained(directory / "worded")
+        shutil.copytree(directory / "worded", directory / "swapped")
+        file = directory / "swapped" / "tokenizer.json"
+        content = json.loads(file.read_text())
+        numbers = content["model"]["vocab"]
+        numbers["w1"], numbers["w2"] = numbers["w2"], numbers["w1"]
+        file.write_text(json.dumps(content))
         yield directory
 
 
@@ -88,7 +99,8 @@ def begun(subject: Any, directory: Path, cache: str, **changes: Any) -> Iterator
     options = {**USUAL, **paths, **changes}
     files = [*paths, "chat_template", "eval_data"]
     options |= {name: directory / options[name] for name in files if name in options}
-    options |= {"mix": json.dumps({str(directory / options["mix"]): 2})} if "mix" in options else {}
+    if "mix" in options:
+        options["mix"] = json.dumps({str(directory / options["mix"]): options.pop("mix_weight", 2)})
     settings = reference_trainer.Settings(**options, device="cpu")
     with subject.HuggingFace(settings, lines=reference_trainer.Lines(io.StringIO()), environment={}) as run:
         run.device = torch.device("cpu")
@@ -128,18 +140,29 @@ def falsify_tokens_beyond_the_vocabulary_are_refused(subject: Any) -> None:
             assert role is None or f"token {len(VOCABULARY)}" in words, f"with the token in {role}: {words!r}"
 
 
-def falsify_runs_that_evaluate_other_rows_have_other_digests(subject: Any) -> None:
+OF_DATA: list[dict[str, Any]] = [
+    *({"eval_rows": rows} for rows in (0, 1, 2, 3)),
+    {"eval_data": "other.jsonl"},
+    {"eval_data": "short.jsonl"},
+    {"data": "other.jsonl"},
+    {"mix": "other.jsonl"},
+    {"mix": "other.jsonl", "mix_weight": 3},
+    {"mix": "short.jsonl"},
+    *({"cross_tokenizer": True, "teacher": teacher} for teacher in ("teacher", "worded", "swapped")),
+]
+"""Settings of which any two make other rows to train on or to evaluate, or other rows of the teacher."""
+
+
+def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:
+    """Files at one path, and tokenizers of one teacher, may change between the attempts of a run."""
     with place() as directory:
-        cases: list[dict[str, Any]] = [
-            {"eval_rows": 0},
-            *({"eval_rows": rows} for rows in (1, 2, 3)),
-            {"eval_data": "other.jsonl"},
-        ]
-        runs = [prepared(subject, directory, "cache", **case) for case in cases]
-        again = prepared(subject, directory, "cache", **cases[-1])
-    assert_equal("digests of an equal run", again[2], runs[-1][2])
-    for one, other in combinations(range(len(cases)), 2):
-        assert runs[one][1] != runs[other][1], f"{cases[one]} and {cases[other]} evaluate the same rows"
+        (directory / "short.jsonl").write_text("\n".join(map(json.dumps, conversations(0)[:30])))
+        runs = [prepared(subject, directory, "cache", **case) for case in OF_DATA]
+        again = [prepared(subject, directory, "cache", **OF_DATA[number]) for number in (4, -1)]
+    for seen, expected in zip(again, (runs[4], runs[-1]), strict=True):
+        assert_equal("digests of an equal run", seen[2], expected[2])
+    for one, other in combinations(range(len(OF_DATA)), 2):
+        assert runs[one][:2] != runs[other][:2], f"{OF_DATA[one]} and {OF_DATA[other]} have the same rows"
         assert runs[one][2] != runs[other][2], (
-            f"runs with {cases[one]} and {cases[other]} have the digests {runs[one][2]}"
+            f"runs with {OF_DATA[one]} and {OF_DATA[other]} have the digests {runs[one][2]}"
         )
