@@ -223,4 +223,6 @@ def falsify_adapter_of_peft_has_its_closed_form(
         merged = subject.merge_adapter(new)
         assert_closed("of the merged model", _logits(merged))
         save_model(merged, words, directory / "merged", {})
-        assert_closed("of the files of the merged model", _logits(load_model(directory / "merged", dtype=torch.float64)))
+        assert_closed(
+            "of the files of the merged model", _logits(load_model(directory / "merged", dtype=torch.float64))
+        )

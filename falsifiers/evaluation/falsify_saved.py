@@ -159,13 +159,37 @@ def falsify_report_has_every_number(subject: Any, losses: list[float], compared:
         assert_equal("a line of the table", cells, [f"{value:.6g}" for value in metrics.values()])
 
 
-@given(unfit=st.lists(st.booleans(), min_size=1, max_size=4))
-def falsify_models_beside_an_unfit_one_are_evaluated(subject: Any, unfit: list[bool]) -> None:
-    tables, errors = list[list[str]](), list[Exception]()
-    with scratch() as directory:
-        paths = [directory / f"missing-{n}" if bad else model(directory, n) for n, bad in enumerate(unfit)]
-        hooks = {"done": lambda evaluation: tables.append(subject.table(evaluation)), "unfit": errors.append}
-        subject.evaluate_saved(paths, chosen(directory), **hooks)
+@given(
+    unfit=st.lists(st.booleans(), min_size=1, max_size=4),
+    threads=st.sampled_from([None, 1, 3]),
+    variable=st.sampled_from([None, "2"]),
+)
+@example(unfit=[False], threads=3, variable="2")
+@example(unfit=[False], threads=None, variable=None)
+@example(unfit=[False], threads=None, variable="2")
+def falsify_models_beside_an_unfit_one_are_evaluated(
+    subject: Any, unfit: list[bool], threads: int | None, variable: str | None
+) -> None:
+    """variable: OMP_NUM_THREADS, which torch has read, or has chosen 2 threads without it."""
+    tables, errors, before, used = list[list[str]](), list[Exception](), torch.get_num_threads(), set[int]()
+
+    def done(evaluation: Any) -> None:
+        tables.append(subject.table(evaluation))
+        used.add(torch.get_num_threads())
+
+    torch.set_num_threads(2)
+    try:
+        with scratch() as directory:
+            paths = [directory / f"missing-{n}" if bad else model(directory, n) for n, bad in enumerate(unfit)]
+            environment = {} if variable is None else {"OMP_NUM_THREADS": variable}
+            settings = chosen(directory, threads=threads)
+            subject.evaluate_saved(paths, settings, done=done, unfit=errors.append, environment=environment)
+        after = torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+    expected = threads or int(variable or 1)
+    case = f"threads {threads}, {environment}, 2 before: threads of an evaluation, and after it"
+    assert_equal(case, (used, after), (set() if all(unfit) else {expected}, 2))
     fit = [str(path) for path, bad in zip(paths, unfit, strict=True) if not bad]
     assert_equal("evaluated models", [rows[-1].split()[0] for rows in tables], fit)
     assert all(rows[:-1] == tables[-1][: len(rows) - 1] for rows in tables), f"a line of the table changes: {tables}"

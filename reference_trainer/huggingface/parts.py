@@ -472,7 +472,10 @@ class CausalStudent:
             enable({"use_reentrant": False})
         if settings.run.compile:
             torch.compiler.reset()  # an earlier run in this process would decide what is compiled again
-            run.lines.write("compile: the layers of student and teacher are compiled; the first steps take longer")
+            run.lines.write(
+                "compile: the first steps compile the layers of student and teacher; rates and projections that begin "
+                "with them count this time"
+            )
         when_loaded(student, partial(_finish, "the student", student, settings, run.lines.write))
         return student.train()
 

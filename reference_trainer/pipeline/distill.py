@@ -162,7 +162,7 @@ class Distillation(Run):
         if self.resumed is not None and (note := resume_note(self.resumed, self.schedule)):
             self.lines.write(note)
         self.files.rewind(self.checkpoints)
-        progress = ProgressCallback(settings.run.log_every, lines=self.lines)
+        progress = ProgressCallback(settings.run.log_every, lines=self.lines, compiles=settings.run.compile)
         packaged = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
         self.callbacks = (*self.watchdog("student"), *packaged, *self.callbacks, *written)
         if not settings.trains_teacher:  # after what may be refused
