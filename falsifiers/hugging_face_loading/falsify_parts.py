@@ -111,13 +111,24 @@ END = 5
 """The end token of generation_config.json; config.json has another one."""
 
 
+REVISION = "v1"
+
+
 def into_cache(directory: Path, cache: Path, name: str) -> Path:
-    """Move a model into a cache of the hub; return its id."""
+    """Move a model into a cache of the hub, which has no other revision of it; return its id."""
     place = cache / f"models--tiny--{name}"
     shutil.move(directory, place / "snapshots" / COMMIT)
     (place / "refs").mkdir()
-    (place / "refs" / "main").write_text(COMMIT)
+    (place / "refs" / ("main" if name == "init_from" else REVISION)).write_text(COMMIT)  # which has no setting
     return Path("tiny", name)
+
+
+def into_files(directory: Path) -> None:
+    """Write the weights of a model as several files with an index."""
+    from transformers import AutoModelForCausalLM
+
+    AutoModelForCausalLM.from_pretrained(directory, dtype="auto").save_pretrained(directory, max_shard_size=2000)
+    (directory / "model.safetensors").unlink()
 
 
 @given(
@@ -126,22 +137,33 @@ def into_cache(directory: Path, cache: Path, name: str) -> Path:
     lora=st.booleans(),
     start=st.sampled_from([None, "model", "checkpoint"]),
     tied=st.booleans(),
+    split=st.booleans(),
+    kind=st.sampled_from([torch.float32, torch.bfloat16]),
 )
-@example(is_id=True, documents="pack", lora=True, start=None, tied=False)
-@example(is_id=False, documents="pad", lora=False, start="checkpoint", tied=False)
-@example(is_id=True, documents="pad", lora=False, start="model", tied=True)
+@example(is_id=True, documents="pack", lora=True, start=None, tied=False, split=True, kind=torch.bfloat16)
+@example(is_id=False, documents="pad", lora=False, start="checkpoint", tied=False, split=True, kind=torch.float32)
+@example(is_id=True, documents="pad", lora=False, start="model", tied=True, split=False, kind=torch.float32)
 def falsify_two_ranks_read_their_parts(
-    subject: Any, is_id: bool, documents: str, lora: bool, start: str | None, tied: bool
+    subject: Any,
+    is_id: bool,
+    documents: str,
+    lora: bool,
+    start: str | None,
+    tied: bool,
+    split: bool,
+    kind: torch.dtype,
 ) -> None:
     """Every rank has its part of what a run of one process begins with, and reads no more bytes than those."""
     start = None if lora else start  # an adapter begins with weights of an adapter
     with scratch() as directory, ExitStack() as stack:
         words, cache = word_tokenizer(), directory / "hub"
-        for name, width in (("student", 8), ("teacher", 12)):
-            write_causal(directory / name, words, width, torch.float32, tie_word_embeddings=tied)
+        for name, width, dtype in (("student", 8, torch.float32), ("teacher", 12, kind)):
+            write_causal(directory / name, words, width, dtype, tie_word_embeddings=tied)
             (directory / name / "generation_config.json").write_text(json.dumps({"eos_token_id": END}))
         (directory / "chats.jsonl").write_text("\n".join(map(json.dumps, conversations(0)[:10])))
         weights = {name: load_file(directory / name / "model.safetensors") for name in ("student", "teacher")}
+        for name in weights if split else ():
+            into_files(directory / name)
         expected = {f"model.{name}": tensor for name, tensor in weights["student"].items()}
         digest = None
         if lora:
@@ -181,6 +203,7 @@ def falsify_two_ranks_read_their_parts(
             seed=SEED,
             device="cpu",
             hang_after=0.0,
+            **({"revision": REVISION, "teacher_revision": REVISION} if is_id else {}),
         )
         variables, served = launcher()
 
