@@ -126,7 +126,9 @@ def falsify_only_a_model_without_weights_is_drawn(
         for (name, tensor), wanted in zip(drawn.named_parameters(), expected.parameters(), strict=True):
             assert tensor.dtype == dtype, f"{name} of a new model in {dtype} is {tensor.dtype}"
             assert torch.equal(tensor, wanted), f"{name} is not what transformers draws with the seed {seed}"
-        assert not torch.equal(drawn.lm_head.weight, other.lm_head.weight), f"seeds {seed} and {seed + 1} draw one model"
+        assert not torch.equal(drawn.lm_head.weight, other.lm_head.weight), (
+            f"seeds {seed} and {seed + 1} draw one model"
+        )
         seen = drawn.config._attn_implementation
         assert attention in (None, seen), f"the attention of a new model is {seen}; expected {attention}"
         tensors = load_file(directory() / "model.safetensors")

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import reference_trainer
+from falsifiers.support.assertions import assert_equal
 from falsifiers.support.causal import (
     CONVERSATIONS,
     FIRST_NUMBER,
@@ -25,6 +26,7 @@ from falsifiers.support.causal import (
 from falsifiers.support.recorded import assert_claims_about_every_run
 from pv import observe
 from reference_trainer.huggingface.models import Causal, save_model
+from reference_trainer.pipeline.saved_models import evaluate_saved, report, settings_of_run
 
 HELD_BACK, EVALUATED = range(36, 40), (36, 38)
 """The conversations that are held back, and the two of these that are evaluated."""
@@ -61,8 +63,16 @@ def distil(
             numbers = (number for training, tokens in passes if training is flag for number in _numbers(tokens))
             facts[name] = sorted(set(numbers))
         result = run.conclude(trained)
+        facts["evaluation"] = _evaluated(directory, settings)
         facts["changed_export"] = _changed_export(result.student, word_tokenizer(), directory / "changed")
     return facts
+
+
+def _evaluated(directory: Path, settings: Any) -> dict[str, Any]:
+    """Return the report of the command `evaluate` for the exported model."""
+    options = {"device": settings.run.device, "teacher": settings.teacher.model}
+    chosen = settings_of_run([directory / "out"], options)
+    return report(evaluate_saved([directory / "out"], chosen, whole=False))
 
 
 def probe(words: Any) -> torch.Tensor:
@@ -123,7 +133,15 @@ def falsify_first_loss_is_that_of_each_conversation_alone(run: Any) -> None:
 
 
 def falsify_reported_numbers_are_those_of_the_export(run: Any) -> None:
-    reported = json.loads((run.directory / "out/manifest.json").read_text())["held_back"]
+    """By transformers without the trainer, and by `evaluate` from the files."""
+    manifest = json.loads((run.directory / "out/manifest.json").read_text())
+    reported, again = manifest["held_back"], run.result["evaluation"]
+    assert_equal("the identity of the evaluation of the files", again["evaluation"], manifest["evaluation"])
+    (evaluated,) = again["models"]
+    for name, total in evaluated["sums"].items():
+        expected = reported[name]
+        assert total["count"] == expected["count"], f"{name} of the files counts {total}; the run {expected}"
+        assert math.isclose(total["sum"], expected["sum"], rel_tol=1e-5), f"{name} of the files is {total}; {expected}"
     sums = _oracle(run.directory / "out", run, EVALUATED)
     counts = {value["count"] for value in reported.values()}
     assert counts == {sums["count"]}, f"the manifest counts {counts} tokens; the assistant writes {sums['count']}"

@@ -8,14 +8,17 @@ from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import reference_trainer
 from falsifiers.support.assertions import assert_equal, refusal
-from falsifiers.support.causal import TEMPLATE, VOCABULARY, conversations, word_tokenizer, write_causal
+from falsifiers.support.causal import TEMPLATE, VOCABULARY, conversations, random_llama, word_tokenizer, write_causal
 from falsifiers.support.runs import scratch
-from reference_trainer.errors import DataError
+from reference_trainer.errors import DataError, SettingError
 from reference_trainer.huggingface.models import load_tokenizer
 
 USUAL: dict[str, Any] = {"length": 40, "documents": "pad", "skip_invalid_rows": True, "data_workers": 0, "eval_rows": 2}
@@ -97,8 +100,8 @@ def begun(subject: Any, directory: Path, cache: str, **changes: Any) -> Iterator
     """Yield a run that has made nothing yet."""
     paths = {"teacher": "teacher", "student": "student", "data": "chats.jsonl", "out": "out", "data_cache": cache}
     options = {**USUAL, **paths, **changes}
-    files = [*paths, "chat_template", "eval_data"]
-    options |= {name: directory / options[name] for name in files if name in options}
+    files = [*paths, "chat_template", "eval_data", "init_from"]
+    options |= {name: directory / options[name] for name in files if options.get(name) is not None}
     if "mix" in options:
         options["mix"] = json.dumps({str(directory / options["mix"]): options.pop("mix_weight", 2)})
     settings = reference_trainer.Settings(**options, device="cpu")
@@ -119,25 +122,6 @@ def falsify_kept_tokens_are_those_of_the_settings(subject: Any) -> None:
         assert shared[one][0] != shared[other][0], (
             f"{one} and {other} have the same data: the second run took them from the first, or nothing was tried"
         )
-
-
-def falsify_tokens_beyond_the_vocabulary_are_refused(subject: Any) -> None:
-    """Whichever file of a run has the token: the one to train on, one of a mixture, or the evaluated one."""
-    with place() as directory:
-        words = load_tokenizer(directory / "student")
-        words.add_tokens(["beyond"])
-        words.save_pretrained(directory / "student")
-        words.save_pretrained(directory / "teacher")
-        chat = [{"role": "user", "content": "w1"}, {"role": "assistant", "content": "beyond w2"}]
-        (directory / "beyond.jsonl").write_text("\n".join([json.dumps({"messages": chat})] * 20))
-        roles = ("data", "mix", "eval_data")
-        for role in (*roles, None):
-            files = {name: "beyond.jsonl" if name == role else "other.jsonl" for name in roles}
-            with begun(subject, directory, "cache", **files) as run:
-                run.make_batches()
-                words = refusal(run.make_student, DataError)
-            assert bool(words) == (role is not None), f"with a token beyond the vocabulary in {role}: {words!r}"
-            assert role is None or f"token {len(VOCABULARY)}" in words, f"with the token in {role}: {words!r}"
 
 
 OF_DATA: list[dict[str, Any]] = [
@@ -166,3 +150,128 @@ def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:
         assert runs[one][2] != runs[other][2], (
             f"runs with {OF_DATA[one]} and {OF_DATA[other]} have the digests {runs[one][2]}"
         )
+
+
+def _wide(directory: Path) -> None:
+    """Write a teacher with more logits than tokens."""
+    random_llama(len(VOCABULARY) + 5, 16).save_pretrained(directory / "wide")
+    load_tokenizer(directory / "student").save_pretrained(directory / "wide")
+
+
+CROSS = {"cross_tokenizer": True}
+MISFITS: Mapping[str, tuple[dict[str, Any], str]] = {
+    "another tokenizer": (
+        {"teacher": "swapped"},
+        "differ in 2 tokens: 'w1' is 4 for the student and 5 for the teacher",
+    ),
+    "another tokenizer of initial weights": ({"init_from": "swapped"}, "differ in 2 tokens: 'w1'"),
+    "more logits": ({"teacher": "wide"}, "--share-vocabulary"),
+    "more logits, shared": ({"teacher": "wide", "share_vocabulary": "truncate"}, ""),
+    "more logits, by text": ({"teacher": "wide", **CROSS}, ""),
+    "an adapter without weights": ({"student": "new", "lora": 2}, "--lora needs a trained student"),
+    "a new student": ({"student": "new"}, ""),
+    "weights of fewer bits": ({"weights": "bfloat16"}, "--weights bfloat16 needs --dtype bfloat16"),
+    "fewer bits": ({"weights": "bfloat16", "dtype": "bfloat16"}, ""),
+    "a sharded quantized teacher": ({"quantization": "{}", "shard_teacher": True}, "quantiz"),
+    "no teacher": ({"teacher": None}, "--student needs --teacher"),
+    "no data": ({"data": None}, "--student needs --data"),
+    "another tokenizer, by number": ({**CROSS, "share_vocabulary": "pad"}, "needs no share_vocabulary"),
+    "another tokenizer, generated": ({**CROSS, "on_policy": 0.5}, "needs on_policy 0"),
+    "another tokenizer, generated later": ({**CROSS, "on_policy_end": 0.5}, "needs on_policy 0"),
+    "another tokenizer, packed": ({**CROSS, "documents": "pack"}, "needs padded rows"),
+    "another tokenizer, matched": ({**CROSS, "feature_weight": 0.5}, "needs feature_weight 0"),
+    "another tokenizer, matched later": ({**CROSS, "feature_weight_end": 0.5}, "needs feature_weight 0"),
+    "another tokenizer, no teacher": ({**CROSS, "teacher": None}, "needs a teacher"),
+}
+"""Settings, and words of the refusal; none if they are accepted."""
+
+
+def falsify_models_that_do_not_fit_are_refused(subject: Any) -> None:
+    with place() as directory:
+        _wide(directory)
+        load_tokenizer(directory / "student").save_pretrained(directory / "new")
+        shutil.copy(directory / "student" / "config.json", directory / "new")
+        for kind, (change, words) in MISFITS.items():
+
+            def made(change: dict[str, Any] = change) -> None:
+                with begun(subject, directory, "cache", **change) as run:
+                    run.join()
+                    run.make_batches()
+                    run.student = run.make_student()
+                    run.make_teacher()
+                    if "init_from" in change:
+                        run.recipe.export.load(directory / change["init_from"])
+
+            message = refusal(made, SettingError)
+            assert bool(message) == bool(words) and words in message, f"{kind}: {message!r} lacks {words!r}"
+        # A token beyond the vocabulary, whichever file has it: to train on, of a mixture, or evaluated.
+        words = load_tokenizer(directory / "student")
+        words.add_tokens(["beyond"])
+        words.save_pretrained(directory / "student")
+        words.save_pretrained(directory / "teacher")
+        chat = [{"role": "user", "content": "w1"}, {"role": "assistant", "content": "beyond w2"}]
+        (directory / "beyond.jsonl").write_text("\n".join([json.dumps({"messages": chat})] * 20))
+        roles = ("data", "mix", "eval_data")
+        for role in (*roles, None):
+            files = {name: "beyond.jsonl" if name == role else "other.jsonl" for name in roles}
+            with begun(subject, directory, "cache", **files) as run:
+                run.make_batches()
+                words = refusal(run.make_student, DataError)
+            assert bool(words) == (role is not None), f"with a token beyond the vocabulary in {role}: {words!r}"
+            assert role is None or f"token {len(VOCABULARY)}" in words, f"with the token in {role}: {words!r}"
+
+
+@given(
+    dtype=st.sampled_from(["float32", "float64", "bfloat16"]),
+    few=st.booleans(),
+    lora=st.booleans(),
+    recomputed=st.booleans(),
+    compiled=st.booleans(),
+    packed=st.booleans(),
+)
+@example(dtype="float64", few=False, lora=False, recomputed=True, compiled=True, packed=True)
+@example(dtype="bfloat16", few=True, lora=True, recomputed=False, compiled=False, packed=False)
+def falsify_models_are_made_as_the_settings_say(
+    subject: Any, dtype: str, few: bool, lora: bool, recomputed: bool, compiled: bool, packed: bool
+) -> None:
+    """The teacher is in bfloat16, and so are weights that the run may begin with."""
+    few = few and dtype == "bfloat16"
+    options: dict[str, Any] = {"dtype": dtype, "checkpoint_activations": recomputed, "compile": compiled}
+    options |= {"documents": "pack" if packed else "pad", "weights": "bfloat16" if few else "float32"}
+    options |= {"lora": 2} if lora else {}
+    wanted = torch.float64 if dtype == "float64" else torch.bfloat16 if few else torch.float32
+    with place() as directory:
+        write_causal(directory / "teacher", load_tokenizer(directory / "teacher"), 16, torch.bfloat16)
+        compiling = mock.patch.object(subject, "compile_layers")
+        with compiling as compile_layers, begun(subject, directory, "cache", **options) as run:
+            run.join()
+            run.make_batches()
+            shapes = {"student": run.recipe.student.shapes(), "teacher": run.recipe.teacher.shapes()}
+            run.student = run.make_student()
+            modules = {"student": run.student, "teacher": run.make_teacher()}
+            begins = {} if lora else run.recipe.export.load(directory / "teacher")
+            quantized = ['{"a": 1, "b": 2}', '{"b": 2, "a": 1}', '{"a": 2, "b": 1}']
+            digests = [run.recipe.teacher.digest_of_files()]
+            for text in quantized:
+                run.settings = run.settings.replace(quantization=text)
+                digests.append(run.recipe.teacher.digest_of_files())
+    case = f"with {options}"
+    for whose, module in modules.items():
+        seen, planned = (
+            {name: (p.shape, p.dtype, p.requires_grad) for name, p in model.named_parameters()}
+            for model in (module, shapes[whose])
+        )
+        assert_equal(f"{case}: planned shapes and dtypes of the {whose}", planned, seen)
+        has_adapter = lora and whose == "student"  # in float32 at least
+        kinds = {dtype for _, dtype, trained in seen.values() if not (has_adapter and trained)}
+        assert_equal(f"{case}: dtypes of the {whose}", kinds, {wanted if whose == "student" else torch.bfloat16})
+        kinds = {dtype for _, dtype, trained in seen.values() if has_adapter and trained}
+        assert kinds <= {torch.promote_types(wanted, torch.float32)}, f"{case}: the adapter has {kinds}"
+        attention = module.model.config._attn_implementation
+        assert attention.startswith("by_document") == packed, f"{case}: the {whose} has the attention {attention}"
+    assert_equal(f"{case}: dtypes of initial weights", {t.dtype for t in begins.values()}, set() if lora else {wanted})
+    assert_equal(f"{case}: recomputes activations", run.student.model.is_gradient_checkpointing, recomputed)
+    names = [call.args[0] for call in compile_layers.call_args_list]
+    assert_equal(f"{case}: compiled models", names, ["the student", "the teacher"] * compiled)
+    assert digests[1] == digests[2], f"the digest of a quantized teacher depends on the order of {quantized[:2]}"
+    assert len({*digests}) == 3, f"not quantized, and quantized by {quantized[1:]}, a teacher has the digests {digests}"
