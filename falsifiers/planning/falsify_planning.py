@@ -16,6 +16,7 @@ from falsifiers.support.runs import run, scratch, small
 from reference_trainer import Callback, Settings
 from reference_trainer.errors import DriftError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
+from reference_trainer.storage.export import save_decoder
 
 OPTIMIZERS = {
     "adamw": None,
@@ -118,6 +119,31 @@ def falsify_plan_is_what_the_run_needs(
         assert_equal(f"steps, {rows}", planned.steps, result.train.steps_completed)
         if limit != 2:  # a limit takes a part of the rows, whose tokens are planned by proportion
             assert_equal(f"predicted tokens, {rows}", planned.predicted, result.train.tokens)
+        # The teacher in a directory, on one rank and divided among three, and a smoke run of one step.
+        (directory / "teacher").mkdir()
+        save_decoder(result.teacher, directory / "teacher", {})
+        chunks = sum(parameter.chunk(3)[0].nbytes for parameter in result.teacher.parameters())
+        for teacher in (None, directory / "teacher"):
+            chosen = settings.replace(teacher=teacher, smoke=1, max_steps=None)
+            sharded = chosen.replace(shard_teacher=True)
+            one, three = subject.plan(chosen), subject.plan(sharded, ranks=3)
+            held = one.memory["teacher"], three.memory["teacher"]
+            which = f"a teacher {'to train' if teacher is None else 'in a directory'}, {case}, alone and on three ranks"
+            assert_equal(f"bytes of {which}", held, (measured.sizes["teacher"], chunks))
+            assert_equal(f"steps of a smoke run, {rows}", one.steps, 1)
+            largest = accumulate * settings.data.batch_size * settings.data.length
+            assert_equal(f"tokens of a step, {rows}", (one.largest_step, three.largest_step), (largest, 3 * largest))
+        lines = subject.plan_lines(planned, tokens_per_s=0.25)
+        numbers = [
+            f"{planned.parameters[0]:,} parameters, of which {planned.parameters[1]:,}",
+            *(f"{size / 2**20:.2f} MiB {part}" for part, size in planned.memory.items() if size),
+            f"{sum(planned.memory.values()) / 2**20:.2f} MiB of a rank in all",
+            f"steps: {planned.steps:,}",
+            f"predicted tokens: {planned.predicted:,}",
+            f"time: {planned.predicted / 0.25 / 3600:.2f} h",
+        ]
+        absent = [number for number in numbers if not any(number in line for line in lines)]
+        assert not absent, f"{case}: the lines {lines} lack {absent}"
 
 
 @given(batches=st.sampled_from([999, 2100, 5003]), epochs=st.integers(1, 2))
