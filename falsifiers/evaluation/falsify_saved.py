@@ -24,7 +24,7 @@ from falsifiers.support.ranks import run_ranks
 from falsifiers.support.runs import flip, reconfigure, run, scratch, small
 from falsifiers.teacher_outputs.falsify_outputs import expected as divergence
 from falsifiers.teacher_outputs.falsify_outputs import written
-from reference_trainer import MetricSum, SettingError, TrainerError
+from reference_trainer import MetricSum, SettingError, Settings, TrainerError
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.storage.checkpoints import Manifest, save_checkpoint
@@ -79,6 +79,59 @@ def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any
             assert_equal(f"{of_run}: {metric} of {entry.path.name}", total, ended.held_back[metric])
 
 
+TEXT_RUN = {"length": 9, "documents": "pad", "separator": "^", "dtype": "bfloat16", "share_vocabulary": "pad"}
+TEXT_RUN |= {"accept_depth": 3}
+CHATS: dict[str, Any] = {"length": 9, "documents": "pack", "dtype": "bfloat16", "share_vocabulary": "pad"}
+CHATS |= {"accept_depth": 3, "student": "hub/student", "data": "chats.jsonl", "eval_data": "held.jsonl", "eval_rows": 7}
+CHATS |= {"lora": 2, "lora_options": '{"lora_alpha": 3}', "turns": "last", "chat_template": "template.jinja"}
+CHATS |= {"template_options": '{"brief": true}'}
+PARTS = {"parts": "module:Class", "arguments": '{"a": 1}', "data": "data.bin", "teacher": "their", "temperature": 3.0}
+ATTEMPT: dict[str, Any] = {"batch_size": 5, "threads": 3, "out": "elsewhere", "save_every": 2}
+"""Settings of runs: those by which their models are evaluated, and others."""
+CHOSEN: dict[str, dict[str, Any]] = {"nothing": {}, "length": {"length": 4}, "data": {"data": "other"}}
+CHOSEN |= {"student": {"student": "another"}, "parts": {"parts": "other:Other"}, "outputs": {"teacher_outputs": "o"}}
+
+
+@given(
+    of_run=st.sampled_from([TEXT_RUN, CHATS, PARTS]),
+    kind=st.sampled_from(["model", "checkpoint", "whole model"]),
+    name=st.sampled_from(sorted(CHOSEN)),
+)
+@example(of_run=CHATS, kind="checkpoint", name="data")
+@example(of_run=CHATS, kind="model", name="nothing")
+@example(of_run=CHATS, kind="whole model", name="nothing")
+@example(of_run=PARTS, kind="model", name="outputs")
+def falsify_settings_of_an_evaluation_are_those_of_the_run(
+    subject: Any, of_run: dict[str, Any], kind: str, name: str
+) -> None:
+    """The first directory has no manifest. A whole model of chats has its tokenizer and template beside it."""
+    of_run = {
+        key: value for key, value in of_run.items() if kind != "whole model" or key not in ("lora", "lora_options")
+    }
+    recorded, given_ = Settings(**of_run, **ATTEMPT).json_values(), CHOSEN[name]
+    with scratch() as directory:
+        path, manifest = directory / "model", {"sha256": "digest", "settings": recorded}
+        if kind == "checkpoint":
+            manifest = {"sha256": "digest", "conditions": {}, "state": {"own": recorded}}
+        path.mkdir()
+        (path / "manifest.json").write_text(json.dumps(manifest))
+        seen = subject.settings_of_run([directory, path], given_).flat()
+    expected = dict(of_run)
+    if of_run is PARTS or "parts" in of_run:
+        expected["save_every"] = ATTEMPT["save_every"]
+    if kind == "whole model" and "student" in of_run:
+        expected |= {"student": str(path), "chat_template": None}
+    if {"parts", "student"} & given_.keys():
+        expected = {key: value for key, value in expected.items() if key not in ("parts", "student")}
+    if "data" in given_:
+        expected.pop("eval_data", None)
+    if "teacher_outputs" in given_:
+        expected.pop("teacher", None)
+    wanted = Settings(**expected | given_).flat()
+    wrong = {key: (value, wanted[key]) for key, value in seen.items() if value != wanted[key]}
+    assert not wrong, f"{kind} of a run with {of_run}, {name} chosen: seen and expected settings are {wrong}"
+
+
 @given(
     top_k=st.sampled_from([None, 3]),
     rows=st.sampled_from([{}, {"documents": "pack", "separator": "^"}]),
@@ -93,21 +146,28 @@ def falsify_stored_outputs_stand_for_their_teacher(subject: Any, top_k: int | No
         save_decoder(ended.teacher, teacher, {})
         options: dict[str, Any] = {"data": settings.data.path, "device": "cpu"}
 
-        def evaluated(**others: Any) -> Any:
-            return subject.evaluate_saved([directory / "out"], subject.settings_of_run([directory / "out"], others))
+        def evaluated(cache: Path | None = None, **others: Any) -> Any:
+            paths = [directory / "out"]
+            return subject.evaluate_saved(paths, subject.settings_of_run(paths, others), cache=cache)
 
         live = evaluated(**options, teacher=teacher)
         outputs = written(directory, "outputs", top_k=top_k, teacher=teacher, **rows)
+        warmer = written(directory, "warmer", top_k=top_k, teacher=teacher, **rows, temperature=4.0)
         shutil.rmtree(teacher)
         options["teacher_outputs"] = outputs
         stored, report = evaluated(**options), subject.report(evaluated(**options))["teacher"]
+        for path in (outputs, warmer):  # which share a cache
+            kept, again = (evaluated(cache, **options | {"teacher_outputs": path}) for cache in (directory / "c", None))
+            assert_equal(f"sums from a cache, of {path.name}", kept.models[0].sums, again.models[0].sums)
         text = settings.data.path.read_bytes()
         for kind, change in {"length was": {"length": 9}, "data_sha256 was": {}}.items():
             if not change:
                 settings.data.path.write_bytes(text[1:] + text[:1])
             assert_refused(kind, partial(evaluated, **options, **change), kind, kind=SettingError)
     case = f"{rows or 'sequences'} and {top_k or 'all'} tokens"
-    assert_equal(f"the teacher of {case}", report["sha256"], live.teacher.digest)
+    described = {"path": str(outputs), "sha256": live.teacher.digest, "outputs_sha256": stored.outputs.sha256}
+    described["temperature"] = None if top_k is None else 2.0
+    assert_equal(f"the teacher of {case}", report, described)
     (seen,), (expected,) = stored.models, live.models
     names = expected.sums.keys() if top_k is None else {"hard_loss", "token_accuracy", "soft_loss"}
     assert_equal(f"metrics of {case}", seen.sums.keys(), names)
