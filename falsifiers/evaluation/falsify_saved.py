@@ -194,10 +194,17 @@ def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
     losses=st.lists(st.sampled_from([0.0, 1.25, 800.0]), min_size=1, max_size=3),
     compared=st.booleans(),
     whole=st.booleans(),
+    documents=st.sampled_from([None, "pad", "pack"]),
+    dtype=st.sampled_from(["float32", "bfloat16"]),
 )
-def falsify_report_has_every_number(subject: Any, losses: list[float], compared: bool, whole: bool) -> None:
+@example(losses=[1.25, 800.0], compared=True, whole=True, documents="pack", dtype="bfloat16")
+@example(losses=[0.0], compared=False, whole=False, documents=None, dtype="float32")
+def falsify_report_has_every_number(
+    subject: Any, losses: list[float], compared: bool, whole: bool, documents: str | None, dtype: str
+) -> None:
     with scratch() as directory:
-        settings = chosen(directory, teacher=model(directory, 3) if compared else None)
+        rows = {"documents": documents, "dtype": dtype}
+        settings = chosen(directory, teacher=model(directory, 3) if compared else None, **rows)
         seen = subject.evaluate_saved([model(directory, 1)], settings, whole=whole)
         models = [replace(seen.models[0], sums={"hard_loss": MetricSum(4 * loss, 4)}) for loss in losses]
         seen = replace(seen, models=models)
@@ -205,10 +212,14 @@ def falsify_report_has_every_number(subject: Any, losses: list[float], compared:
     teacher = {"path": str(directory / "model-3"), "sha256": weights_digest(decoder(3))} if compared else None
     text = {"name": str(directory / "text"), "sha256": seen.text.digest, "part": "whole" if whole else "held back"}
     expected: dict[str, Any] = {"schema": "reference-trainer/evaluation/1", "text": text, "teacher": teacher}
-    expected |= {"length": 3, "device": "cpu"}
+    expected |= {"length": 3, "device": "cpu", **rows}
     assert_equal("the report", {name: report[name] for name in expected}, expected)
     assert_equal("the version", report["versions"]["torch"], torch.__version__)
-    head, *lines = subject.table(seen)[1:]
+    conditions, head, *lines = subject.table(seen)
+    kinds = {None: "sequences of 3", "pad": "padded documents of at most 3", "pack": "packed documents of at most 3"}
+    words = f"{text['name']} ({text['part']}): 4 bytes in {kinds[documents]}{', in bfloat16' * (dtype == 'bfloat16')}"
+    words += f", against {teacher['path']}" if teacher else ""
+    assert_equal("the line of the conditions", conditions, words)
     for loss, entry, line in zip(losses, report["models"], lines, strict=True):
         sums = {"hard_loss": {"sum": 4 * loss, "count": 4}}
         metrics = {"hard_loss": loss, "student_perplexity": math.exp(min(loss, 20))}

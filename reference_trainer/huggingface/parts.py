@@ -502,7 +502,9 @@ class CausalStudent:
         if settings.student.lora is None:
             return student
         with torch.device("meta"):
-            return add_adapter(student, source.place, **self._adapter_options)
+            student = add_adapter(student, source.place, **self._adapter_options)
+        # peft gives the adapter the data type of a base in float64, but not on the meta device.
+        return student.double() if name == "float64" else student
 
 
 class CausalTeacher:
