@@ -220,6 +220,14 @@ def falsify_adapter_of_peft_has_its_closed_form(
             like = added(options={**options, name: value})
             refused = partial(subject.adapter_weights, directory / "out", like=like)
             assert_refused(f"{case}: files with another {name}", refused, name, kind=SettingError)
+        assert_refused(f"{case}: an unknown option", partial(added, options={"r_": 1}), "r_", kind=SettingError)
+        for biased in (False, *([True] if kind == "lora" and targets != "embed_tokens" else [])):
+            message = refusal(
+                partial(subject.check_merge, added(options={**options, "lora_bias": biased})), SettingError
+            )
+            assert bool(message) == biased, (
+                f"{case}: a merge of an adapter, with biases {biased}, ends with {message!r}"
+            )
         merged = subject.merge_adapter(new)
         assert_closed("of the merged model", _logits(merged))
         save_model(merged, words, directory / "merged", {})
