@@ -35,7 +35,7 @@ class Reads:
     """The bytes of the tensors that this process has read of safetensors files, and the weights that it looked up."""
 
     def __init__(self) -> None:
-        self.bytes, self.lookups = 0, 0
+        self.bytes, self.lookups, self.revisions = 0, 0, set[Any]()
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -49,7 +49,9 @@ class Reads:
             return loads(content)
 
         def cached(place: Any, name: str, **options: Any) -> Any:
-            self.lookups += name.endswith((".safetensors", ".index.json"))
+            if name.endswith((".safetensors", ".index.json")):
+                self.lookups += 1
+                self.revisions.add(options.get("revision"))
             return cached_file(place, name, **options)
 
         loads, cached_file = checkpoints.load, hub.cached_file
@@ -218,23 +220,28 @@ def falsify_two_ranks_read_their_parts(
                 }
                 kernels = {run.student.model.config._attn_implementation, run.teacher.model.config._attn_implementation}
                 ends = {module.model.generation_config.eos_token_id for module in (run.student, run.teacher)}
-                return parts, reads.bytes, reads.lookups, kernels, run.digests.get("base_sha256"), ends
+                lookups = reads.lookups, reads.revisions
+                return parts, reads.bytes, lookups, kernels, run.digests.get("base_sha256"), ends
 
         ends = run_ranks(RANKS, work, served=served)
     parts_of = {"student": expected, "teacher": {f"model.{name}": held for name, held in weights["teacher"].items()}}
     sizes = {name: sum(held.nbytes for held in tensors.values()) for name, tensors in weights.items()}
-    for rank, (parts, read, lookups, kernels, seen, end_tokens) in enumerate(ends):
+    for rank, (parts, read, (lookups, revisions), kernels, seen, end_tokens) in enumerate(ends):
         where = f"rank {rank}"
         for name, tensors in parts_of.items():
             assert parts[name].keys() == tensors.keys(), (
                 f"{where} has other weights of the {name}: {sorted(parts[name])}"
             )
             for key, tensor in tensors.items():
-                assert torch.equal(parts[name][key], part_of(tensor, rank)), f"{where}: {key} of the {name} differs"
+                part = parts[name][key]
+                assert part.dtype == tensor.dtype, f"{where}: {key} of the {name} is {part.dtype}; not {tensor.dtype}"
+                assert torch.equal(part, part_of(tensor, rank)), f"{where}: {key} of the {name} differs"
         bound = sum(-(-len(t) // RANKS) * t[0].nbytes for held in weights.values() for t in held.values())
         if rank == 0 and (lora or start == "model"):  # whose digest the first rank of a machine computes
             bound += sum(sizes.values())
         assert read <= bound, f"{where} reads {read} bytes of weights; its parts have {bound}, the models {sizes}"
+        asked = {REVISION, *([None] if start == "model" else [])}  # `init_from` has no setting of a revision
+        assert revisions <= asked, f"{where} looks for weights at the revisions {revisions}; expected {asked}"
         assert rank == 0 or not lookups, f"{where} looks for weights of the hub {lookups} times; expected rank 0 alone"
         isolated = {kernel.startswith("by_document") for kernel in kernels}
         assert isolated == {documents == "pack"}, f"{where}: with rows {documents}, the attention is {kernels}"

@@ -52,15 +52,19 @@ def place() -> Iterator[Path]:
         (directory / "chats.jsonl").write_text("\n".join(rows))
         (directory / "other.jsonl").write_text("\n".join(rows[::-1]))
         (directory / "other.jinja").write_text(TEMPLATE.replace(" <end>", " w0 <end>"))
-        # Tokenizers of other teachers: one with another template, and one in which two words have changed numbers.
+        # Tokenizers of other teachers: with another template, with the numbers of two words exchanged, and one that
+        # reads a word as another one.
         words.chat_template = TEMPLATE.replace(" <end>", " w0 <end>")
-        words.save_pretrained(directory / "worded")
-        shutil.copytree(directory / "worded", directory / "swapped")
-        file = directory / "swapped" / "tokenizer.json"
-        content = json.loads(file.read_text())
-        numbers = content["model"]["vocab"]
-        numbers["w1"], numbers["w2"] = numbers["w2"], numbers["w1"]
-        file.write_text(json.dumps(content))
+        for name in ("worded", "swapped", "renamed"):
+            words.save_pretrained(directory / name)
+            file = directory / name / "tokenizer.json"
+            content = json.loads(file.read_text())
+            numbers = content["model"]["vocab"]
+            if name == "swapped":
+                numbers["w1"], numbers["w2"] = numbers["w2"], numbers["w1"]
+            if name == "renamed":
+                content["normalizer"] = {"type": "Replace", "pattern": {"String": "w3"}, "content": "w4"}
+            file.write_text(json.dumps(content))
         yield directory
 
 
@@ -132,7 +136,7 @@ OF_DATA: list[dict[str, Any]] = [
     {"mix": "other.jsonl"},
     {"mix": "other.jsonl", "mix_weight": 3},
     {"mix": "short.jsonl"},
-    *({"cross_tokenizer": True, "teacher": teacher} for teacher in ("teacher", "worded", "swapped")),
+    *({"cross_tokenizer": True, "teacher": teacher} for teacher in ("teacher", "worded", "swapped", "renamed")),
 ]
 """Settings of which any two make other rows to train on or to evaluate, or other rows of the teacher."""
 
