@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from hypothesis import example, given
@@ -433,6 +434,11 @@ def falsify_cached_evaluation_is_that_in_memory(subject: Any, compared: bool) ->
         assert in_memory == filled == again, f"in memory {in_memory}; first {filled}; then {again}"
         assert len(stamps) == 2, f"two models have the entries {stamps}"
         assert_equal("entries after a second evaluation", _entries(cache), stamps)
+        for name, value in {"versions": {"torch": "another"}, "device_name": "another"}.items():
+            with mock.patch.object(subject, name, return_value=value):
+                before = len(_entries(cache))
+                sums(cache=cache)
+            assert_equal(f"new entries with another {name}", len(_entries(cache)) - before, len(paths))
         edited = sums(TEXT[::-1], cache=cache)
         assert_equal("sums of a text that was edited in place", edited, sums(TEXT[::-1]))
     assert edited != in_memory, "a text that was edited in place has the old sums"
