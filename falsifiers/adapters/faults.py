@@ -24,8 +24,3 @@ def magnitudes_left_out(original: Any, *args: Any, **options: Any) -> Any:
 
     with mock.patch("reference_trainer.huggingface.models.KEY_MAPPING", {}):
         return original(*args, **options)
-
-
-def options_lose(original: Any, base: Any, place: Any, *, rank: int, options: Any, seed: int) -> Any:
-    defaults = {"target_modules": "all-linear", "lora_alpha": 2 * rank}
-    return original(base, place, rank=rank, options={**options, **defaults}, seed=seed)

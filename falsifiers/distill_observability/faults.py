@@ -41,7 +41,3 @@ def logged_one_step_late(original: Any, step: int, every: int) -> Any:
 def absent_metric_is_zero(original: Any, metrics: Any) -> Any:
     names = ("loss", "hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "teacher_perplexity")
     return original({**dict.fromkeys(names, 0.0), **metrics})
-
-
-def compilation_counted(original: Any, self: Any, *args: Any, compiles: bool = False, **options: Any) -> None:
-    original(self, *args, **options)

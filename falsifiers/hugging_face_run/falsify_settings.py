@@ -185,6 +185,8 @@ MISFITS: Mapping[str, tuple[dict[str, Any], str]] = {
     "another tokenizer, packed": ({**CROSS, "documents": "pack"}, "needs padded rows"),
     "another tokenizer, matched": ({**CROSS, "feature_weight": 0.5}, "needs feature_weight 0"),
     "another tokenizer, matched later": ({**CROSS, "feature_weight_end": 0.5}, "needs feature_weight 0"),
+    "another tokenizer, stored": ({**CROSS, "teacher_outputs": "stored"}, "needs no teacher_outputs"),
+    "another tokenizer, served": ({**CROSS, "teacher_url": "http://127.0.0.1:9"}, "needs no teacher_url"),
     "another tokenizer, no teacher": ({**CROSS, "teacher": None}, "needs a teacher"),
 }
 """Settings, and words of the refusal; none if they are accepted."""
