@@ -20,6 +20,7 @@ from falsifiers.support.causal import TEMPLATE, VOCABULARY, conversations, rando
 from falsifiers.support.runs import scratch
 from reference_trainer.errors import DataError, SettingError
 from reference_trainer.huggingface.models import load_tokenizer
+from reference_trainer.pipeline.planning import plan
 
 USUAL: dict[str, Any] = {"length": 40, "documents": "pad", "skip_invalid_rows": True, "data_workers": 0, "eval_rows": 2}
 CHANGES: Mapping[str, dict[str, Any]] = {
@@ -256,6 +257,7 @@ def falsify_models_are_made_as_the_settings_say(
             run.student = run.make_student()
             modules = {"student": run.student, "teacher": run.make_teacher()}
             begins = {} if lora else run.recipe.export.load(directory / "teacher")
+            needed = plan(run.settings.replace(quantization='{"quant_method": "bitsandbytes", "load_in_8bit": true}'))
             quantized = ['{"a": 1, "b": 2}', '{"b": 2, "a": 1}', '{"a": 2, "b": 1}']
             digests = [run.recipe.teacher.digest_of_files()]
             for text in quantized:
@@ -278,6 +280,11 @@ def falsify_models_are_made_as_the_settings_say(
         assert attention.startswith("by_document") == packed, f"{case}: the {whose} has the attention {attention}"
     assert_equal(f"{case}: dtypes of initial weights", {t.dtype for t in begins.values()}, set() if lora else {wanted})
     assert_equal(f"{case}: recomputes activations", run.student.model.is_gradient_checkpointing, recomputed)
+    small = sum(p.numel() for name, p in modules["teacher"].named_parameters() if name.endswith("proj.weight"))
+    size = sum(p.nbytes for p in modules["teacher"].parameters()) - small  # a byte of two is left
+    assert_equal(
+        f"{case}: planned bytes of a teacher whose layers, but the last, have 8 bits", needed.memory["teacher"], size
+    )
     names = [call.args[0] for call in compile_layers.call_args_list]
     assert_equal(f"{case}: compiled models", names, ["the student", "the teacher"] * compiled)
     assert digests[1] == digests[2], f"the digest of a quantized teacher depends on the order of {quantized[:2]}"

@@ -162,13 +162,14 @@ def falsify_tokens_of_many_batches_are_planned(subject: Any, batches: int, epoch
 @given(ranks=st.integers(1, 9), layers=st.integers(1, 2), width=st.sampled_from([16, 48]))
 @example(ranks=3, layers=1, width=16)
 def falsify_first_rank_has_the_largest_shard(subject: Any, ranks: int, layers: int, width: int) -> None:
-    """`torch.chunk` divides each tensor, as FSDP2 does; numbers of steps are not divided."""
+    """`torch.chunk` divides each tensor, as FSDP2 does; numbers of steps and buffers are not divided."""
     with torch.device("meta"):
         student = Decoder(DecoderConfig(vocab_size=250, layers=layers, width=width, heads=1))
+        student.register_buffer("table", torch.empty(10, 3))
     planned, notes = subject.trained_bytes(student, lambda: torch.optim.AdamW(student.parameters()), ranks=ranks)
     shards = sum(parameter.chunk(ranks)[0].numel() * 4 for parameter in student.parameters())
     counts = 4 * len(list(student.parameters()))
-    expected = {"weights": shards, "gradients": shards, "optimizer state": 2 * shards + counts}
+    expected = {"weights": shards + 4 * 30, "gradients": shards, "optimizer state": 2 * shards + counts}
     assert_equal(f"bytes of the first of {ranks} ranks", (planned, notes), (expected, []))
 
 
