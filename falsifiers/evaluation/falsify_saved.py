@@ -106,30 +106,22 @@ def falsify_settings_of_an_evaluation_are_those_of_the_run(
     subject: Any, of_run: dict[str, Any], kind: str, name: str
 ) -> None:
     """The first directory has no manifest. A whole model of chats has its tokenizer and template beside it."""
-    of_run = {
-        key: value for key, value in of_run.items() if kind != "whole model" or key not in ("lora", "lora_options")
-    }
-    recorded, given_ = Settings(**of_run, **ATTEMPT).json_values(), CHOSEN[name]
+    if kind == "whole model":
+        of_run = {key: value for key, value in of_run.items() if not key.startswith("lora")}
+    recorded, wanted = Settings(**of_run, **ATTEMPT).json_values(), CHOSEN[name]
+    manifest = {"settings": recorded} if kind != "checkpoint" else {"conditions": {}, "state": {"own": recorded}}
     with scratch() as directory:
-        path, manifest = directory / "model", {"sha256": "digest", "settings": recorded}
-        if kind == "checkpoint":
-            manifest = {"sha256": "digest", "conditions": {}, "state": {"own": recorded}}
+        path = directory / "model"
         path.mkdir()
-        (path / "manifest.json").write_text(json.dumps(manifest))
-        seen = subject.settings_of_run([directory, path], given_).flat()
-    expected = dict(of_run)
-    if of_run is PARTS or "parts" in of_run:
-        expected["save_every"] = ATTEMPT["save_every"]
+        (path / "manifest.json").write_text(json.dumps({"sha256": "digest", **manifest}))
+        seen = subject.settings_of_run([directory, path], wanted).flat()
+    expected = of_run | ({"save_every": ATTEMPT["save_every"]} if "parts" in of_run else {})
     if kind == "whole model" and "student" in of_run:
         expected |= {"student": str(path), "chat_template": None}
-    if {"parts", "student"} & given_.keys():
-        expected = {key: value for key, value in expected.items() if key not in ("parts", "student")}
-    if "data" in given_:
-        expected.pop("eval_data", None)
-    if "teacher_outputs" in given_:
-        expected.pop("teacher", None)
-    wanted = Settings(**expected | given_).flat()
-    wrong = {key: (value, wanted[key]) for key, value in seen.items() if value != wanted[key]}
+    replaced = {"student": ("student", "parts"), "parts": ("student", "parts"), "data": ["eval_data"]}
+    dropped = (replaced | {"outputs": ["teacher"]}).get(name, ())
+    expected = Settings(**{key: value for key, value in expected.items() if key not in dropped} | wanted).flat()
+    wrong = {key: (value, expected[key]) for key, value in seen.items() if value != expected[key]}
     assert not wrong, f"{kind} of a run with {of_run}, {name} chosen: seen and expected settings are {wrong}"
 
 
