@@ -24,6 +24,7 @@ from falsifiers.support.causal import (
     write_chats,
 )
 from falsifiers.support.recorded import assert_claims_about_every_run
+from falsifiers.support.run_lines import COMPILED_STEP, NEXT_STEP, matcher
 from pv import observe
 from reference_trainer.huggingface.models import Causal, save_model
 from reference_trainer.pipeline.saved_models import evaluate_saved, report, settings_of_run
@@ -34,6 +35,7 @@ ADAPTER = {"target_modules": ["q_proj", "v_proj", "lm_head"], "lora_dropout": 0.
 SETTINGS = {"lora": 4, "lora_options": json.dumps(ADAPTER), "lora_merge": True, "documents": "pack"}
 SETTINGS |= {"ce_weight": 0.5, "kd_weight": 0.5, "lr": 0.03, "warmup": 0, "batch_size": 2}
 SETTINGS |= {"eval_rows": len(EVALUATED), "eval_every": 4, "log_every": 1, "save_every": 0, "hang_after": 0.0}
+SETTINGS |= {"compile": True}
 
 
 def distil(
@@ -45,8 +47,10 @@ def distil(
         **write_chats(directory, seed), **SETTINGS, device=device, seed=seed, epochs=epochs
     )
     offline = mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"})
-    lines = reference_trainer.Lines(io.StringIO())
-    with offline, observe.recording(directory / "observed"), subject.HuggingFace(settings, lines=lines) as run:
+    stream = io.StringIO()
+    lines, uncompiled = reference_trainer.Lines(stream), mock.patch.object(subject, "compile_layers")
+    recorded = observe.recording(directory / "observed")
+    with offline, uncompiled, recorded, subject.HuggingFace(settings, lines=lines) as run:
         run.prepare()
         passes: list[tuple[bool, list[int]]] = []
         run.student.model.register_forward_pre_hook(
@@ -65,7 +69,7 @@ def distil(
         result = run.conclude(trained)
         facts["evaluation"] = _evaluated(directory, settings)
         facts["changed_export"] = _changed_export(result.student, word_tokenizer(), directory / "changed")
-    return facts
+    return facts | {"lines": stream.getvalue()}
 
 
 def _evaluated(directory: Path, settings: Any) -> dict[str, Any]:
@@ -117,6 +121,13 @@ def falsify_held_back_conversations_are_not_trained_on(run: Any) -> None:
     assert seen == wanted, f"the student is trained on {excess} too, and not on {missing}"
     seen = run.result["evaluated_on"]
     assert seen == list(EVALUATED), f"the student is evaluated on the conversations {seen}; expected {EVALUATED}"
+
+
+def falsify_estimate_leaves_out_the_compilation(run: Any) -> None:
+    written = run.result["lines"].splitlines()
+    about = [line for line in written if matcher(COMPILED_STEP).fullmatch(line) or matcher(NEXT_STEP).fullmatch(line)]
+    steps = [bool(matcher(COMPILED_STEP).fullmatch(line)) for line in about]
+    assert steps == [True, False], f"the lines about the first steps of a compiled run are {about}, of {written[:20]}"
 
 
 def falsify_teacher_keeps_its_data_type(run: Any) -> None:

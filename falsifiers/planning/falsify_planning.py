@@ -179,6 +179,11 @@ CHOSEN: dict[str, Any] = {"lr": 3e-3, "clip": 0.5, "warmup": 50, "length": 64, "
 CHOSEN |= {"save_every": 5000, "dtype": "float64"}
 
 
+ATTEMPT: dict[str, Any] = {"force": True, "rewind": True, "trace": Path("trace"), "project_to_steps": 7}
+ATTEMPT |= {"resume": Path("latest"), "max_steps": 3}
+"""Settings of one attempt of a run."""
+
+
 @given(
     chosen=st.sets(st.sampled_from(sorted(CHOSEN))),
     positions=st.sampled_from([None, 128, 1024, 40960]),
@@ -211,6 +216,11 @@ def falsify_defaults_are_those_of_what_is_trained(
         assert_equal(f"names of the {case}", seen.keys(), expected.keys())
         changed = [name for name in seen if seen[name] != expected[name]]
         assert not changed, f"{case}: {[f'{name} is {seen[name]!r}; not {expected[name]!r}' for name in changed]}"
+        settings = settings.replace(out=directory / "out")
+        assert_equal("settings without a checkpoint to resume", subject.latest_settings(settings), settings)
+        kept = subject.kept_settings(settings.replace(**ATTEMPT))
+        assert_equal("settings of an attempt that a checkpoint keeps", sorted(ATTEMPT.keys() & kept.keys()), [])
+        assert {*chosen} <= kept.keys(), f"a checkpoint keeps {sorted(kept)}; chosen were {sorted(chosen)}"
 
 
 @given(share=st.floats(1e-6, 1, exclude_max=True), planned=st.integers(1, 10**6), steps=st.integers(0, 10**6))
