@@ -271,6 +271,11 @@ def _of_another_package(directory: Path) -> Path:
     return save_checkpoint(directory, content, {"student.w": torch.ones(2)})
 
 
+def _unfinished(directory: Path) -> Path:
+    checkpoint(directory / "run" / "checkpoints", 1)
+    return directory / "run"
+
+
 WRONG: dict[str, tuple[Callable[[Path], Path], Callable[[Path], dict[str, Any]], str]] = {
     "a changed model": (lambda d: _flipped(model(d, 1)), lambda d: {}, "model-1"),
     "a changed checkpoint": (lambda d: _flipped(checkpoint(d, 1)), lambda d: {}, "student-step1"),
@@ -279,6 +284,8 @@ WRONG: dict[str, tuple[Callable[[Path], Path], Callable[[Path], dict[str, Any]],
     "too few tokens": (lambda d: model(d, 1, TOKENS - 1), lambda d: {}, "byte 39, and "),
     "logits that are not finite": (lambda d: model(d, 1, broken=True), lambda d: {}, "model-1"),
     "a large teacher": (lambda d: model(d, 1), lambda d: {"teacher": model(d, 2, TOKENS + 1)}, "in the evaluation of"),
+    "a run without a model": (lambda d: _unfinished(d), lambda d: {}, "did you mean"),
+    "its checkpoints": (lambda d: _unfinished(d) / "checkpoints", lambda d: {}, "run/checkpoints/student-latest?"),
     "less than a sequence": (lambda d: model(d, 1), lambda d: {"length": 9}, "at least 81"),
 }
 """What is evaluated, with settings, and a word of the refusal."""
@@ -470,8 +477,9 @@ def falsify_identity_is_of_contents(subject: Any) -> None:
             settings = chosen(directory, text, **{"teacher": teacher, **options})
             return str(subject.evaluate_saved([student], settings, whole=whole).config.digest)
 
-        def scaled(scale: float) -> str:
-            return digest(parts="falsifiers.evaluation.cases:Scaled", arguments=json.dumps({"scale": scale}))
+        def scaled(scale: float, **options: Any) -> str:
+            arguments = json.dumps({"scale": scale})
+            return digest(parts="falsifiers.evaluation.cases:Scaled", arguments=arguments, **options)
 
         def tokenized(tokenizer: str, template: str) -> str:
             arguments = json.dumps({"tokenizer": tokenizer, "chat_template": template})
@@ -492,6 +500,8 @@ def falsify_identity_is_of_contents(subject: Any) -> None:
             "vocabulary": digest(share_vocabulary="pad"),
             "accept_depth": digest(accept_depth=2),
             **{f"an own evaluation with the argument {scale}": scaled(scale) for scale in (1.0, 2.0)},
+            "layers at first": scaled(1.0, feature_weight=0.5, feature_layers="1:1"),
+            "layers at last": scaled(1.0, feature_weight_end=0.5, feature_layers="0:1"),
             **{f"tokenizer and template {pair}": tokenized(*pair) for pair in (("a", "a"), ("b", "a"), ("a", "b"))},
         }
         alone = digest(teacher=None, accept_depth=2, share_vocabulary="pad")

@@ -20,6 +20,7 @@ from falsifiers.support.causal import TEMPLATE, VOCABULARY, conversations, rando
 from falsifiers.support.runs import scratch
 from reference_trainer.errors import DataError, SettingError
 from reference_trainer.huggingface.models import load_tokenizer
+from reference_trainer.pipeline.evaluations import eval_config
 from reference_trainer.pipeline.planning import plan
 
 USUAL: dict[str, Any] = {"length": 40, "documents": "pad", "skip_invalid_rows": True, "data_workers": 0, "eval_rows": 2}
@@ -69,8 +70,8 @@ def place() -> Iterator[Path]:
         yield directory
 
 
-def prepared(subject: Any, directory: Path, cache: str, **changes: Any) -> tuple[Any, Any, Any]:
-    """Return the training batches and held-back rows of a run, and the digests of the run.
+def prepared(subject: Any, directory: Path, cache: str, **changes: Any) -> tuple[Any, Any, Any, str]:
+    """Return the training batches and held-back rows of a run, its digests, and the identity of its evaluations.
 
     A batch is tokens, labels, and what a teacher with another tokenizer reads: its tokens, and groups. Instead of
     batches, the error of data that are refused.
@@ -79,7 +80,7 @@ def prepared(subject: Any, directory: Path, cache: str, **changes: Any) -> tuple
         try:
             batches = run.make_batches()
         except DataError as error:
-            return str(error), [], {}
+            return str(error), [], {}, ""
         trained = [batches.batch(1, at) for at in range(1, batches.batches + 1)]
         order = torch.arange(len(run.held_back))
         evaluated = [run.held_back.batch(order, at) for at in range(1, run.held_back.batches + 1)]
@@ -97,7 +98,7 @@ def prepared(subject: Any, directory: Path, cache: str, **changes: Any) -> tuple
             [(b.tokens.tolist(), b.labels.tolist(), more) for b, more in zip(part, others, strict=True)]
             for part, others in zip((trained, evaluated), taught, strict=True)
         ]
-        return read[0], read[1], dict(run.digests)
+        return read[0], read[1], dict(run.digests), eval_config(run, whole=False, teacher=None).digest
 
 
 @contextmanager
@@ -154,6 +155,10 @@ def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:
         assert runs[one][:2] != runs[other][:2], f"{OF_DATA[one]} and {OF_DATA[other]} have the same rows"
         assert runs[one][2] != runs[other][2], (
             f"runs with {OF_DATA[one]} and {OF_DATA[other]} have the digests {runs[one][2]}"
+        )
+        is_same = runs[one][1] == runs[other][1] or "cross_tokenizer" in OF_DATA[other]  # a teacher is not compared
+        assert is_same or runs[one][3] != runs[other][3], (
+            f"{OF_DATA[one]}, {OF_DATA[other]}: one identity of evaluations"
         )
 
 
