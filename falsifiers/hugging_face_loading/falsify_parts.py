@@ -167,12 +167,13 @@ def falsify_two_ranks_read_their_parts(
         for name in weights if split else ():
             into_files(directory / name)
         expected = {f"model.{name}": tensor for name, tensor in weights["student"].items()}
-        digest = None
+        digest, frozen = None, set[str]()
         if lora:
             whole = add_adapter(
                 load_model(directory / "student", dtype=torch.float32), Path(), rank=LORA, options={}, seed=SEED
             )
             expected, digest = dict(whole.named_parameters()), tensors_digest(frozen_weights(whole))
+            frozen = {name for name, parameter in expected.items() if not parameter.requires_grad}
         if start is not None:  # other numbers in the same shapes
             expected = {name: tensor.flip(0) for name, tensor in expected.items()}
         places = {name: directory / name for name in ("student", "teacher")}
@@ -221,12 +222,13 @@ def falsify_two_ranks_read_their_parts(
                 kernels = {run.student.model.config._attn_implementation, run.teacher.model.config._attn_implementation}
                 ends = {module.model.generation_config.eos_token_id for module in (run.student, run.teacher)}
                 lookups = reads.lookups, reads.revisions
-                return parts, reads.bytes, lookups, kernels, run.digests.get("base_sha256"), ends
+                still = {name for name, parameter in run.student.named_parameters() if not parameter.requires_grad}
+                return parts, still, reads.bytes, lookups, kernels, run.digests.get("base_sha256"), ends
 
         ends = run_ranks(RANKS, work, served=served)
     parts_of = {"student": expected, "teacher": {f"model.{name}": held for name, held in weights["teacher"].items()}}
     sizes = {name: sum(held.nbytes for held in tensors.values()) for name, tensors in weights.items()}
-    for rank, (parts, read, (lookups, revisions), kernels, seen, end_tokens) in enumerate(ends):
+    for rank, (parts, still, read, (lookups, revisions), kernels, seen, end_tokens) in enumerate(ends):
         where = f"rank {rank}"
         for name, tensors in parts_of.items():
             assert parts[name].keys() == tensors.keys(), (
@@ -236,6 +238,7 @@ def falsify_two_ranks_read_their_parts(
                 part = parts[name][key]
                 assert part.dtype == tensor.dtype, f"{where}: {key} of the {name} is {part.dtype}; not {tensor.dtype}"
                 assert torch.equal(part, part_of(tensor, rank)), f"{where}: {key} of the {name} differs"
+        assert still == frozen, f"{where}: not trained are {sorted(still)[:3]}; expected {sorted(frozen)[:3]}"
         bound = sum(-(-len(t) // RANKS) * t[0].nbytes for held in weights.values() for t in held.values())
         if rank == 0 and (lora or start == "model"):  # whose digest the first rank of a machine computes
             bound += sum(sizes.values())
