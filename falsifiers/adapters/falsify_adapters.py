@@ -1,7 +1,6 @@
 """Attacks on students with a trained adapter. The subject has `Adapted`, as `huggingface.adapters` does.
 
-The adapter is written out here, so that neither transformers nor peft is needed: a table of low rank beside a frozen
-one.
+In runs, the adapter is a table of low rank beside a frozen one; adapters of peft are compared with their closed forms.
 """
 
 import io
@@ -11,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -20,10 +19,12 @@ import reference_trainer
 from falsifiers.resume.runs import STEPS, V, settings
 from falsifiers.resume.runs import small_distillation as own
 from falsifiers.support.assertions import assert_equal, refusal
+from falsifiers.support.causal import VOCABULARY, random_llama, word_tokenizer
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import scratch
-from reference_trainer import CheckpointError, DriftError, Lines, Settings
+from reference_trainer import CheckpointError, DriftError, Lines, SettingError, Settings
 from reference_trainer.huggingface.adapters import frozen_weights
+from reference_trainer.huggingface.models import Source, load_model, load_skeleton, save_model
 from reference_trainer.pipeline.custom_class import checkpoint_module
 from reference_trainer.storage.whole_weights import read_weights, tensors_digest
 
@@ -113,3 +114,123 @@ def falsify_weights_of_another_adapter_are_refused(subject: Any, rank: int, othe
         loaded = student.state_dict()
         assert all(torch.equal(tensor, loaded[name]) for name, tensor in state.items()), "not loaded"
         assert torch.equal(student.model.base.weight, LowRank(rank, 0).base.weight), "the base is changed"
+
+
+LAYERS, WIDTH = 2, 8
+OF_A_LAYER = [*(f"self_attn.{name}_proj" for name in "qkvo"), *(f"mlp.{name}_proj" for name in ("gate", "up", "down"))]
+LINEAR = [f"model.layers.{layer}.{name}" for layer in range(LAYERS) for name in OF_A_LAYER]
+TARGETS = {None: LINEAR, "q_proj lm_head": [f"model.layers.{n}.self_attn.q_proj" for n in range(LAYERS)] + ["lm_head"]}
+TARGETS["embed_tokens"] = ["model.embed_tokens"]
+"""The modules that are adapted, by the option `target_modules`."""
+
+
+def _closed_form(base: Path, weights: dict[str, Tensor], targets: list[str], scale: float) -> Tensor:
+    """Return the logits of the base with these weights of an adapter, without peft.
+
+    LoRA: W + s B A (Hu et al. 2021, equation 3); DoRA: each of its rows with the length m (Liu et al. 2024, equation
+    5).
+    """
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float64)
+    for name in targets:
+        parts = {key.removeprefix(f"{name}."): tensor for key, tensor in weights.items() if key.startswith(f"{name}.")}
+        layer = model.get_submodule(name)
+        if "lora_embedding_A.default" in parts:
+            added = (parts["lora_embedding_B.default"] @ parts["lora_embedding_A.default"]).T
+        else:
+            added = parts["lora_B.default.weight"] @ parts["lora_A.default.weight"]
+        sum_ = layer.weight + scale * added
+        if (magnitudes := parts.get("lora_magnitude_vector.default.weight")) is not None:
+            sum_ = sum_ * (magnitudes / sum_.norm(dim=1))[:, None]
+        layer.weight = nn.Parameter(sum_)  # another parameter, so a tied layer keeps its own
+    return _logits(model)
+
+
+@torch.no_grad()
+def _logits(model: nn.Module) -> Tensor:
+    logits: Tensor = model.eval()(torch.arange(9)[None]).logits
+    return logits
+
+
+@given(
+    rank=st.integers(1, 3),
+    alpha=st.sampled_from([None, 1, 5]),
+    targets=st.sampled_from([*TARGETS]),
+    kind=st.sampled_from(["lora", "rslora", "dora"]),
+    seed=st.integers(0, 3),
+    tied=st.booleans(),
+)
+@example(rank=3, alpha=None, targets=None, kind="dora", seed=1, tied=True)
+@example(rank=2, alpha=None, targets="q_proj lm_head", kind="lora", seed=2, tied=True)
+@example(rank=2, alpha=5, targets=None, kind="rslora", seed=0, tied=False)
+def falsify_adapter_of_peft_has_its_closed_form(
+    subject: Any, rank: int, alpha: int | None, targets: str | None, kind: str, seed: int, tied: bool
+) -> None:
+    """It is compared when it is new, trained, saved and read in three ways, and merged; all in float64."""
+    kind = "lora" if targets == "embed_tokens" else kind  # whose DoRA scales columns
+    options: dict[str, Any] = {"use_rslora": kind == "rslora", "use_dora": kind == "dora"}
+    options |= {} if alpha is None else {"lora_alpha": alpha}
+    options |= {} if targets is None else {"target_modules": targets.split()}
+    scale = (2 * rank if alpha is None else alpha) / (rank**0.5 if kind == "rslora" else rank)
+    case = f"{kind} of {targets or 'all linear layers'}, rank {rank}, alpha {alpha}{', tied' * tied}"
+    with scratch() as directory:
+        base, words = directory / "base", word_tokenizer()
+        random_llama(len(VOCABULARY), WIDTH, layers=LAYERS, tie_word_embeddings=tied).double().save_pretrained(base)
+
+        def added(**changes: Any) -> Any:
+            chosen = {"rank": rank, "seed": seed, "options": options} | changes
+            return subject.add_adapter(load_model(base, dtype=torch.float64), base, **chosen)
+
+        def assert_closed(what: str, logits: Tensor) -> None:
+            distance = float((logits - expected).abs().max() / expected.abs().max())
+            assert distance < 1e-9, f"{case}: logits {what} are {distance:.1e} from W + s B A, with s {scale:.3g}"
+
+        before, state = _logits(load_model(base, dtype=torch.float64)), torch.get_rng_state()
+        new, other = added(), added(seed=seed + 1)
+        assert torch.equal(torch.get_rng_state(), state), f"{case}: the generator of the process has moved"
+        weights = new.state_dict()
+        adapted = {name.removeprefix("model.base_model.model.").partition(".lora_")[0] for name in weights}
+        assert_equal(f"{case}: adapted modules", sorted(adapted), sorted(TARGETS[targets]))
+        distance = float((_logits(new) - before).abs().max())
+        assert distance < 1e-9, f"{case}: the new adapter changes a logit of its base by {distance:.1e}"
+        same = [name for name, tensor in other.state_dict().items() if "lora_A" in name and tensor.equal(weights[name])]
+        assert not same, f"{case}: seeds {seed} and {seed + 1} draw one {same[:1]}"
+        # Ranks that load a part of the base add the adapter of one process, or none if it is computed from the base.
+        skeleton = load_skeleton(Source(place=base), dtype=torch.float64)
+        part = subject.add_adapter_to_skeleton(skeleton, base, rank=rank, options=options, seed=seed)
+        assert_equal(f"{case}: no adapter of a model without weights", part is None, kind == "dora")
+        drawn = {} if part is None else part.state_dict()
+        assert all(tensor.equal(weights[name]) for name, tensor in drawn.items()), f"{case}: another one with parts"
+
+        draw = torch.Generator().manual_seed(seed)
+        for parameter in new.parameters():
+            if parameter.requires_grad:
+                parameter.data += 0.3 * torch.randn(parameter.shape, generator=draw, dtype=parameter.dtype)
+        trained = {name.removeprefix("model.base_model.model."): tensor for name, tensor in new.state_dict().items()}
+        expected = _closed_form(base, trained, TARGETS[targets], scale)
+        assert_closed("after training", _logits(new))
+        for name in ("out", "merged"):
+            (directory / name).mkdir()
+        save_model(new, words, directory / "out", {})
+        assert_closed("of the files", _logits(load_model(directory / "out", dtype=torch.float64)))
+        other.load_state_dict(subject.adapter_weights(directory / "out", like=other))
+        assert_closed("of a student that begins with the files", _logits(other))
+        for name, value in {"lora_alpha": scale + 9, "use_rslora": kind != "rslora"}.items():
+            like = added(options={**options, name: value})
+            refused = partial(subject.adapter_weights, directory / "out", like=like)
+            assert_refused(f"{case}: files with another {name}", refused, name, kind=SettingError)
+        assert_refused(f"{case}: an unknown option", partial(added, options={"r_": 1}), "r_", kind=SettingError)
+        for biased in (False, *([True] if kind == "lora" and targets != "embed_tokens" else [])):
+            message = refusal(
+                partial(subject.check_merge, added(options={**options, "lora_bias": biased})), SettingError
+            )
+            assert bool(message) == biased, (
+                f"{case}: a merge of an adapter, with biases {biased}, ends with {message!r}"
+            )
+        merged = subject.merge_adapter(new)
+        assert_closed("of the merged model", _logits(merged))
+        save_model(merged, words, directory / "merged", {})
+        assert_closed(
+            "of the files of the merged model", _logits(load_model(directory / "merged", dtype=torch.float64))
+        )

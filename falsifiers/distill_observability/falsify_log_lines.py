@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from falsifiers.distill_smoke.cases import invoked, place, planned, read_trace, steps_of
 from falsifiers.support import run_lines
 from falsifiers.support.assertions import assert_equal
-from falsifiers.support.run_lines import ATTACHED, EPOCH, FIRST_STEP, METRICS_LINE, STEP, matcher
+from falsifiers.support.run_lines import (
+    ATTACHED,
+    COMPILED_STEP,
+    EPOCH,
+    FIRST_STEP,
+    METRICS_LINE,
+    NEXT_STEP,
+    STEP,
+    matcher,
+)
 from reference_trainer import Callback, Context, Lines, Settings
 
 Plan = tuple[int, int]
@@ -82,20 +91,33 @@ def falsify_titled_lines_differ_from_student_lines(subject: Any, plan: Plan, eve
     assert_equal("lines about a teacher in the student's format", students, [])
 
 
-UNITS = {0.5: (60, "30 s"), 1.2: (99, "119 s"), 2.0: (300, "10 min"), 7.5: (2000, "4.2 h")}
+UNITS = {0.5: (60, "30 s"), 1.2: (99, "119 s"), 1.5: (80, "2 min"), 7.0: (1028, "120 min"), 7.5: (960, "2.0 h")}
 """Seconds of a step, with the steps after it and the time that these take."""
 
 
-@given(seconds=st.sampled_from(sorted(UNITS)), taken=st.integers(0, 50), earlier=st.sampled_from([0.0, 9.75, 3600.0]))
-def falsify_first_step_is_followed_by_an_estimate(subject: Any, seconds: float, taken: int, earlier: float) -> None:
-    """`taken` steps took `earlier` seconds before this run."""
-    (left, words), stream = UNITS[seconds], io.StringIO()
-    plan, callback = (1, taken + 1 + left), subject.ProgressCallback(0, lines=Lines(stream))
+@given(
+    seconds=st.sampled_from(sorted(UNITS)),
+    taken=st.integers(0, 50),
+    earlier=st.sampled_from([0.0, 9.75, 3600.0]),
+    compilation=st.none() | st.sampled_from([0.0, 90.0]),
+)
+@example(seconds=0.5, taken=0, earlier=0.0, compilation=90.0)
+@example(seconds=0.5, taken=0, earlier=0.0, compilation=None)
+def falsify_first_step_is_followed_by_an_estimate(
+    subject: Any, seconds: float, taken: int, earlier: float, compilation: float | None
+) -> None:
+    """`taken` steps took `earlier` seconds before this run, whose first step also takes those of a compilation."""
+    (left, words), stream, compiles = UNITS[seconds], io.StringIO(), compilation is not None
+    plan = (1, taken + 1 + compiles + left)
+    callback = subject.ProgressCallback(0, lines=Lines(stream), compiles=compiles)
     callback.on_train_begin(context(plan, taken, None, earlier))
     for step in range(taken if taken else 1, taken + 4):  # a resumed run ends its saved step first
-        callback.on_step_end(context(plan, step, 1.0, earlier + seconds * (step - taken)))
-    expected = FIRST_STEP.format(seconds=seconds, left=left, duration=words) + "\n"
-    assert_equal(f"the output after step {taken + 1} of {plan[1]}", stream.getvalue(), expected)
+        elapsed = seconds * (step - taken) + (compilation or 0.0) * (step > taken)
+        callback.on_step_end(context(plan, step, 1.0, earlier + elapsed))
+    form, expected = (NEXT_STEP, COMPILED_STEP + "\n") if compiles else (FIRST_STEP, "")
+    expected = expected.format(seconds=seconds + (compilation or 0.0))
+    expected += form.format(seconds=seconds, left=left, duration=words) + "\n"
+    assert_equal(f"the output after the first steps, {taken + 1} of {plan[1]} and on", stream.getvalue(), expected)
 
 
 class Stream(io.StringIO):

@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from hypothesis import example, given
@@ -24,7 +25,7 @@ from falsifiers.support.ranks import run_ranks
 from falsifiers.support.runs import flip, reconfigure, run, scratch, small
 from falsifiers.teacher_outputs.falsify_outputs import expected as divergence
 from falsifiers.teacher_outputs.falsify_outputs import written
-from reference_trainer import MetricSum, SettingError, TrainerError
+from reference_trainer import MetricSum, SettingError, Settings, TrainerError
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.storage.checkpoints import Manifest, save_checkpoint
@@ -79,6 +80,51 @@ def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any
             assert_equal(f"{of_run}: {metric} of {entry.path.name}", total, ended.held_back[metric])
 
 
+TEXT_RUN = {"length": 9, "documents": "pad", "separator": "^", "dtype": "bfloat16", "share_vocabulary": "pad"}
+TEXT_RUN |= {"accept_depth": 3}
+CHATS: dict[str, Any] = {"length": 9, "documents": "pack", "dtype": "bfloat16", "share_vocabulary": "pad"}
+CHATS |= {"accept_depth": 3, "student": "hub/student", "data": "chats.jsonl", "eval_data": "held.jsonl", "eval_rows": 7}
+CHATS |= {"lora": 2, "lora_options": '{"lora_alpha": 3}', "turns": "last", "chat_template": "template.jinja"}
+CHATS |= {"template_options": '{"brief": true}'}
+PARTS = {"parts": "module:Class", "arguments": '{"a": 1}', "data": "data.bin", "teacher": "their", "temperature": 3.0}
+ATTEMPT: dict[str, Any] = {"batch_size": 5, "threads": 3, "out": "elsewhere", "save_every": 2}
+"""Settings of runs: those by which their models are evaluated, and others."""
+CHOSEN: dict[str, dict[str, Any]] = {"nothing": {}, "length": {"length": 4}, "data": {"data": "other"}}
+CHOSEN |= {"student": {"student": "another"}, "parts": {"parts": "other:Other"}, "outputs": {"teacher_outputs": "o"}}
+
+
+@given(
+    of_run=st.sampled_from([TEXT_RUN, CHATS, PARTS]),
+    kind=st.sampled_from(["model", "checkpoint", "whole model"]),
+    name=st.sampled_from(sorted(CHOSEN)),
+)
+@example(of_run=CHATS, kind="checkpoint", name="data")
+@example(of_run=CHATS, kind="model", name="nothing")
+@example(of_run=CHATS, kind="whole model", name="nothing")
+@example(of_run=PARTS, kind="model", name="outputs")
+def falsify_settings_of_an_evaluation_are_those_of_the_run(
+    subject: Any, of_run: dict[str, Any], kind: str, name: str
+) -> None:
+    """The first directory has no manifest. A whole model of chats has its tokenizer and template beside it."""
+    if kind == "whole model":
+        of_run = {key: value for key, value in of_run.items() if not key.startswith("lora")}
+    recorded, wanted = Settings(**of_run, **ATTEMPT).json_values(), CHOSEN[name]
+    manifest = {"settings": recorded} if kind != "checkpoint" else {"conditions": {}, "state": {"own": recorded}}
+    with scratch() as directory:
+        path = directory / "model"
+        path.mkdir()
+        (path / "manifest.json").write_text(json.dumps({"sha256": "digest", **manifest}))
+        seen = subject.settings_of_run([directory, path], wanted).flat()
+    expected = of_run | ({"save_every": ATTEMPT["save_every"]} if "parts" in of_run else {})
+    if kind == "whole model" and "student" in of_run:
+        expected |= {"student": str(path), "chat_template": None}
+    replaced = {"student": ("student", "parts"), "parts": ("student", "parts"), "data": ["eval_data"]}
+    dropped = (replaced | {"outputs": ["teacher"]}).get(name, ())
+    expected = Settings(**{key: value for key, value in expected.items() if key not in dropped} | wanted).flat()
+    wrong = {key: (value, expected[key]) for key, value in seen.items() if value != expected[key]}
+    assert not wrong, f"{kind} of a run with {of_run}, {name} chosen: seen and expected settings are {wrong}"
+
+
 @given(
     top_k=st.sampled_from([None, 3]),
     rows=st.sampled_from([{}, {"documents": "pack", "separator": "^"}]),
@@ -93,21 +139,28 @@ def falsify_stored_outputs_stand_for_their_teacher(subject: Any, top_k: int | No
         save_decoder(ended.teacher, teacher, {})
         options: dict[str, Any] = {"data": settings.data.path, "device": "cpu"}
 
-        def evaluated(**others: Any) -> Any:
-            return subject.evaluate_saved([directory / "out"], subject.settings_of_run([directory / "out"], others))
+        def evaluated(cache: Path | None = None, **others: Any) -> Any:
+            paths = [directory / "out"]
+            return subject.evaluate_saved(paths, subject.settings_of_run(paths, others), cache=cache)
 
         live = evaluated(**options, teacher=teacher)
         outputs = written(directory, "outputs", top_k=top_k, teacher=teacher, **rows)
+        warmer = written(directory, "warmer", top_k=top_k, teacher=teacher, **rows, temperature=4.0)
         shutil.rmtree(teacher)
         options["teacher_outputs"] = outputs
         stored, report = evaluated(**options), subject.report(evaluated(**options))["teacher"]
+        for path in (outputs, warmer):  # which share a cache
+            kept, again = (evaluated(cache, **options | {"teacher_outputs": path}) for cache in (directory / "c", None))
+            assert_equal(f"sums from a cache, of {path.name}", kept.models[0].sums, again.models[0].sums)
         text = settings.data.path.read_bytes()
         for kind, change in {"length was": {"length": 9}, "data_sha256 was": {}}.items():
             if not change:
                 settings.data.path.write_bytes(text[1:] + text[:1])
             assert_refused(kind, partial(evaluated, **options, **change), kind, kind=SettingError)
     case = f"{rows or 'sequences'} and {top_k or 'all'} tokens"
-    assert_equal(f"the teacher of {case}", report["sha256"], live.teacher.digest)
+    described = {"path": str(outputs), "sha256": live.teacher.digest, "outputs_sha256": stored.outputs.sha256}
+    described["temperature"] = None if top_k is None else 2.0
+    assert_equal(f"the teacher of {case}", report, described)
     (seen,), (expected,) = stored.models, live.models
     names = expected.sums.keys() if top_k is None else {"hard_loss", "token_accuracy", "soft_loss"}
     assert_equal(f"metrics of {case}", seen.sums.keys(), names)
@@ -134,10 +187,17 @@ def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
     losses=st.lists(st.sampled_from([0.0, 1.25, 800.0]), min_size=1, max_size=3),
     compared=st.booleans(),
     whole=st.booleans(),
+    documents=st.sampled_from([None, "pad", "pack"]),
+    dtype=st.sampled_from(["float32", "bfloat16"]),
 )
-def falsify_report_has_every_number(subject: Any, losses: list[float], compared: bool, whole: bool) -> None:
+@example(losses=[1.25, 800.0], compared=True, whole=True, documents="pack", dtype="bfloat16")
+@example(losses=[0.0], compared=False, whole=False, documents=None, dtype="float32")
+def falsify_report_has_every_number(
+    subject: Any, losses: list[float], compared: bool, whole: bool, documents: str | None, dtype: str
+) -> None:
     with scratch() as directory:
-        settings = chosen(directory, teacher=model(directory, 3) if compared else None)
+        rows = {"documents": documents, "dtype": dtype}
+        settings = chosen(directory, teacher=model(directory, 3) if compared else None, **rows)
         seen = subject.evaluate_saved([model(directory, 1)], settings, whole=whole)
         models = [replace(seen.models[0], sums={"hard_loss": MetricSum(4 * loss, 4)}) for loss in losses]
         seen = replace(seen, models=models)
@@ -145,10 +205,14 @@ def falsify_report_has_every_number(subject: Any, losses: list[float], compared:
     teacher = {"path": str(directory / "model-3"), "sha256": weights_digest(decoder(3))} if compared else None
     text = {"name": str(directory / "text"), "sha256": seen.text.digest, "part": "whole" if whole else "held back"}
     expected: dict[str, Any] = {"schema": "reference-trainer/evaluation/1", "text": text, "teacher": teacher}
-    expected |= {"length": 3, "device": "cpu"}
+    expected |= {"length": 3, "device": "cpu", **rows}
     assert_equal("the report", {name: report[name] for name in expected}, expected)
     assert_equal("the version", report["versions"]["torch"], torch.__version__)
-    head, *lines = subject.table(seen)[1:]
+    conditions, head, *lines = subject.table(seen)
+    kinds = {None: "sequences of 3", "pad": "padded documents of at most 3", "pack": "packed documents of at most 3"}
+    words = f"{text['name']} ({text['part']}): 4 bytes in {kinds[documents]}{', in bfloat16' * (dtype == 'bfloat16')}"
+    words += f", against {teacher['path']}" if teacher else ""
+    assert_equal("the line of the conditions", conditions, words)
     for loss, entry, line in zip(losses, report["models"], lines, strict=True):
         sums = {"hard_loss": {"sum": 4 * loss, "count": 4}}
         metrics = {"hard_loss": loss, "student_perplexity": math.exp(min(loss, 20))}
@@ -159,13 +223,37 @@ def falsify_report_has_every_number(subject: Any, losses: list[float], compared:
         assert_equal("a line of the table", cells, [f"{value:.6g}" for value in metrics.values()])
 
 
-@given(unfit=st.lists(st.booleans(), min_size=1, max_size=4))
-def falsify_models_beside_an_unfit_one_are_evaluated(subject: Any, unfit: list[bool]) -> None:
-    tables, errors = list[list[str]](), list[Exception]()
-    with scratch() as directory:
-        paths = [directory / f"missing-{n}" if bad else model(directory, n) for n, bad in enumerate(unfit)]
-        hooks = {"done": lambda evaluation: tables.append(subject.table(evaluation)), "unfit": errors.append}
-        subject.evaluate_saved(paths, chosen(directory), **hooks)
+@given(
+    unfit=st.lists(st.booleans(), min_size=1, max_size=4),
+    threads=st.sampled_from([None, 1, 3]),
+    variable=st.sampled_from([None, "2"]),
+)
+@example(unfit=[False], threads=3, variable="2")
+@example(unfit=[False], threads=None, variable=None)
+@example(unfit=[False], threads=None, variable="2")
+def falsify_models_beside_an_unfit_one_are_evaluated(
+    subject: Any, unfit: list[bool], threads: int | None, variable: str | None
+) -> None:
+    """variable: OMP_NUM_THREADS, which torch has read, or has chosen 2 threads without it."""
+    tables, errors, before, used = list[list[str]](), list[Exception](), torch.get_num_threads(), set[int]()
+
+    def done(evaluation: Any) -> None:
+        tables.append(subject.table(evaluation))
+        used.add(torch.get_num_threads())
+
+    torch.set_num_threads(2)
+    try:
+        with scratch() as directory:
+            paths = [directory / f"missing-{n}" if bad else model(directory, n) for n, bad in enumerate(unfit)]
+            environment = {} if variable is None else {"OMP_NUM_THREADS": variable}
+            settings = chosen(directory, threads=threads)
+            subject.evaluate_saved(paths, settings, done=done, unfit=errors.append, environment=environment)
+        after = torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+    expected = threads or int(variable or 1)
+    case = f"threads {threads}, {environment}, 2 before: threads of an evaluation, and after it"
+    assert_equal(case, (used, after), (set() if all(unfit) else {expected}, 2))
     fit = [str(path) for path, bad in zip(paths, unfit, strict=True) if not bad]
     assert_equal("evaluated models", [rows[-1].split()[0] for rows in tables], fit)
     assert all(rows[:-1] == tables[-1][: len(rows) - 1] for rows in tables), f"a line of the table changes: {tables}"
@@ -183,6 +271,11 @@ def _of_another_package(directory: Path) -> Path:
     return save_checkpoint(directory, content, {"student.w": torch.ones(2)})
 
 
+def _unfinished(directory: Path) -> Path:
+    checkpoint(directory / "run" / "checkpoints", 1)
+    return directory / "run"
+
+
 WRONG: dict[str, tuple[Callable[[Path], Path], Callable[[Path], dict[str, Any]], str]] = {
     "a changed model": (lambda d: _flipped(model(d, 1)), lambda d: {}, "model-1"),
     "a changed checkpoint": (lambda d: _flipped(checkpoint(d, 1)), lambda d: {}, "student-step1"),
@@ -191,6 +284,8 @@ WRONG: dict[str, tuple[Callable[[Path], Path], Callable[[Path], dict[str, Any]],
     "too few tokens": (lambda d: model(d, 1, TOKENS - 1), lambda d: {}, "byte 39, and "),
     "logits that are not finite": (lambda d: model(d, 1, broken=True), lambda d: {}, "model-1"),
     "a large teacher": (lambda d: model(d, 1), lambda d: {"teacher": model(d, 2, TOKENS + 1)}, "in the evaluation of"),
+    "a run without a model": (lambda d: _unfinished(d), lambda d: {}, "did you mean"),
+    "its checkpoints": (lambda d: _unfinished(d) / "checkpoints", lambda d: {}, "run/checkpoints/student-latest?"),
     "less than a sequence": (lambda d: model(d, 1), lambda d: {"length": 9}, "at least 81"),
 }
 """What is evaluated, with settings, and a word of the refusal."""
@@ -338,6 +433,11 @@ def falsify_cached_evaluation_is_that_in_memory(subject: Any, compared: bool) ->
         assert in_memory == filled == again, f"in memory {in_memory}; first {filled}; then {again}"
         assert len(stamps) == 2, f"two models have the entries {stamps}"
         assert_equal("entries after a second evaluation", _entries(cache), stamps)
+        for name, value in {"versions": {"torch": "another"}, "device_name": "another"}.items():
+            with mock.patch.object(subject, name, return_value=value):
+                before = len(_entries(cache))
+                sums(cache=cache)
+            assert_equal(f"new entries with another {name}", len(_entries(cache)) - before, len(paths))
         edited = sums(TEXT[::-1], cache=cache)
         assert_equal("sums of a text that was edited in place", edited, sums(TEXT[::-1]))
     assert edited != in_memory, "a text that was edited in place has the old sums"
@@ -377,8 +477,9 @@ def falsify_identity_is_of_contents(subject: Any) -> None:
             settings = chosen(directory, text, **{"teacher": teacher, **options})
             return str(subject.evaluate_saved([student], settings, whole=whole).config.digest)
 
-        def scaled(scale: float) -> str:
-            return digest(parts="falsifiers.evaluation.cases:Scaled", arguments=json.dumps({"scale": scale}))
+        def scaled(scale: float, **options: Any) -> str:
+            arguments = json.dumps({"scale": scale})
+            return digest(parts="falsifiers.evaluation.cases:Scaled", arguments=arguments, **options)
 
         def tokenized(tokenizer: str, template: str) -> str:
             arguments = json.dumps({"tokenizer": tokenizer, "chat_template": template})
@@ -399,6 +500,8 @@ def falsify_identity_is_of_contents(subject: Any) -> None:
             "vocabulary": digest(share_vocabulary="pad"),
             "accept_depth": digest(accept_depth=2),
             **{f"an own evaluation with the argument {scale}": scaled(scale) for scale in (1.0, 2.0)},
+            "layers at first": scaled(1.0, feature_weight=0.5, feature_layers="1:1"),
+            "layers at last": scaled(1.0, feature_weight_end=0.5, feature_layers="0:1"),
             **{f"tokenizer and template {pair}": tokenized(*pair) for pair in (("a", "a"), ("b", "a"), ("a", "b"))},
         }
         alone = digest(teacher=None, accept_depth=2, share_vocabulary="pad")

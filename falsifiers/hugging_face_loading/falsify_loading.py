@@ -1,6 +1,7 @@
 """Attacks on how models of transformers are loaded and compiled: attention, quantization, revisions, layers."""
 
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -13,12 +14,13 @@ from unittest import mock
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import reference_trainer
 from falsifiers.support.assertions import refusal
 from falsifiers.support.causal import random_llama
+from falsifiers.support.runs import scratch
 
 LAYERS, VOCABULARY = 3, 11
 QUANTIZED = '{"quant_method": "eighths"}'
@@ -97,6 +99,44 @@ def falsify_each_layer_has_the_chosen_attention(subject: Any, name: str) -> None
     assert seen == name, f"the attention is {seen}; expected {name}"
     expected = LAYERS if name == "counted" else 0
     assert len(set(calls)) == expected, f"{name}: {len(set(calls))} layers called the attention 'counted'"
+
+
+@given(
+    seed=st.integers(0, 3),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    attention=st.sampled_from([None, "eager"]),
+    missing=st.lists(st.sampled_from(["lm_head.weight", "model.norm.weight"]), unique=True),
+)
+@example(seed=1, dtype=torch.bfloat16, attention="eager", missing=["model.norm.weight", "lm_head.weight"])
+@example(seed=2, dtype=torch.float32, attention=None, missing=[])
+def falsify_only_a_model_without_weights_is_drawn(
+    subject: Any, seed: int, dtype: torch.dtype, attention: str | None, missing: list[str]
+) -> None:
+    """A model of which a configuration is there, then one whose files lack some weights."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with scratch() as place:
+        shutil.copy(directory() / "config.json", place)
+        source, state = subject.Source(place=place, attention=attention), torch.get_rng_state()
+        drawn, other = (subject.load_model(source, dtype=dtype, seed=s).model for s in (seed, seed + 1))
+        assert torch.equal(torch.get_rng_state(), state), "the generator of the process has moved"
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            expected = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(place)).to(dtype)
+        for (name, tensor), wanted in zip(drawn.named_parameters(), expected.parameters(), strict=True):
+            assert tensor.dtype == dtype, f"{name} of a new model in {dtype} is {tensor.dtype}"
+            assert torch.equal(tensor, wanted), f"{name} is not what transformers draws with the seed {seed}"
+        assert not torch.equal(drawn.lm_head.weight, other.lm_head.weight), (
+            f"seeds {seed} and {seed + 1} draw one model"
+        )
+        seen = drawn.config._attn_implementation
+        assert attention in (None, seen), f"the attention of a new model is {seen}; expected {attention}"
+        tensors = load_file(directory() / "model.safetensors")
+        rest = {name: tensor for name, tensor in tensors.items() if name not in missing}
+        save_file(rest, place / "model.safetensors", metadata={"format": "pt"})
+        words = refusal(lambda: subject.load_model(source, dtype=dtype, seed=seed), reference_trainer.ModelFileError)
+        named = f"lack the weights {min(missing)}{' and 1 others' * (len(missing) > 1)}" if missing else ""
+        assert bool(words) == bool(missing) and named in words, f"files without {missing} are refused by {words!r}"
 
 
 @contextmanager

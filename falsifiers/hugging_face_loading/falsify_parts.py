@@ -35,7 +35,7 @@ class Reads:
     """The bytes of the tensors that this process has read of safetensors files, and the weights that it looked up."""
 
     def __init__(self) -> None:
-        self.bytes, self.lookups = 0, 0
+        self.bytes, self.lookups, self.revisions = 0, 0, set[Any]()
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -49,7 +49,9 @@ class Reads:
             return loads(content)
 
         def cached(place: Any, name: str, **options: Any) -> Any:
-            self.lookups += name.endswith((".safetensors", ".index.json"))
+            if name.endswith((".safetensors", ".index.json")):
+                self.lookups += 1
+                self.revisions.add(options.get("revision"))
             return cached_file(place, name, **options)
 
         loads, cached_file = checkpoints.load, hub.cached_file
@@ -111,13 +113,24 @@ END = 5
 """The end token of generation_config.json; config.json has another one."""
 
 
+REVISION = "v1"
+
+
 def into_cache(directory: Path, cache: Path, name: str) -> Path:
-    """Move a model into a cache of the hub; return its id."""
+    """Move a model into a cache of the hub, which has no other revision of it; return its id."""
     place = cache / f"models--tiny--{name}"
     shutil.move(directory, place / "snapshots" / COMMIT)
     (place / "refs").mkdir()
-    (place / "refs" / "main").write_text(COMMIT)
+    (place / "refs" / ("main" if name == "init_from" else REVISION)).write_text(COMMIT)  # which has no setting
     return Path("tiny", name)
+
+
+def into_files(directory: Path) -> None:
+    """Write the weights of a model as several files with an index."""
+    from transformers import AutoModelForCausalLM
+
+    AutoModelForCausalLM.from_pretrained(directory, dtype="auto").save_pretrained(directory, max_shard_size=2000)
+    (directory / "model.safetensors").unlink()
 
 
 @given(
@@ -126,29 +139,41 @@ def into_cache(directory: Path, cache: Path, name: str) -> Path:
     lora=st.booleans(),
     start=st.sampled_from([None, "model", "checkpoint"]),
     tied=st.booleans(),
+    split=st.booleans(),
+    kind=st.sampled_from([torch.float32, torch.bfloat16]),
 )
-@example(is_id=True, documents="pack", lora=True, start=None, tied=False)
-@example(is_id=False, documents="pad", lora=False, start="checkpoint", tied=False)
-@example(is_id=True, documents="pad", lora=False, start="model", tied=True)
+@example(is_id=True, documents="pack", lora=True, start=None, tied=False, split=True, kind=torch.bfloat16)
+@example(is_id=False, documents="pad", lora=False, start="checkpoint", tied=False, split=True, kind=torch.float32)
+@example(is_id=True, documents="pad", lora=False, start="model", tied=True, split=False, kind=torch.float32)
 def falsify_two_ranks_read_their_parts(
-    subject: Any, is_id: bool, documents: str, lora: bool, start: str | None, tied: bool
+    subject: Any,
+    is_id: bool,
+    documents: str,
+    lora: bool,
+    start: str | None,
+    tied: bool,
+    split: bool,
+    kind: torch.dtype,
 ) -> None:
     """Every rank has its part of what a run of one process begins with, and reads no more bytes than those."""
     start = None if lora else start  # an adapter begins with weights of an adapter
     with scratch() as directory, ExitStack() as stack:
         words, cache = word_tokenizer(), directory / "hub"
-        for name, width in (("student", 8), ("teacher", 12)):
-            write_causal(directory / name, words, width, torch.float32, tie_word_embeddings=tied)
+        for name, width, dtype in (("student", 8, torch.float32), ("teacher", 12, kind)):
+            write_causal(directory / name, words, width, dtype, tie_word_embeddings=tied)
             (directory / name / "generation_config.json").write_text(json.dumps({"eos_token_id": END}))
         (directory / "chats.jsonl").write_text("\n".join(map(json.dumps, conversations(0)[:10])))
         weights = {name: load_file(directory / name / "model.safetensors") for name in ("student", "teacher")}
+        for name in weights if split else ():
+            into_files(directory / name)
         expected = {f"model.{name}": tensor for name, tensor in weights["student"].items()}
-        digest = None
+        digest, frozen = None, set[str]()
         if lora:
             whole = add_adapter(
                 load_model(directory / "student", dtype=torch.float32), Path(), rank=LORA, options={}, seed=SEED
             )
             expected, digest = dict(whole.named_parameters()), tensors_digest(frozen_weights(whole))
+            frozen = {name for name, parameter in expected.items() if not parameter.requires_grad}
         if start is not None:  # other numbers in the same shapes
             expected = {name: tensor.flip(0) for name, tensor in expected.items()}
         places = {name: directory / name for name in ("student", "teacher")}
@@ -181,6 +206,7 @@ def falsify_two_ranks_read_their_parts(
             seed=SEED,
             device="cpu",
             hang_after=0.0,
+            **({"revision": REVISION, "teacher_revision": REVISION} if is_id else {}),
         )
         variables, served = launcher()
 
@@ -195,23 +221,30 @@ def falsify_two_ranks_read_their_parts(
                 }
                 kernels = {run.student.model.config._attn_implementation, run.teacher.model.config._attn_implementation}
                 ends = {module.model.generation_config.eos_token_id for module in (run.student, run.teacher)}
-                return parts, reads.bytes, reads.lookups, kernels, run.digests.get("base_sha256"), ends
+                lookups = reads.lookups, reads.revisions
+                still = {name for name, parameter in run.student.named_parameters() if not parameter.requires_grad}
+                return parts, still, reads.bytes, lookups, kernels, run.digests.get("base_sha256"), ends
 
         ends = run_ranks(RANKS, work, served=served)
     parts_of = {"student": expected, "teacher": {f"model.{name}": held for name, held in weights["teacher"].items()}}
     sizes = {name: sum(held.nbytes for held in tensors.values()) for name, tensors in weights.items()}
-    for rank, (parts, read, lookups, kernels, seen, end_tokens) in enumerate(ends):
+    for rank, (parts, still, read, (lookups, revisions), kernels, seen, end_tokens) in enumerate(ends):
         where = f"rank {rank}"
         for name, tensors in parts_of.items():
             assert parts[name].keys() == tensors.keys(), (
                 f"{where} has other weights of the {name}: {sorted(parts[name])}"
             )
             for key, tensor in tensors.items():
-                assert torch.equal(parts[name][key], part_of(tensor, rank)), f"{where}: {key} of the {name} differs"
+                part = parts[name][key]
+                assert part.dtype == tensor.dtype, f"{where}: {key} of the {name} is {part.dtype}; not {tensor.dtype}"
+                assert torch.equal(part, part_of(tensor, rank)), f"{where}: {key} of the {name} differs"
+        assert still == frozen, f"{where}: not trained are {sorted(still)[:3]}; expected {sorted(frozen)[:3]}"
         bound = sum(-(-len(t) // RANKS) * t[0].nbytes for held in weights.values() for t in held.values())
         if rank == 0 and (lora or start == "model"):  # whose digest the first rank of a machine computes
             bound += sum(sizes.values())
         assert read <= bound, f"{where} reads {read} bytes of weights; its parts have {bound}, the models {sizes}"
+        asked = {REVISION, *([None] if start == "model" else [])}  # `init_from` has no setting of a revision
+        assert revisions <= asked, f"{where} looks for weights at the revisions {revisions}; expected {asked}"
         assert rank == 0 or not lookups, f"{where} looks for weights of the hub {lookups} times; expected rank 0 alone"
         isolated = {kernel.startswith("by_document") for kernel in kernels}
         assert isolated == {documents == "pack"}, f"{where}: with rows {documents}, the attention is {kernels}"

@@ -60,3 +60,15 @@ def looked_up_by_all(original: Any, source: Any, *, dtype: Any, directory: Any =
 
 def hub_not_checked(original: Any, source: Any, missing: str) -> None:
     pass
+
+
+def missing_weights_drawn(original: Any, source: Any, **options: Any) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    from reference_trainer.errors import ModelFileError
+    from reference_trainer.huggingface.models import Causal
+
+    try:
+        return original(source, **options)
+    except ModelFileError:
+        return Causal(AutoModelForCausalLM.from_pretrained(source.place, dtype=options["dtype"]))

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import reference_trainer
+from falsifiers.support.assertions import assert_equal
 from falsifiers.support.causal import (
     CONVERSATIONS,
     FIRST_NUMBER,
@@ -23,8 +24,10 @@ from falsifiers.support.causal import (
     write_chats,
 )
 from falsifiers.support.recorded import assert_claims_about_every_run
+from falsifiers.support.run_lines import COMPILED_STEP, NEXT_STEP, matcher
 from pv import observe
 from reference_trainer.huggingface.models import Causal, save_model
+from reference_trainer.pipeline.saved_models import evaluate_saved, report, settings_of_run
 
 HELD_BACK, EVALUATED = range(36, 40), (36, 38)
 """The conversations that are held back, and the two of these that are evaluated."""
@@ -32,6 +35,7 @@ ADAPTER = {"target_modules": ["q_proj", "v_proj", "lm_head"], "lora_dropout": 0.
 SETTINGS = {"lora": 4, "lora_options": json.dumps(ADAPTER), "lora_merge": True, "documents": "pack"}
 SETTINGS |= {"ce_weight": 0.5, "kd_weight": 0.5, "lr": 0.03, "warmup": 0, "batch_size": 2}
 SETTINGS |= {"eval_rows": len(EVALUATED), "eval_every": 4, "log_every": 1, "save_every": 0, "hang_after": 0.0}
+SETTINGS |= {"compile": True}
 
 
 def distil(
@@ -43,8 +47,10 @@ def distil(
         **write_chats(directory, seed), **SETTINGS, device=device, seed=seed, epochs=epochs
     )
     offline = mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"})
-    lines = reference_trainer.Lines(io.StringIO())
-    with offline, observe.recording(directory / "observed"), subject.HuggingFace(settings, lines=lines) as run:
+    stream = io.StringIO()
+    lines, uncompiled = reference_trainer.Lines(stream), mock.patch.object(subject, "compile_layers")
+    recorded = observe.recording(directory / "observed")
+    with offline, uncompiled, recorded, subject.HuggingFace(settings, lines=lines) as run:
         run.prepare()
         passes: list[tuple[bool, list[int]]] = []
         run.student.model.register_forward_pre_hook(
@@ -61,8 +67,16 @@ def distil(
             numbers = (number for training, tokens in passes if training is flag for number in _numbers(tokens))
             facts[name] = sorted(set(numbers))
         result = run.conclude(trained)
+        facts["evaluation"] = _evaluated(directory, settings)
         facts["changed_export"] = _changed_export(result.student, word_tokenizer(), directory / "changed")
-    return facts
+    return facts | {"lines": stream.getvalue()}
+
+
+def _evaluated(directory: Path, settings: Any) -> dict[str, Any]:
+    """Return the report of the command `evaluate` for the exported model."""
+    options = {"device": settings.run.device, "teacher": settings.teacher.model}
+    chosen = settings_of_run([directory / "out"], options)
+    return report(evaluate_saved([directory / "out"], chosen, whole=False))
 
 
 def probe(words: Any) -> torch.Tensor:
@@ -109,6 +123,13 @@ def falsify_held_back_conversations_are_not_trained_on(run: Any) -> None:
     assert seen == list(EVALUATED), f"the student is evaluated on the conversations {seen}; expected {EVALUATED}"
 
 
+def falsify_estimate_leaves_out_the_compilation(run: Any) -> None:
+    written = run.result["lines"].splitlines()
+    about = [line for line in written if matcher(COMPILED_STEP).fullmatch(line) or matcher(NEXT_STEP).fullmatch(line)]
+    steps = [bool(matcher(COMPILED_STEP).fullmatch(line)) for line in about]
+    assert steps == [True, False], f"the lines about the first steps of a compiled run are {about}, of {written[:20]}"
+
+
 def falsify_teacher_keeps_its_data_type(run: Any) -> None:
     saved = sorted({str(value.dtype) for value in load_file(run.directory / "teacher/model.safetensors").values()})
     assert run.result["teacher"] == saved, f"the teacher has {run.result['teacher']}; its files have {saved}"
@@ -123,7 +144,15 @@ def falsify_first_loss_is_that_of_each_conversation_alone(run: Any) -> None:
 
 
 def falsify_reported_numbers_are_those_of_the_export(run: Any) -> None:
-    reported = json.loads((run.directory / "out/manifest.json").read_text())["held_back"]
+    """By transformers without the trainer, and by `evaluate` from the files."""
+    manifest = json.loads((run.directory / "out/manifest.json").read_text())
+    reported, again = manifest["held_back"], run.result["evaluation"]
+    assert_equal("the identity of the evaluation of the files", again["evaluation"], manifest["evaluation"])
+    (evaluated,) = again["models"]
+    for name, total in evaluated["sums"].items():
+        expected = reported[name]
+        assert total["count"] == expected["count"], f"{name} of the files counts {total}; the run {expected}"
+        assert math.isclose(total["sum"], expected["sum"], rel_tol=1e-5), f"{name} of the files is {total}; {expected}"
     sums = _oracle(run.directory / "out", run, EVALUATED)
     counts = {value["count"] for value in reported.values()}
     assert counts == {sums["count"]}, f"the manifest counts {counts} tokens; the assistant writes {sums['count']}"

@@ -2,20 +2,26 @@
 
 import io
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import reference_trainer
 from falsifiers.support.assertions import assert_equal, refusal
-from falsifiers.support.causal import TEMPLATE, VOCABULARY, conversations, word_tokenizer, write_causal
+from falsifiers.support.causal import TEMPLATE, VOCABULARY, conversations, random_llama, word_tokenizer, write_causal
 from falsifiers.support.runs import scratch
-from reference_trainer.errors import DataError
+from reference_trainer.errors import DataError, SettingError
 from reference_trainer.huggingface.models import load_tokenizer
+from reference_trainer.pipeline.evaluations import eval_config
+from reference_trainer.pipeline.planning import plan
 
 USUAL: dict[str, Any] = {"length": 40, "documents": "pad", "skip_invalid_rows": True, "data_workers": 0, "eval_rows": 2}
 CHANGES: Mapping[str, dict[str, Any]] = {
@@ -29,6 +35,7 @@ CHANGES: Mapping[str, dict[str, Any]] = {
     "mix of another length": {"mix": "other.jsonl", "length": 12},
     "pairs": {"cross_tokenizer": True},
     "pairs of another length": {"cross_tokenizer": True, "length": 12},
+    "pairs of another template": {"cross_tokenizer": True, "teacher": "worded"},
 }
 """Settings with which the data of the falsifier have other tokens or labels, or are refused."""
 BRIEF = TEMPLATE.replace("{{ m['content'] }}", "{{ m['content'].split()[-1] if brief else m['content'] }}")
@@ -47,11 +54,24 @@ def place() -> Iterator[Path]:
         (directory / "chats.jsonl").write_text("\n".join(rows))
         (directory / "other.jsonl").write_text("\n".join(rows[::-1]))
         (directory / "other.jinja").write_text(TEMPLATE.replace(" <end>", " w0 <end>"))
+        # Tokenizers of other teachers: with another template, with the numbers of two words exchanged, and one that
+        # reads a word as another one.
+        words.chat_template = TEMPLATE.replace(" <end>", " w0 <end>")
+        for name in ("worded", "swapped", "renamed"):
+            words.save_pretrained(directory / name)
+            file = directory / name / "tokenizer.json"
+            content = json.loads(file.read_text())
+            numbers = content["model"]["vocab"]
+            if name == "swapped":
+                numbers["w1"], numbers["w2"] = numbers["w2"], numbers["w1"]
+            if name == "renamed":
+                content["normalizer"] = {"type": "Replace", "pattern": {"String": "w3"}, "content": "w4"}
+            file.write_text(json.dumps(content))
         yield directory
 
 
-def prepared(subject: Any, directory: Path, cache: str, **changes: Any) -> tuple[Any, Any, Any]:
-    """Return the training batches and held-back rows of a run, and the digests of the run.
+def prepared(subject: Any, directory: Path, cache: str, **changes: Any) -> tuple[Any, Any, Any, str]:
+    """Return the training batches and held-back rows of a run, its digests, and the identity of its evaluations.
 
     A batch is tokens, labels, and what a teacher with another tokenizer reads: its tokens, and groups. Instead of
     batches, the error of data that are refused.
@@ -60,7 +80,7 @@ def prepared(subject: Any, directory: Path, cache: str, **changes: Any) -> tuple
         try:
             batches = run.make_batches()
         except DataError as error:
-            return str(error), [], {}
+            return str(error), [], {}, ""
         trained = [batches.batch(1, at) for at in range(1, batches.batches + 1)]
         order = torch.arange(len(run.held_back))
         evaluated = [run.held_back.batch(order, at) for at in range(1, run.held_back.batches + 1)]
@@ -78,7 +98,7 @@ def prepared(subject: Any, directory: Path, cache: str, **changes: Any) -> tuple
             [(b.tokens.tolist(), b.labels.tolist(), more) for b, more in zip(part, others, strict=True)]
             for part, others in zip((trained, evaluated), taught, strict=True)
         ]
-        return read[0], read[1], dict(run.digests)
+        return read[0], read[1], dict(run.digests), eval_config(run, whole=False, teacher=None).digest
 
 
 @contextmanager
@@ -86,9 +106,10 @@ def begun(subject: Any, directory: Path, cache: str, **changes: Any) -> Iterator
     """Yield a run that has made nothing yet."""
     paths = {"teacher": "teacher", "student": "student", "data": "chats.jsonl", "out": "out", "data_cache": cache}
     options = {**USUAL, **paths, **changes}
-    files = [*paths, "chat_template", "eval_data"]
-    options |= {name: directory / options[name] for name in files if name in options}
-    options |= {"mix": json.dumps({str(directory / options["mix"]): 2})} if "mix" in options else {}
+    files = [*paths, "chat_template", "eval_data", "init_from"]
+    options |= {name: directory / options[name] for name in files if options.get(name) is not None}
+    if "mix" in options:
+        options["mix"] = json.dumps({str(directory / options["mix"]): options.pop("mix_weight", 2)})
     settings = reference_trainer.Settings(**options, device="cpu")
     with subject.HuggingFace(settings, lines=reference_trainer.Lines(io.StringIO()), environment={}) as run:
         run.device = torch.device("cpu")
@@ -109,9 +130,93 @@ def falsify_kept_tokens_are_those_of_the_settings(subject: Any) -> None:
         )
 
 
-def falsify_tokens_beyond_the_vocabulary_are_refused(subject: Any) -> None:
-    """Whichever file of a run has the token: the one to train on, one of a mixture, or the evaluated one."""
+OF_DATA: list[dict[str, Any]] = [
+    *({"eval_rows": rows} for rows in (0, 1, 2, 3)),
+    {"eval_data": "other.jsonl"},
+    {"eval_data": "short.jsonl"},
+    {"data": "other.jsonl"},
+    {"mix": "other.jsonl"},
+    {"mix": "other.jsonl", "mix_weight": 3},
+    {"mix": "short.jsonl"},
+    *({"cross_tokenizer": True, "teacher": teacher} for teacher in ("teacher", "worded", "swapped", "renamed")),
+]
+"""Settings of which any two make other rows to train on or to evaluate, or other rows of the teacher."""
+
+
+def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:
+    """Files at one path, and tokenizers of one teacher, may change between the attempts of a run."""
     with place() as directory:
+        (directory / "short.jsonl").write_text("\n".join(map(json.dumps, conversations(0)[:30])))
+        runs = [prepared(subject, directory, "cache", **case) for case in OF_DATA]
+        again = [prepared(subject, directory, "cache", **OF_DATA[number]) for number in (4, -1)]
+    for seen, expected in zip(again, (runs[4], runs[-1]), strict=True):
+        assert_equal("digests of an equal run", seen[2], expected[2])
+    for one, other in combinations(range(len(OF_DATA)), 2):
+        assert runs[one][:2] != runs[other][:2], f"{OF_DATA[one]} and {OF_DATA[other]} have the same rows"
+        assert runs[one][2] != runs[other][2], (
+            f"runs with {OF_DATA[one]} and {OF_DATA[other]} have the digests {runs[one][2]}"
+        )
+        is_same = runs[one][1] == runs[other][1] or "cross_tokenizer" in OF_DATA[other]  # a teacher is not compared
+        assert is_same or runs[one][3] != runs[other][3], (
+            f"{OF_DATA[one]}, {OF_DATA[other]}: one identity of evaluations"
+        )
+
+
+def _wide(directory: Path) -> None:
+    """Write a teacher with more logits than tokens."""
+    random_llama(len(VOCABULARY) + 5, 16).save_pretrained(directory / "wide")
+    load_tokenizer(directory / "student").save_pretrained(directory / "wide")
+
+
+CROSS = {"cross_tokenizer": True}
+MISFITS: Mapping[str, tuple[dict[str, Any], str]] = {
+    "another tokenizer": (
+        {"teacher": "swapped"},
+        "differ in 2 tokens: 'w1' is 4 for the student and 5 for the teacher",
+    ),
+    "another tokenizer of initial weights": ({"init_from": "swapped"}, "differ in 2 tokens: 'w1'"),
+    "more logits": ({"teacher": "wide"}, "--share-vocabulary"),
+    "more logits, shared": ({"teacher": "wide", "share_vocabulary": "truncate"}, ""),
+    "more logits, by text": ({"teacher": "wide", **CROSS}, ""),
+    "an adapter without weights": ({"student": "new", "lora": 2}, "--lora needs a trained student"),
+    "a new student": ({"student": "new"}, ""),
+    "weights of fewer bits": ({"weights": "bfloat16"}, "--weights bfloat16 needs --dtype bfloat16"),
+    "fewer bits": ({"weights": "bfloat16", "dtype": "bfloat16"}, ""),
+    "a sharded quantized teacher": ({"quantization": "{}", "shard_teacher": True}, "quantiz"),
+    "no teacher": ({"teacher": None}, "--student needs --teacher"),
+    "no data": ({"data": None}, "--student needs --data"),
+    "another tokenizer, by number": ({**CROSS, "share_vocabulary": "pad"}, "needs no share_vocabulary"),
+    "another tokenizer, generated": ({**CROSS, "on_policy": 0.5}, "needs on_policy 0"),
+    "another tokenizer, generated later": ({**CROSS, "on_policy_end": 0.5}, "needs on_policy 0"),
+    "another tokenizer, packed": ({**CROSS, "documents": "pack"}, "needs padded rows"),
+    "another tokenizer, matched": ({**CROSS, "feature_weight": 0.5}, "needs feature_weight 0"),
+    "another tokenizer, matched later": ({**CROSS, "feature_weight_end": 0.5}, "needs feature_weight 0"),
+    "another tokenizer, stored": ({**CROSS, "teacher_outputs": "stored"}, "needs no teacher_outputs"),
+    "another tokenizer, served": ({**CROSS, "teacher_url": "http://127.0.0.1:9"}, "needs no teacher_url"),
+    "another tokenizer, no teacher": ({**CROSS, "teacher": None}, "needs a teacher"),
+}
+"""Settings, and words of the refusal; none if they are accepted."""
+
+
+def falsify_models_that_do_not_fit_are_refused(subject: Any) -> None:
+    with place() as directory:
+        _wide(directory)
+        load_tokenizer(directory / "student").save_pretrained(directory / "new")
+        shutil.copy(directory / "student" / "config.json", directory / "new")
+        for kind, (change, words) in MISFITS.items():
+
+            def made(change: dict[str, Any] = change) -> None:
+                with begun(subject, directory, "cache", **change) as run:
+                    run.join()
+                    run.make_batches()
+                    run.student = run.make_student()
+                    run.make_teacher()
+                    if "init_from" in change:
+                        run.recipe.export.load(directory / change["init_from"])
+
+            message = refusal(made, SettingError)
+            assert bool(message) == bool(words) and words in message, f"{kind}: {message!r} lacks {words!r}"
+        # A token beyond the vocabulary, whichever file has it: to train on, of a mixture, or evaluated.
         words = load_tokenizer(directory / "student")
         words.add_tokens(["beyond"])
         words.save_pretrained(directory / "student")
@@ -128,18 +233,65 @@ def falsify_tokens_beyond_the_vocabulary_are_refused(subject: Any) -> None:
             assert role is None or f"token {len(VOCABULARY)}" in words, f"with the token in {role}: {words!r}"
 
 
-def falsify_runs_that_evaluate_other_rows_have_other_digests(subject: Any) -> None:
+@given(
+    dtype=st.sampled_from(["float32", "float64", "bfloat16"]),
+    few=st.booleans(),
+    lora=st.booleans(),
+    recomputed=st.booleans(),
+    compiled=st.booleans(),
+    packed=st.booleans(),
+)
+@example(dtype="float64", few=False, lora=False, recomputed=True, compiled=True, packed=True)
+@example(dtype="bfloat16", few=True, lora=True, recomputed=False, compiled=False, packed=False)
+def falsify_models_are_made_as_the_settings_say(
+    subject: Any, dtype: str, few: bool, lora: bool, recomputed: bool, compiled: bool, packed: bool
+) -> None:
+    """The teacher is in bfloat16, and so are weights that the run may begin with."""
+    few = few and dtype == "bfloat16"
+    options: dict[str, Any] = {"dtype": dtype, "checkpoint_activations": recomputed, "compile": compiled}
+    options |= {"documents": "pack" if packed else "pad", "weights": "bfloat16" if few else "float32"}
+    options |= {"lora": 2} if lora else {}
+    wanted = torch.float64 if dtype == "float64" else torch.bfloat16 if few else torch.float32
     with place() as directory:
-        cases: list[dict[str, Any]] = [
-            {"eval_rows": 0},
-            *({"eval_rows": rows} for rows in (1, 2, 3)),
-            {"eval_data": "other.jsonl"},
-        ]
-        runs = [prepared(subject, directory, "cache", **case) for case in cases]
-        again = prepared(subject, directory, "cache", **cases[-1])
-    assert_equal("digests of an equal run", again[2], runs[-1][2])
-    for one, other in combinations(range(len(cases)), 2):
-        assert runs[one][1] != runs[other][1], f"{cases[one]} and {cases[other]} evaluate the same rows"
-        assert runs[one][2] != runs[other][2], (
-            f"runs with {cases[one]} and {cases[other]} have the digests {runs[one][2]}"
+        write_causal(directory / "teacher", load_tokenizer(directory / "teacher"), 16, torch.bfloat16)
+        compiling = mock.patch.object(subject, "compile_layers")
+        with compiling as compile_layers, begun(subject, directory, "cache", **options) as run:
+            run.join()
+            run.make_batches()
+            shapes = {"student": run.recipe.student.shapes(), "teacher": run.recipe.teacher.shapes()}
+            run.student = run.make_student()
+            modules = {"student": run.student, "teacher": run.make_teacher()}
+            begins = {} if lora else run.recipe.export.load(directory / "teacher")
+            needed = plan(run.settings.replace(quantization='{"quant_method": "bitsandbytes", "load_in_8bit": true}'))
+            quantized = ['{"a": 1, "b": 2}', '{"b": 2, "a": 1}', '{"a": 2, "b": 1}']
+            digests = [run.recipe.teacher.digest_of_files()]
+            for text in quantized:
+                run.settings = run.settings.replace(quantization=text)
+                digests.append(run.recipe.teacher.digest_of_files())
+    case = f"with {options}"
+    for whose, module in modules.items():
+        seen, planned = (
+            {name: (p.shape, p.dtype, p.requires_grad) for name, p in model.named_parameters()}
+            for model in (module, shapes[whose])
         )
+        wrong = [f"{name}: {planned.get(name)}" for name in seen if planned.get(name) != seen[name]]
+        assert not wrong and len(planned) == len(seen), f"{case}: the {whose} is planned as {wrong[:2]}, unlike made"
+        has_adapter = lora and whose == "student"  # in float32 at least
+        kinds = {dtype for _, dtype, trained in seen.values() if not (has_adapter and trained)}
+        assert_equal(f"{case}: dtypes of the {whose}", kinds, {wanted if whose == "student" else torch.bfloat16})
+        kinds = {dtype for _, dtype, trained in seen.values() if has_adapter and trained}
+        assert kinds <= {torch.promote_types(wanted, torch.float32)}, f"{case}: the adapter has {kinds}"
+        attention = module.model.config._attn_implementation
+        assert attention.startswith("by_document") == packed, f"{case}: the {whose} has the attention {attention}"
+    assert_equal(f"{case}: dtypes of initial weights", {t.dtype for t in begins.values()}, set() if lora else {wanted})
+    recomputes = any(getattr(module, "gradient_checkpointing", False) for module in run.student.modules())
+    assert_equal(f"{case}: recomputes activations", recomputes, recomputed)
+    small = sum(p.numel() for name, p in modules["teacher"].named_parameters() if name.endswith("proj.weight"))
+    size = sum(p.nbytes for p in modules["teacher"].parameters()) - small  # a byte of two is left
+    assert_equal(
+        f"{case}: planned bytes of a teacher whose layers, but the last, have 8 bits", needed.memory["teacher"], size
+    )
+    names = [call.args[0] for call in compile_layers.call_args_list]
+    assert_equal(f"{case}: compiled models", names, ["the student", "the teacher"] * compiled)
+    assert digests[1] == digests[2], f"the digest of a quantized teacher depends on the order of {quantized[:2]}"
+    assert len({*digests}) == 3, f"not quantized, and quantized by {quantized[1:]}, a teacher has the digests {digests}"

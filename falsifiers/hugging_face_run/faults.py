@@ -61,11 +61,24 @@ def tokens_without_invalid_rows(original: Any, cache: Any, kind: str, identity: 
     return original(cache, kind, {name: value for name, value in identity.items() if name != "skips_invalid"}, write)
 
 
-def evaluated_rows_unnamed(original: Any, data: Any) -> Any:
-    batches = original(data)
-    data._run.digests.pop("evaluated", None)
-    return batches
+def _without_digests(beginning: str) -> Any:
+    def make_batches(original: Any, data: Any) -> Any:
+        batches = original(data)
+        for name in [name for name in data._run.digests if name.startswith(beginning)]:
+            del data._run.digests[name]
+        return batches
+
+    return make_batches
+
+
+evaluated_rows_unnamed = _without_digests("evaluated")
+teacher_tokenizer_unnamed = _without_digests("teacher_")
+mixture_unnamed = _without_digests("mix_")
 
 
 def tokens_unchecked(original: Any, data: Any, *args: Any) -> None:
     """Compare nothing."""
+
+
+def weights_in_float32(original: Any, student: Any) -> Any:
+    return original(student).float()

@@ -16,6 +16,7 @@ from falsifiers.support.runs import run, scratch, small
 from reference_trainer import Callback, Settings
 from reference_trainer.errors import DriftError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
+from reference_trainer.storage.export import save_decoder
 
 OPTIMIZERS = {
     "adamw": None,
@@ -118,6 +119,31 @@ def falsify_plan_is_what_the_run_needs(
         assert_equal(f"steps, {rows}", planned.steps, result.train.steps_completed)
         if limit != 2:  # a limit takes a part of the rows, whose tokens are planned by proportion
             assert_equal(f"predicted tokens, {rows}", planned.predicted, result.train.tokens)
+        # The teacher in a directory, on one rank and divided among three, and a smoke run of one step.
+        (directory / "teacher").mkdir()
+        save_decoder(result.teacher, directory / "teacher", {})
+        chunks = sum(parameter.chunk(3)[0].nbytes for parameter in result.teacher.parameters())
+        for teacher in (None, directory / "teacher"):
+            chosen = settings.replace(teacher=teacher, smoke=1, max_steps=None)
+            sharded = chosen.replace(shard_teacher=True)
+            one, three = subject.plan(chosen), subject.plan(sharded, ranks=3)
+            held = one.memory["teacher"], three.memory["teacher"]
+            which = f"a teacher {'to train' if teacher is None else 'in a directory'}, {case}, alone and on three ranks"
+            assert_equal(f"bytes of {which}", held, (measured.sizes["teacher"], chunks))
+            assert_equal(f"steps of a smoke run, {rows}", one.steps, 1)
+            largest = accumulate * settings.data.batch_size * settings.data.length
+            assert_equal(f"tokens of a step, {rows}", (one.largest_step, three.largest_step), (largest, 3 * largest))
+        lines = subject.plan_lines(planned, tokens_per_s=0.25)
+        numbers = [
+            f"{planned.parameters[0]:,} parameters, of which {planned.parameters[1]:,}",
+            *(f"{size / 2**20:.2f} MiB {part}" for part, size in planned.memory.items() if size),
+            f"{sum(planned.memory.values()) / 2**20:.2f} MiB of a rank in all",
+            f"steps: {planned.steps:,}",
+            f"predicted tokens: {planned.predicted:,}",
+            f"time: {planned.predicted / 0.25 / 3600:.2f} h",
+        ]
+        absent = [number for number in numbers if not any(number in line for line in lines)]
+        assert not absent, f"{case}: the lines {lines} lack {absent}"
 
 
 @given(batches=st.sampled_from([999, 2100, 5003]), epochs=st.integers(1, 2))
@@ -136,13 +162,14 @@ def falsify_tokens_of_many_batches_are_planned(subject: Any, batches: int, epoch
 @given(ranks=st.integers(1, 9), layers=st.integers(1, 2), width=st.sampled_from([16, 48]))
 @example(ranks=3, layers=1, width=16)
 def falsify_first_rank_has_the_largest_shard(subject: Any, ranks: int, layers: int, width: int) -> None:
-    """`torch.chunk` divides each tensor, as FSDP2 does; numbers of steps are not divided."""
+    """`torch.chunk` divides each tensor, as FSDP2 does; numbers of steps and buffers are not divided."""
     with torch.device("meta"):
         student = Decoder(DecoderConfig(vocab_size=250, layers=layers, width=width, heads=1))
+        student.register_buffer("table", torch.empty(10, 3))
     planned, notes = subject.trained_bytes(student, lambda: torch.optim.AdamW(student.parameters()), ranks=ranks)
     shards = sum(parameter.chunk(ranks)[0].numel() * 4 for parameter in student.parameters())
     counts = 4 * len(list(student.parameters()))
-    expected = {"weights": shards, "gradients": shards, "optimizer state": 2 * shards + counts}
+    expected = {"weights": shards + 4 * 30, "gradients": shards, "optimizer state": 2 * shards + counts}
     assert_equal(f"bytes of the first of {ranks} ranks", (planned, notes), (expected, []))
 
 
@@ -150,6 +177,11 @@ USUAL: dict[str, Any] = {"lr": 2e-5, "clip": 1.0, "warmup": 0.03, "length": 1024
 USUAL |= {"save_every": 500, "dtype": "float32"}
 CHOSEN: dict[str, Any] = {"lr": 3e-3, "clip": 0.5, "warmup": 50, "length": 64, "batch_size": 2, "epochs": 1}
 CHOSEN |= {"save_every": 5000, "dtype": "float64"}
+
+
+ATTEMPT: dict[str, Any] = {"force": True, "rewind": True, "trace": Path("trace"), "project_to_steps": 7}
+ATTEMPT |= {"resume": Path("latest"), "max_steps": 3}
+"""Settings of one attempt of a run."""
 
 
 @given(
@@ -184,6 +216,11 @@ def falsify_defaults_are_those_of_what_is_trained(
         assert_equal(f"names of the {case}", seen.keys(), expected.keys())
         changed = [name for name in seen if seen[name] != expected[name]]
         assert not changed, f"{case}: {[f'{name} is {seen[name]!r}; not {expected[name]!r}' for name in changed]}"
+        settings = settings.replace(out=directory / "out")
+        assert_equal("settings without a checkpoint to resume", subject.latest_settings(settings), settings)
+        kept = subject.kept_settings(settings.replace(**ATTEMPT))
+        assert_equal("settings of an attempt that a checkpoint keeps", sorted(ATTEMPT.keys() & kept.keys()), [])
+        assert {*chosen} <= kept.keys(), f"a checkpoint keeps {sorted(kept)}; chosen were {sorted(chosen)}"
 
 
 @given(share=st.floats(1e-6, 1, exclude_max=True), planned=st.integers(1, 10**6), steps=st.integers(0, 10**6))

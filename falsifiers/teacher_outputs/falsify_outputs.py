@@ -50,7 +50,7 @@ def written(
     directory: Path, name: str, write: Callable[..., Path] = precompute, top_k: int | None = None, **changes: Any
 ) -> Path:
     """Return the directory of outputs of a small run, in shards of one batch."""
-    settings = small(directory, out=directory / name, temperature=2.0, **changes)
+    settings = small(directory, out=directory / name, **{"temperature": 2.0, **changes})
     return write(settings, top_k=top_k, shard_bytes=1, lines=Lines(io.StringIO()))
 
 

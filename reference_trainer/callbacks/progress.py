@@ -25,6 +25,8 @@ from reference_trainer.plan.schedule import is_due
 ATTACHED_LINE = "ProgressCallback attached (log every {every} steps; 0 for epoch lines only)"
 STEP_LINE = "  Step {step}/{total}: loss: {loss:.4f}"
 FIRST_STEP_LINE = "first step in {seconds:.2f}s; the other {left} take about {duration} at this rate"
+COMPILED_STEP_LINE = "first step in {seconds:.2f}s, of which most is compilation"
+NEXT_STEP_LINE = "next step in {seconds:.2f}s; the other {left} take about {duration} at this rate"
 EPOCH_LINE = "Epoch {epoch}/{epochs}: loss: {loss:.4f} ({elapsed_s:.1f}s)"
 SMOKE_START_LINE = "smoke mode: {steps} steps at most, then the run ends; no model will be written"
 SMOKE_OUTPUT_LINE = "smoke mode: a full run would be refused: {error}"
@@ -227,15 +229,18 @@ class _LossAndSpeed(ProgressColumn):
 class ProgressCallback(Callback):
     """Callback that writes a line every `log_every` steps (0: none) and one at the end of each epoch.
 
-    The first step that a run takes is followed by the time that the others will take at its rate. Any other step that
-    is not logged costs two comparisons: nothing is formatted, read from a device or written. `title` names the model if
-    it is not the student: its step lines carry the title in another format than the student's, and it has no epoch
-    lines.
+    The first step that a run takes is followed by the time that the others will take at its rate; the second one, if
+    `compiles`, because the first step compiles the models. Any other step that is not logged costs two comparisons:
+    nothing is formatted, read from a device or written. `title` names the model if it is not the student: its step
+    lines carry the title in another format than the student's, and it has no epoch lines.
     """
 
-    def __init__(self, log_every: int = 10, *, lines: Lines | None = None, title: str = "") -> None:
+    def __init__(
+        self, log_every: int = 10, *, lines: Lines | None = None, title: str = "", compiles: bool = False
+    ) -> None:
         self.log_every = log_every
         self._lines = lines or Lines()
+        self._compiles, self._is_next = compiles, False
         self._began: tuple[int, float] | None = None
         self._title = title
         self._step_line = f"{title}: step {{step}}/{{total}}, loss {{loss:.4f}}" if title else STEP_LINE
@@ -249,8 +254,8 @@ class ProgressCallback(Callback):
 
     def on_step_end(self, context: Context) -> None:
         if self._began is not None and context.step > self._began[0]:  # a resumed run ends its saved step first
-            self._write_estimate(context, *self._began)
-            self._began = None
+            began, self._began = self._began, None
+            self._write_estimate(context, *began)
         if is_due(context.step, self.log_every):
             loss = math.nan if context.loss is None else context.loss
             self._lines.write(self._step_line.format(step=context.step, total=context.total_steps, loss=loss))
@@ -260,9 +265,15 @@ class ProgressCallback(Callback):
     def _write_estimate(self, context: Context, steps: int, elapsed_s: float) -> None:
         """Write how long the steps that are left take, if they take as long as those since `steps` and `elapsed_s`."""
         left, seconds = context.total_steps - context.step, (context.elapsed_s - elapsed_s) / (context.step - steps)
-        if left:
-            line = FIRST_STEP_LINE.format(seconds=seconds, left=left, duration=duration(left * seconds))
-            self._lines.write(f"{self._title}: {line}" if self._title else line)
+        if not left:
+            return
+        if self._compiles:
+            self._began, self._compiles, self._is_next = (context.step, context.elapsed_s), False, True
+            line = COMPILED_STEP_LINE.format(seconds=seconds)
+        else:
+            form = NEXT_STEP_LINE if self._is_next else FIRST_STEP_LINE
+            line = form.format(seconds=seconds, left=left, duration=duration(left * seconds))
+        self._lines.write(f"{self._title}: {line}" if self._title else line)
 
     def on_evaluate(self, context: Context) -> None:
         self._write(evaluation_line(context.step, context.total_steps, context.validation_metrics))

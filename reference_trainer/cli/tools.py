@@ -172,6 +172,7 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
     "--batch-size", type=int, default=Settings().data.batch_size, show_default=True, help="Sequences of a batch."
 )
 @click.option("--device", default="auto", show_default=True, help="Compute on auto, cpu, cuda or cuda:N.")
+@click.option("--threads", type=int, help="Number of threads on the CPU [default: OMP_NUM_THREADS, or 1].")
 @click.option(
     "--cache",
     type=click.Path(path_type=Path),

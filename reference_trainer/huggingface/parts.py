@@ -472,7 +472,10 @@ class CausalStudent:
             enable({"use_reentrant": False})
         if settings.run.compile:
             torch.compiler.reset()  # an earlier run in this process would decide what is compiled again
-            run.lines.write("compile: the layers of student and teacher are compiled; the first steps take longer")
+            run.lines.write(
+                "compile: the first steps compile the layers of student and teacher; rates and projections that begin "
+                "with them count this time"
+            )
         when_loaded(student, partial(_finish, "the student", student, settings, run.lines.write))
         return student.train()
 
@@ -499,7 +502,9 @@ class CausalStudent:
         if settings.student.lora is None:
             return student
         with torch.device("meta"):
-            return add_adapter(student, source.place, **self._adapter_options)
+            student = add_adapter(student, source.place, **self._adapter_options)
+        # peft gives the adapter the data type of a base in float64, but not on the meta device.
+        return student.double() if name == "float64" else student
 
 
 class CausalTeacher:

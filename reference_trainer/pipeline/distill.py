@@ -162,7 +162,8 @@ class Distillation(Run):
         if self.resumed is not None and (note := resume_note(self.resumed, self.schedule)):
             self.lines.write(note)
         self.files.rewind(self.checkpoints)
-        progress = ProgressCallback(settings.run.log_every, lines=self.lines)
+        compiles = settings.run.compile and settings.student.model is not None
+        progress = ProgressCallback(settings.run.log_every, lines=self.lines, compiles=compiles)
         packaged = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
         self.callbacks = (*self.watchdog("student"), *packaged, *self.callbacks, *written)
         if not settings.trains_teacher:  # after what may be refused

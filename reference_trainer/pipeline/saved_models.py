@@ -28,7 +28,7 @@ from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.errors import DataError, ModelFileError, SettingError, TrainerError, first_line, similar_path
 from reference_trainer.models.decoder import Decoder
-from reference_trainer.models.placement import computing_in, device_name, usable_device
+from reference_trainer.models.placement import computing_in, cpu_threads, device_name, usable_device
 from reference_trainer.pipeline.checkpoint_list import checkpoint_student
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
 from reference_trainer.pipeline.custom_class import checkpoint_module, create_run
@@ -238,7 +238,8 @@ OF_HUGGING_FACE = (
     *"student data eval_data eval_rows lora lora_options turns chat_template template_options".split(),
 )
 NOT_OF_CUSTOM = frozenset(
-    "out force trace callbacks smoke max_steps resume init_from rewind device batch_size teacher_outputs".split()
+    "out force trace callbacks smoke max_steps resume init_from rewind".split()
+    + "device threads batch_size teacher_outputs".split()
 )
 """Settings that the evaluation of a run with custom parts does not take from that run."""
 SUMS = "sums.json"
@@ -373,6 +374,7 @@ def evaluate_saved(
     cache: Path | None = None,
     done: Callable[[Evaluation], object] = lambda evaluation: None,
     unfit: Callable[[TrainerError], object] | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> Evaluation:
     """Measure saved models on the same rows, and return their sums, in float64 and at temperature 1.
 
@@ -384,12 +386,14 @@ def evaluate_saved(
 
     Args:
         paths: The directories of the models.
-        settings: Those of `OF_A_RUN`, data, batch_size, device, teacher, and the parts that load models and data.
+        settings: Those of `OF_A_RUN`, data, batch_size, device, threads, teacher, and the parts that load models and
+            data.
         whole: Measure on all rows; by default on those that a run on this data holds back.
         cache: A directory in which sums are stored and looked up; None for no cache. Sums that custom parts compute are
             not stored, because a change of their code would not be noticed.
         done: Called after each model, with the results so far.
         unfit: Called with the error of a model, which is then left out; None raises the error.
+        environment: The variables of the process, for the number of threads.
 
     Raises:
         DataError: The data cannot be read, or has a token that a model lacks.
@@ -403,7 +407,8 @@ def evaluate_saved(
             raise SettingError("conflicting settings: give one of 'teacher' and 'teacher_outputs'")
         settings = _with_outputs(settings, outputs)
     kind = Run if outputs is None else Distillation
-    with create_run(settings, kind, lines=SilentLines()) as run:
+    threads = cpu_threads(settings.run.threads, environment)
+    with threads, create_run(settings, kind, lines=SilentLines()) as run:
         bench, models = Evaluator(run, settings, whole=whole, outputs=outputs), list[Evaluated]()
         teacher = None if bench.teacher is None else SavedModel(path=bench.teacher.path, digest=bench.teacher.digest)
         if outputs is not None:

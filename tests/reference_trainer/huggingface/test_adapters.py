@@ -58,19 +58,6 @@ def test_adapter_is_added_without_warnings_about_names_in_transformers(place: Pa
     add_adapter(student, place / "student", rank=2, options={}, seed=0)
 
 
-def test_adapter_of_dora_is_exported_evaluated_and_begun_with(place: Path, tmp_path: Path) -> None:
-    """peft saves the magnitudes under names that transformers does not read: they are loaded by peft."""
-    dora = {"lora": 2, "lora_options": '{"use_dora": true}', "save_every": 0, "max_steps": 3, "lr": 0.1}
-    result = distill(settings(place, tmp_path / "dora", **dora))
-    trained = result.student.state_dict()
-    assert any("lora_magnitude_vector" in name for name in trained)
-    base = transformers.AutoModelForCausalLM.from_pretrained(place / "student")
-    assert torch.equal(logits(peft.PeftModel.from_pretrained(base, tmp_path / "dora")), logits(result.student))
-    assert torch.equal(logits(load_model(tmp_path / "dora", dtype=torch.float32)), logits(result.student))
-    again = distill(settings(place, tmp_path / "again", init_from=tmp_path / "dora", **dora | {"lr": 1e-12}))
-    assert all(torch.allclose(tensor, trained[name]) for name, tensor in again.student.state_dict().items())
-
-
 @pytest.mark.parametrize("layer", ["lm_head", "embed_tokens"])
 def test_merged_adapter_of_a_tied_layer_gives_the_logits_of_the_trained_model(
     place: Path, tmp_path: Path, layer: str
@@ -92,13 +79,6 @@ def test_adapter_and_its_checkpoint_are_evaluated_as_its_run_did(place: Path, tr
         for name in ("hard_loss", "kl_at_1"):
             expected, seen = trained.held_back[name], each["sums"][name]
             assert seen == {"sum": pytest.approx(expected.sum, rel=1e-6), "count": expected.count}
-
-
-def test_base_in_fewer_bits_has_an_adapter_in_float32(place: Path, tmp_path: Path) -> None:
-    bits = {"weights": "bfloat16", "dtype": "bfloat16", "save_every": 0}
-    found = distill(settings(place, tmp_path / "out", **bits, **LORA)).student
-    dtypes = {each.requires_grad: each.dtype for each in found.parameters()}
-    assert dtypes == {True: torch.float32, False: torch.bfloat16}
 
 
 def test_two_ranks_train_the_adapter(place: Path, tmp_path: Path) -> None:

@@ -117,24 +117,6 @@ def test_templates_that_divide_conversations_differently_are_refused(other: Path
         distilled(other, tmp_path / "out", teacher=tmp_path / "teacher")
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"teacher_outputs": Path("stored")},
-        {"teacher_url": "http://127.0.0.1:9"},
-        {"share_vocabulary": "pad"},
-        {"on_policy_end": 0.5},
-        {"documents": "pack"},
-        {"feature_weight": 1.0},
-        {"teacher": None},
-    ],
-    ids=str,
-)
-def test_what_needs_one_vocabulary_is_refused(other: Path, tmp_path: Path, option: dict[str, Any]) -> None:
-    with pytest.raises(SettingError, match="'cross_tokenizer' needs"):
-        distilled(other, tmp_path / "out", **option)
-
-
 def test_refusal_of_another_tokenizer_names_the_setting(other: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"differ in .* tokens: .*; --cross-tokenizer"):
         distilled(other, tmp_path / "out", cross_tokenizer=False)

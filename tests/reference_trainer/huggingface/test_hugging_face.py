@@ -196,14 +196,6 @@ def test_sharded_weights_in_fewer_bits_are_those_of_one_process(place: Path, tmp
     assert digest(tmp_path / "one") == digest(tmp_path / "two")
 
 
-def test_student_without_weights_is_drawn_from_the_seed(place: Path, tmp_path: Path) -> None:
-    before = torch.get_rng_state()
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        distill(settings(place, tmp_path / name, student=place / "new", seed=seed, max_steps=1, lr=1e-9, save_every=0))
-    assert digest(tmp_path / "a") == digest(tmp_path / "b") != digest(tmp_path / "c")
-    assert torch.equal(before, torch.get_rng_state())
-
-
 def test_hidden_states_of_other_widths_are_matched_and_activations_recomputed(place: Path, tmp_path: Path) -> None:
     plain, recomputed = (
         distill(settings(place, tmp_path / str(flag), feature_weight=1.0, checkpoint_activations=flag, save_every=0))
