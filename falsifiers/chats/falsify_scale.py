@@ -7,11 +7,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from falsifiers.chats.falsify_data import INVALID
-from falsifiers.chats.tokenizer import Messages, Tokenizer, conversations
+from falsifiers.chats.falsify_turns import accepted
+from falsifiers.chats.tokenizer import END, Messages, Tokenizer, conversations, letters
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.runs import scratch
 from reference_trainer import DataError
@@ -82,29 +85,40 @@ def _stored(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-_CHAT: Messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+def _chats(*answers: str) -> Messages:
+    return [m for a in answers for m in ({"role": "user", "content": "b"}, {"role": "assistant", "content": a})]
 
 
 @given(
     chats=st.lists(conversations(), min_size=1, max_size=4),
-    bad=st.lists(st.tuples(st.integers(0, 9), st.sampled_from([text for text, _ in INVALID])), max_size=3),
+    bad=st.lists(st.tuples(st.integers(0, 9), st.sampled_from([text for text, _ in INVALID])), max_size=7),
     files=st.integers(1, 3),
     workers=st.integers(1, 2),
     times=st.sampled_from([1, 1, 90]),
+    turns=st.sampled_from(["every", "last"]),
 )
+@example(chats=[_chats("a")], bad=[(0, "[1]")], files=2, workers=2, times=1, turns="every")
 @example(
-    chats=[[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]],
-    bad=[(0, "[1]")],
+    chats=[_chats("a"), _chats(*"aa"), _chats(*"aba")],
+    bad=[(9, '{"text": 3}')],
     files=2,
     workers=2,
-    times=1,
+    times=90,
+    turns="last",
 )
-@example(chats=[_CHAT, _CHAT * 2, _CHAT * 3], bad=[(9, '{"text": 3}')], files=2, workers=2, times=90)
 def falsify_rows_do_not_depend_on_workers_and_files(
-    subject: Any, chats: list[Messages], bad: list[tuple[int, str]], files: int, workers: int, times: int
+    subject: Any,
+    chats: list[Messages],
+    bad: list[tuple[int, str]],
+    files: int,
+    workers: int,
+    times: int,
+    turns: str,
 ) -> None:
-    """And invalid rows are refused, or left out and named."""
-    valid = [json.dumps({"messages": chat, "source": "a"}) for chat in chats] * times
+    """And invalid rows are refused, or left out and named. The template leaves out earlier answers."""
+    template = Tokenizer(strips="assistant")
+    # Equal rows follow each other, so that a block of rows begins with others than the one before.
+    valid = [json.dumps({"messages": accepted(chat, template), "source": "a"}) for chat in chats for _ in range(times)]
     lines = list(valid)
     for at, text in bad:
         lines.insert(min(at, len(lines)), text)
@@ -113,23 +127,103 @@ def falsify_rows_do_not_depend_on_workers_and_files(
         (place / "data").mkdir(parents=True)
         (place / "made").mkdir()
         _write(place / "data", rows, files)
-        subject.write_chats(place / "data", subject.ChatWriter(Tokenizer()), 99, place / "made", **options)
+        subject.write_chats(place / "data", subject.ChatWriter(template, turns=turns), 99, place / "made", **options)
         return _stored(place / "made")
 
     with scratch() as folder:
         expected = write(folder / "a", valid, 1)
+        notes = subject.read_chats(folder / "a" / "made").notes
         for number, count in enumerate((0, workers)):
             made = write(folder / f"b{number}", valid, files, workers=count)
             assert_equal(f"files of {len(valid)} rows in {files} files with {count} workers", made, expected)
             if bad:
                 words = refusal(lambda n=number, c=count: write(folder / f"c{n}", lines, files, workers=c), DataError)
-                size, first = -(-len(lines) // files), next(n for n, line in enumerate(lines) if line not in valid)
-                place = f"{first // size}.jsonl:{first % size + 1}"
-                assert f"data/{place}: " in words, f"the first invalid row is {place}: {words or 'accepted'}"
-                write(folder / f"d{number}", lines, files, workers=count, skips_invalid=True)
-                read = subject.read_chats(folder / f"d{number}" / "made")
-                tokens = [document.tokens.tolist() for document in read.documents]
-                before = subject.read_chats(folder / "a" / "made").documents
-                assert_equal("documents of the other rows", tokens, [document.tokens.tolist() for document in before])
-                note = f"{len(bad)} of {len(lines)} rows are invalid, and left out ({place}"
-                assert any(note in line for line in read.notes), f"expected {note!r} in {read.notes}"
+                size = -(-len(lines) // files)
+                places = [f"{n // size}.jsonl:{n % size + 1}" for n, line in enumerate(lines) if line not in valid]
+                assert f"data/{places[0]}: " in words, f"the first invalid row is {places[0]}: {words or 'accepted'}"
+                reason = words.partition(f"{places[0]}: ")[2]
+                left_out = write(folder / f"d{number}", lines, files, workers=count, skips_invalid=True)
+                for name in ("tokens", "ends", "continues"):
+                    assert_equal(f"{name} of the other rows", left_out[name], expected[name])
+                shown = ", ".join(places[:5]) + (", ..." if len(bad) > 5 else "")
+                note = f"{len(bad)} of {len(lines)} rows are invalid, and left out ({shown}); the first: {reason}"
+                assert_equal("notes", subject.read_chats(folder / f"d{number}" / "made").notes, [note, *notes])
+
+
+def _put(file: Path, rows: list[dict[str, Any]]) -> list[str]:
+    """Write rows into a file, or a saved dataset of two; return their places, as errors name them."""
+    if file.suffix == ".jsonl":  # as another system writes it: a byte-order mark, its line ends, and blank lines
+        text = "\ufeff" + "".join(json.dumps(row) + "\r\n \r\n" for row in rows)
+        file.write_bytes(text.encode())
+        return [f"{file}:{2 * n + 1}" for n in range(len(rows))]
+    table, cut = pyarrow.Table.from_pylist(rows), len(rows) // 3
+    if file.suffix == ".parquet":
+        parquet.write_table(table, file)
+    else:
+        file.mkdir()
+        for name, part in (("b", table[:cut]), ("a", table[cut:])):
+            with pyarrow.OSFile(str(file / name), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as stream:
+                stream.write_table(part, max_chunksize=300)
+        (file / "state.json").write_text(json.dumps({"_data_files": [{"filename": "b"}, {"filename": "a"}]}))
+    return [f"{file}: row {n}" for n in range(1, len(rows) + 1)]
+
+
+FILES = {
+    "a.jsonl": ["a.jsonl"],
+    "a.parquet": ["a.parquet"],
+    "saved": ["saved"],
+    ".": ["c.jsonl", "a.jsonl", "b.parquet"],
+    "[a-z].*": ["c.jsonl", "a.jsonl", "b.parquet"],
+}
+"""Files in the order in which they are written, by the path that names them; they are read in the order of names."""
+NOTHING: dict[str, Any] = {"text": None, "prompt": None, "completion": None, "messages": None}
+
+
+def _row(number: int) -> tuple[dict[str, Any], list[int]]:
+    """Return a row in one of three forms, with null values for other keys as tables have them, and its tokens."""
+    text, kind = str(number), number % 3
+    if kind == 0:
+        return NOTHING | {"text": text}, [*letters(text), END]
+    if kind == 1:
+        return NOTHING | {"prompt": text, "completion": "b"}, [*letters(text + "b"), END]
+    empty = {"name": None, "reasoning_content": None, "weight": None}
+    messages = [{"role": "user", "content": text, **empty}, {"role": "assistant", "content": "b", **empty}]
+    return NOTHING | {"messages": messages}, letters(f"U{text}.Ab.")
+
+
+@given(path=st.sampled_from(list(FILES)), rows=st.integers(3, 9) | st.integers(999, 1100), bad=st.integers(0, 9))
+@example(path="a.parquet", rows=1001, bad=9)
+@example(path="saved", rows=1001, bad=9)
+def falsify_rows_are_those_of_their_files(subject: Any, path: str, rows: int, bad: int) -> None:
+    """In the order of the files, whatever their form; an invalid row is named by its place."""
+    made, at = [_row(number) for number in range(rows)], rows - 1 - bad % rows
+    names = sorted(FILES[path])
+    bounds = [rows * n // len(names) for n in range(len(names) + 1)]
+    writer = subject.ChatWriter(Tokenizer(reads=("name", "reasoning_content")))
+    with scratch() as folder:
+        (folder / "valid").mkdir()
+        (folder / "invalid").mkdir()
+        places = dict[str, list[str]]()
+        for name in FILES[path]:
+            n = names.index(name)
+            part = [row for row, _ in made[bounds[n] : bounds[n + 1]]]
+            _put(folder / "valid" / name, part)
+            places[name] = _put(
+                folder / "invalid" / name, [NOTHING if bounds[n] + k == at else row for k, row in enumerate(part)]
+            )
+        valid, invalid = folder / "valid" / path, folder / "invalid" / path
+        subject.write_chats(valid, writer, 99, folder)
+        read = subject.read_chats(folder)
+        assert_equal(f"rows of {path}", [d.tokens.tolist() for d in read.documents], [tokens for _, tokens in made])
+        assert_equal("notes about null values", read.notes, [])
+        message = refusal(lambda: subject.write_chats(invalid, writer, 99, folder), DataError)
+        place = [place for name in names for place in places[name]][at]
+        assert message.startswith(f"{place}: its keys are text (null)"), f"row {at} at {place}: {message or 'accepted'}"
+        assert subject.digest_of(valid) != subject.digest_of(invalid), f"{path}: other rows have an equal digest"
+        size = sum(
+            file.stat().st_size
+            for name in names
+            for file in [folder / "valid" / name, *(folder / "valid" / name).glob("*")]
+            if file.is_file()
+        )
+        assert_equal(f"bytes of {path}", subject.size_of(valid), size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import takewhile
@@ -54,6 +55,12 @@ def requests(draw: st.DrawFn) -> Messages:
     return messages if messages[0]["role"] != "assistant" else [{"role": "user", "content": "b"}, *messages]
 
 
+def accepted(messages: Messages, template: Tokenizer) -> Messages:
+    """Return messages without those that the template gives no request: answers that follow each other."""
+    is_first = [n == 0 or messages[n - 1]["role"] != message["role"] for n, message in enumerate(messages)]
+    return [message for message, first in zip(messages, is_first, strict=True) if first or not template.strips]
+
+
 def _answers(messages: Messages) -> list[int]:
     return [n for n, message in enumerate(messages) if message["role"] == "assistant"]
 
@@ -98,8 +105,7 @@ def expected(messages: Messages, template: Tokenizer, options: dict[str, Any], t
 def falsify_answers_are_predicted(
     subject: Any, messages: Messages, template: Tokenizer, options: dict[str, Any], turns: str
 ) -> None:
-    if template.strips:  # answers that follow each other have no request
-        messages = [m for n, m in enumerate(messages) if n == 0 or messages[n - 1]["role"] != m["role"]]
+    messages = accepted(messages, template)
     writer = subject.ChatWriter(template, turns=turns, options=options)
     seen = [(d.tokens.tolist(), [not given for given in d.given.tolist()]) for d in subject.encoded(messages, writer)]
     documents = expected(messages, template, options, turns)
@@ -222,6 +228,16 @@ def falsify_fields_change_a_token_or_are_named(subject: Any, path: Keys, templat
         assert is_named, f"a change of {path} changes no token, and the notes do not say {words}: {notes}"
     elif name.split(".")[-1] not in AMBIGUOUS and not (name == "content" and template.strips):
         assert not is_named, f"a change of {path} changes tokens, and a note says {words}: {notes}"
+
+
+@given(template=READING, turns=TURNS, copies=st.integers(2, 40))
+@example(template=Tokenizer(reads=("name",)), turns="every", copies=260)
+def falsify_notes_count_every_row(subject: Any, template: Tokenizer, turns: str, copies: int) -> None:
+    """However many of them were tried before, and in whatever block."""
+    chats = (read_rows(subject, [json.dumps(ROW)] * count, template, turns=turns) for count in (1, copies))
+    one, many = ({tuple(re.split(r" \((\d+)\)$", note)) for note in read.notes} for read in chats)
+    expected = {(words, str(copies * int(count)), rest) for words, count, rest in one}
+    assert_equal(f"notes about {copies} equal rows", many, expected)
 
 
 @given(eos=st.sampled_from([None, END]), row=st.sampled_from([{"text": "ab"}, {"prompt": "a", "completion": "b"}]))

@@ -118,12 +118,20 @@ def letters(text: str) -> list[int]:
     return [SPECIAL.get(letter, TEXT + (ord(letter) - ord("a")) % SIZE) for letter in text]
 
 
-def read_rows(subject: Any, lines: Sequence[str], tokenizer: Tokenizer, length: int = 999, **options: Any) -> Any:
+def read_rows(
+    subject: Any,
+    lines: Sequence[str],
+    tokenizer: Tokenizer,
+    length: int = 999,
+    *,
+    keeps_empty: bool = False,
+    **options: Any,
+) -> Any:
     """Return the chats of a file with these lines, once they are stored; the subject writes and reads them."""
     with scratch() as folder:
         path = folder / "chats.jsonl"
         path.write_text("\n".join(lines) + "\n")
-        subject.write_chats(path, subject.ChatWriter(tokenizer, **options), length, folder)
+        subject.write_chats(path, subject.ChatWriter(tokenizer, **options), length, folder, keeps_empty=keeps_empty)
         return subject.read_chats(folder)
 
 

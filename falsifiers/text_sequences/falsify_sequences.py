@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from falsifiers.support.assertions import assert_equal
 from falsifiers.support.fake_cuda import CUDA, fake_cuda
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import epoch, file_of, run, scratch, sequences_of, small
@@ -88,7 +89,7 @@ def falsify_each_sequence_is_dealt_to_one_rank(
 ) -> None:
     # No byte occurs twice in the text, so the first byte of a sequence identifies it.
     text = torch.arange(count * (LENGTH - 1) + 1, dtype=torch.uint8)
-    sequences = Sequences(bytes_N=text, length=LENGTH, batch_size=batch_size, device=torch.device("cpu"))
+    sequences = Sequences(bytes_N=text, length=LENGTH, batch_size=batch_size, device=torch.device("cpu"), first=7)
     options = {"sequences": sequences, "seed": seed, "world_size": world_size}
     ranks = [subject.ShuffledBatches(rank=rank, **options) for rank in range(world_size)]
     rounds = {batches.batches for batches in ranks}
@@ -99,6 +100,8 @@ def falsify_each_sequence_is_dealt_to_one_rank(
     scored = [first // (LENGTH - 1) for batch in busy for first in batch.tokens[:, 0].tolist()]
     order = epoch_order(seed, epoch, count).tolist()
     assert scored == order, f"{world_size} ranks read the sequences {scored}; expected {order}"
+    numbers = [number for batch in busy for number in batch.examples.tolist()]
+    assert_equal("numbers of examples, from 7", numbers, [7 + number for number in order])
     idle = [len(batch.tokens) for batch in dealt if not (batch.labels != IGNORED).any()]
     assert set(idle) <= {1}, "a rank without a batch left computes more than one sequence"
 
@@ -117,7 +120,9 @@ def _least_padded(lengths: list[int], batch_size: int) -> int:
 
 
 @given(
-    lengths=st.one_of(st.lists(st.integers(2, 9), min_size=1, max_size=30), st.just([2, 9, 3, 8, 4, 7, 5, 6, 2] * 14)),
+    lengths=st.one_of(
+        st.lists(st.integers(2, 9), min_size=1, max_size=30), st.just([2, 9, 3, 8, 4, 7, 5, 6, 2] * 14 + [3])
+    ),
     batch_size=st.integers(1, 5),
     world_size=st.integers(1, 4),
     seed=st.integers(0, 9),
@@ -147,9 +152,10 @@ def falsify_batches_of_similar_lengths(
     assert sizes[0] == sizes[1], f"{case}: the batches have {sizes[0]} rows, and those of any lengths {sizes[1]}"
     shown, before = (sum(b.tokens.numel() for b in part if (b.labels != IGNORED).any()) for part in (grouped, plain))
     assert shown <= before, f"{case}: {shown} positions, and {before} in batches of any lengths"
-    if len(lengths) <= 50 * batch_size:  # one window
-        least = _least_padded(lengths, batch_size)
-        assert shown == least, f"{case}: {shown} positions, {least} are enough"
+    order, window = epoch_order(seed, epoch, len(lengths)).tolist(), 50 * batch_size
+    parts = [[lengths[row] for row in order[begin : begin + window]] for begin in range(0, len(order), window)]
+    least = sum(_least_padded(part, batch_size) for part in parts)
+    assert shown == least, f"{case}: {shown} positions, {least} are enough for windows of 50 batches"
     again = [batch.tokens.tolist() for batch in dealt(rows.length_groups())]
     assert again == [batch.tokens.tolist() for batch in grouped], f"{case}: another reading has other batches"
 
@@ -158,6 +164,11 @@ def falsify_epochs_have_other_orders_of_lengths(subject: Any) -> None:
     """Rows of 49 lengths are one window, so seed and epoch decide about the order of its seven runs alone."""
     groups = subject.LengthGroups(lengths=torch.arange(49), batch_size=1)
     orders = {(seed, epoch): groups.order(seed, epoch).tolist() for seed in range(2) for epoch in range(1, 4)}
+    runs = [list(range(first, max(first - 8, -1), -1)) for first in range(48, -1, -8)]
+    for name, order in orders.items():
+        starts = [order.index(run[0]) for run in runs]
+        apart = [run for run, at in zip(runs, starts, strict=True) if order[at : at + len(run)] != run]
+        assert not apart, f"(seed, epoch) {name}: these 8 similar lengths do not follow each other: {apart} in {order}"
     for one, other in combinations(orders, 2):
         assert orders[one] != orders[other], f"(seed, epoch) {one} and {other} have the same order: {orders[one]}"
 
