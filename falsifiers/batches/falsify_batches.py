@@ -72,19 +72,6 @@ def falsify_first_row_with_room(subject: Any, sizes: list[int], room: int) -> No
     assert_equal(f"sizes {sizes} in rows of {capacity}", subject.first_fit(sizes, capacity), expected)
 
 
-def falsify_packed_rows_have_every_document_once(subject: Any) -> None:
-    """Also of more documents than are packed together."""
-    count, cpu = 2 * subject.PACKED_TOGETHER + 5, torch.device("cpu")
-    documents = [subject.Document(torch.tensor([number] * (2 + number % 3))) for number in range(count)]
-    rows = subject.rows_of_documents(documents, pack=True, length=9, batch_size=64, device=cpu)
-    order = torch.arange(len(rows))
-    batches = [rows.batch(order, position) for position in range(1, rows.batches + 1)]
-    seen = torch.cat([batch.tokens[batch.segments > 0] for batch in batches]).bincount(minlength=count).tolist()
-    wrong = [number for number in range(count) if seen[number] != 2 + number % 3]
-    first = [(number, seen[number]) for number in wrong[:1]]
-    assert not wrong, f"{len(wrong)} of {count} documents are lost or repeated; the first, and its tokens: {first}"
-
-
 @given(sizes=st.lists(st.integers(1, 9), max_size=16), room=st.integers(0, 8))
 @example(sizes=[1, 2, 3, 4, 2], room=2)
 @example(sizes=[1, 2], room=1)  # both orders need as many rows

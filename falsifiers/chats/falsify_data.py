@@ -13,27 +13,12 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.chats.falsify_turns import TEMPLATES, TURNS, accepted, expected, requests
+from falsifiers.chats.falsify_turns import CHAT, TEMPLATES, TURNS, accepted, expected, requests
 from falsifiers.chats.tokenizer import END, Messages, Tokenizer, letters, read_rows, words
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import scratch
 from reference_trainer import DataError, Document, SettingError, pack_documents, pad_documents, rows_of_documents
-
-
-@given(
-    prompt=words,
-    completion=st.text("abc", min_size=1, max_size=4),
-    tokenizer=st.sampled_from([Tokenizer(), Tokenizer(begins=(2,))]),
-)
-def falsify_prompts_and_texts(subject: Any, prompt: str, completion: str, tokenizer: Tokenizer) -> None:
-    rows = [{"prompt": prompt, "completion": completion}, {"text": prompt + completion}]
-    pair, text = read_rows(subject, [json.dumps(row) for row in rows], tokenizer).documents
-    begins = [*tokenizer.begins]
-    before, after = [*begins, *letters(prompt)], [*letters(completion), END]
-    assert_equal("tokens of pair and text", (pair.tokens.tolist(), text.tokens.tolist()), ([*before, *after],) * 2)
-    assert_equal("the mask of the prompt", pair.given.tolist(), [True] * len(before) + [False] * len(after))
-    assert not text.given[len(begins) :].any(), f"given in a text: {text.given.tolist()}"
 
 
 @given(
@@ -44,6 +29,7 @@ def falsify_prompts_and_texts(subject: Any, prompt: str, completion: str, tokeni
     keeps_empty=st.booleans(),
 )
 @example(rows=[[{"role": "user", "content": "a"}], ""], template=Tokenizer(), turns="every", length=9, keeps_empty=True)
+@example(rows=[CHAT * 2, CHAT], template=Tokenizer(strips="assistant"), turns="every", length=12, keeps_empty=False)
 def falsify_long_conversations_are_cut(
     subject: Any, rows: list[Messages | str], template: Tokenizer, turns: str, length: int, keeps_empty: bool
 ) -> None:

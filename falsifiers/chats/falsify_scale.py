@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from falsifiers.chats.falsify_data import INVALID
-from falsifiers.chats.falsify_turns import accepted
+from falsifiers.chats.falsify_turns import CHAT, accepted
 from falsifiers.chats.tokenizer import END, Messages, Tokenizer, conversations, letters
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.runs import scratch
@@ -50,27 +52,63 @@ def fast_tokenizer(added: str, kind: str) -> Any:
 TEXTS = st.lists(st.sampled_from(["a", "ab", "b", "c", " ", "\n", "<x>", "<xx>", "<y>", "<"]), max_size=9).map("".join)
 
 
-@given(prefix=TEXTS, rest=TEXTS, added=st.sampled_from(list(ADDED)), kind=st.sampled_from(["bytes", "first", "always"]))
-@example(prefix="a<x>", rest="b<y> a", added="plain", kind="first")
-@example(prefix="<y> ", rest="<x>", added="spaces to the left", kind="bytes")
-@example(prefix="<y>ab", rest="<y>", added="words", kind="bytes")
-def falsify_tokens_of_pieces(subject: Any, prefix: str, rest: str, added: str, kind: str) -> None:
+@given(
+    prefix=TEXTS,
+    rest=TEXTS,
+    added=st.sampled_from(list(ADDED)),
+    kind=st.sampled_from(["bytes", "first", "always"]),
+    splits=st.sampled_from([False, False, True]),
+)
+@example(prefix="a<x>", rest="b<y> a", added="plain", kind="first", splits=False)
+@example(prefix="<y> ", rest="<x>", added="spaces to the left", kind="bytes", splits=False)
+@example(prefix="<y>ab", rest="<y>", added="words", kind="bytes", splits=False)
+def falsify_tokens_of_pieces(subject: Any, prefix: str, rest: str, added: str, kind: str, splits: bool) -> None:
     """Of a text and its prefix, after the comparisons of first texts."""
-    tokenizer = fast_tokenizer(added, kind)
+    tokenizer, texts = fast_tokenizer(added, kind), (prefix, prefix + rest, prefix)
+    tokenizer.split_special_tokens = splits
+    wholes = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+    tokenizer.backend_tokenizer.enable_truncation(2)  # as files of tokenizers may have it
+    tokenizer.backend_tokenizer.enable_padding(length=3)
     pieces = subject.Pieces(tokenizer)
     for _ in range(subject.COMPARED):
         pieces.tokens("", list)
-    for text in (prefix, prefix + rest, prefix):
-        whole = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    for text, whole in zip(texts, wholes, strict=True):
         assert_equal(
             f"tokens of {text!r}, cut: {pieces.can_split}", pieces.tokens(text, lambda whole=whole: whole), whole
         )
-    assert pieces.can_split == (added in ("plain", "spaces to the right", "normalized")), f"{added}: {pieces.can_split}"
+    can_split = added in ("plain", "spaces to the right", "normalized") and not splits
+    assert_equal(f"{added}, special tokens are split {splits}: texts are cut", pieces.can_split, can_split)
     other = [-1]
-    if added == "plain":
+    if can_split:
         assert_equal(
             "tokens that differ from those of the pieces", subject.Pieces(tokenizer).tokens("a", lambda: other), other
         )
+
+
+@given(workers=st.integers(0, 2), count=st.integers(0, 20), bad=st.integers(0, 30))
+@example(workers=2, count=20, bad=30)
+def falsify_blocks_are_mapped_in_order(subject: Any, workers: int, count: int, bad: int) -> None:
+    """A few blocks ahead, and up to the first one that is refused."""
+    read, seen = [], list[int]()
+
+    def blocks() -> Iterator[int]:
+        for number in range(count):
+            read.append(number)
+            yield number
+
+    def double(number: int) -> int:
+        if number == bad:
+            raise DataError(f"block {number}")
+        return 2 * number
+
+    def map_all() -> None:
+        for result in subject.ordered_map(double, blocks(), workers):
+            seen.append(result)
+            most = len(seen) - 1 + max(subject.AHEAD * workers, 1)
+            assert len(read) <= most, f"{len(read)} blocks are read when {len(seen)} are mapped by {workers} workers"
+
+    assert_equal("the error", refusal(map_all, DataError), f"block {bad}" if bad < count else "")
+    assert_equal("results", seen, [2 * number for number in range(min(bad, count))])
 
 
 def _write(folder: Path, lines: list[str], files: int) -> None:
@@ -85,10 +123,6 @@ def _stored(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def _chats(*answers: str) -> Messages:
-    return [m for a in answers for m in ({"role": "user", "content": "b"}, {"role": "assistant", "content": a})]
-
-
 @given(
     chats=st.lists(conversations(), min_size=1, max_size=4),
     bad=st.lists(st.tuples(st.integers(0, 9), st.sampled_from([text for text, _ in INVALID])), max_size=7),
@@ -97,15 +131,8 @@ def _chats(*answers: str) -> Messages:
     times=st.sampled_from([1, 1, 90]),
     turns=st.sampled_from(["every", "last"]),
 )
-@example(chats=[_chats("a")], bad=[(0, "[1]")], files=2, workers=2, times=1, turns="every")
-@example(
-    chats=[_chats("a"), _chats(*"aa"), _chats(*"aba")],
-    bad=[(9, '{"text": 3}')],
-    files=2,
-    workers=2,
-    times=90,
-    turns="last",
-)
+@example(chats=[CHAT], bad=[(0, "[1]")] * 5, files=2, workers=2, times=1, turns="every")
+@example(chats=[CHAT, CHAT * 2, CHAT * 3], bad=[(9, '{"text": 3}')], files=2, workers=2, times=90, turns="last")
 def falsify_rows_do_not_depend_on_workers_and_files(
     subject: Any,
     chats: list[Messages],
@@ -147,7 +174,10 @@ def falsify_rows_do_not_depend_on_workers_and_files(
                     assert_equal(f"{name} of the other rows", left_out[name], expected[name])
                 shown = ", ".join(places[:5]) + (", ..." if len(bad) > 5 else "")
                 note = f"{len(bad)} of {len(lines)} rows are invalid, and left out ({shown}); the first: {reason}"
-                assert_equal("notes", subject.read_chats(folder / f"d{number}" / "made").notes, [note, *notes])
+                seen = subject.read_chats(folder / f"d{number}" / "made").notes
+                assert_equal("the note about rows left out", seen[0], note)
+                if len(lines) <= subject.BLOCK:  # fields are tried anew in each block
+                    assert_equal("the other notes", seen[1:], notes)
 
 
 def _put(file: Path, rows: list[dict[str, Any]]) -> list[str]:
@@ -179,27 +209,35 @@ FILES = {
 NOTHING: dict[str, Any] = {"text": None, "prompt": None, "completion": None, "messages": None}
 
 
-def _row(number: int) -> tuple[dict[str, Any], list[int]]:
-    """Return a row in one of three forms, with null values for other keys as tables have them, and its tokens."""
+def _row(number: int, begins: tuple[int, ...]) -> tuple[dict[str, Any], tuple[list[int], list[bool]]]:
+    """Return a row in one of three forms, with null values for other keys as tables have them, and its document."""
     text, kind = str(number), number % 3
-    if kind == 0:
-        return NOTHING | {"text": text}, [*letters(text), END]
-    if kind == 1:
-        return NOTHING | {"prompt": text, "completion": "b"}, [*letters(text + "b"), END]
     empty = {"name": None, "reasoning_content": None, "weight": None}
     messages = [{"role": "user", "content": text, **empty}, {"role": "assistant", "content": "b", **empty}]
-    return NOTHING | {"messages": messages}, letters(f"U{text}.Ab.")
+    form = ({"text": text}, {"prompt": text, "completion": "b"}, {"messages": messages})[kind]
+    before, after = [("", text), (text, "b"), (f"U{text}.A", "b.")][kind]
+    given, predicted = [*begins, *letters(before)], [*letters(after), *([END] if kind < 2 else [])]
+    return NOTHING | form, ([*given, *predicted], [True] * len(given) + [False] * len(predicted))
 
 
-@given(path=st.sampled_from(list(FILES)), rows=st.integers(3, 9) | st.integers(999, 1100), bad=st.integers(0, 9))
-@example(path="a.parquet", rows=1001, bad=9)
-@example(path="saved", rows=1001, bad=9)
-def falsify_rows_are_those_of_their_files(subject: Any, path: str, rows: int, bad: int) -> None:
+@given(
+    path=st.sampled_from(list(FILES)),
+    rows=st.integers(3, 9) | st.integers(999, 1100),
+    bad=st.integers(0, 9),
+    begins=st.sampled_from([(), (2,)]),
+    closes=st.booleans(),
+)
+@example(path="a.parquet", rows=1001, bad=9, begins=(), closes=False)
+@example(path="saved", rows=1001, bad=9, begins=(), closes=False)
+@example(path="[a-z].*", rows=6, bad=2, begins=(2,), closes=True)
+def falsify_rows_are_those_of_their_files(
+    subject: Any, path: str, rows: int, bad: int, begins: tuple[int, ...], closes: bool
+) -> None:
     """In the order of the files, whatever their form; an invalid row is named by its place."""
-    made, at = [_row(number) for number in range(rows)], rows - 1 - bad % rows
+    made, at = [_row(number, begins) for number in range(rows)], rows - 1 - bad % rows
     names = sorted(FILES[path])
     bounds = [rows * n // len(names) for n in range(len(names) + 1)]
-    writer = subject.ChatWriter(Tokenizer(reads=("name", "reasoning_content")))
+    writer = subject.ChatWriter(Tokenizer(begins, closes=closes, reads=("name", "reasoning_content")))
     with scratch() as folder:
         (folder / "valid").mkdir()
         (folder / "invalid").mkdir()
@@ -214,16 +252,16 @@ def falsify_rows_are_those_of_their_files(subject: Any, path: str, rows: int, ba
         valid, invalid = folder / "valid" / path, folder / "invalid" / path
         subject.write_chats(valid, writer, 99, folder)
         read = subject.read_chats(folder)
-        assert_equal(f"rows of {path}", [d.tokens.tolist() for d in read.documents], [tokens for _, tokens in made])
+        seen = [(document.tokens.tolist(), document.given.tolist()) for document in read.documents]
+        assert_equal(f"tokens of {path}, and which are given", seen, [document for _, document in made])
         assert_equal("notes about null values", read.notes, [])
         message = refusal(lambda: subject.write_chats(invalid, writer, 99, folder), DataError)
         place = [place for name in names for place in places[name]][at]
         assert message.startswith(f"{place}: its keys are text (null)"), f"row {at} at {place}: {message or 'accepted'}"
-        assert subject.digest_of(valid) != subject.digest_of(invalid), f"{path}: other rows have an equal digest"
-        size = sum(
-            file.stat().st_size
-            for name in names
-            for file in [folder / "valid" / name, *(folder / "valid" / name).glob("*")]
-            if file.is_file()
-        )
-        assert_equal(f"bytes of {path}", subject.size_of(valid), size)
+        digests = {subject.digest_of(valid), subject.digest_of(invalid)}
+        for one, other in pairwise(names):  # the rows of two files in another order
+            contents = [(folder / "valid" / name).read_bytes() for name in (one, other)]
+            (folder / "valid" / one).write_bytes(contents[1])
+            (folder / "valid" / other).write_bytes(contents[0])
+            digests.add(subject.digest_of(valid))
+        assert_equal(f"digests of different files of {path}", len(digests), 1 + len(names))

@@ -80,20 +80,40 @@ def assert_close(what: str, seen: Tensor, expected: Any, allowed: float) -> None
     )
 
 
-@given(case=states(), implementation=IMPLEMENTATIONS)
-@example(case=SHORT, implementation=SDPA)
-def falsify_each_document_attends_to_itself(subject: Any, device: str, case: States, implementation: str) -> None:
+@given(
+    case=states(),
+    implementation=IMPLEMENTATIONS,
+    scaling=st.sampled_from([0.3, None]),
+    softcap=st.sampled_from([None, 1.0]),
+    has_sinks=st.booleans(),
+)
+@example(case=SHORT, implementation=SDPA, scaling=None, softcap=None, has_sinks=False)
+@example(case=SHORT, implementation=SDPA, scaling=None, softcap=1.0, has_sinks=False)
+@example(case=SHORT, implementation=FLASH, scaling=0.3, softcap=None, has_sinks=True)
+def falsify_each_document_attends_to_itself(
+    subject: Any,
+    device: str,
+    case: States,
+    implementation: str,
+    scaling: float | None,
+    softcap: float | None,
+    has_sinks: bool,
+) -> None:
     on_gpu = device == "cuda"
     if on_gpu:  # kernels of CUDA take widths of 16 and more, and 16 bits
         case = States(case.rows, case.heads, case.shared, case.window, case.seed, width=64)
-        implementation = SDPA if implementation == FLASH else implementation
+        implementation, softcap, has_sinks = SDPA if implementation == FLASH else implementation, None, False
     tensors = [x.to(device) for x in case.tensors(torch.bfloat16 if on_gpu else torch.float64)]
-    leaves = [x.requires_grad_() for x in tensors]
+    leaves, sinks = [x.requires_grad_() for x in tensors], torch.linspace(-1, 2, case.heads * case.shared).double()
+    options = {**case.options, "scaling": scaling, "softcap": softcap, "s_aux": sinks if has_sinks else None}
     seen, _ = subject.attend_documents(
-        case.module, *leaves, None, subject.PackedRows(case.rows), implementation=implementation, **case.options
+        case.module, *leaves, None, subject.PackedRows(case.rows), implementation=implementation, **options
     )
+    scale = case.width**-0.5 if scaling is None else scaling
+    expected = kernels.documents_alone(tensors, case.rows, scale, case.window, softcap, options["s_aux"])
     # In bfloat16, weights and sums of values of at most 5 are rounded by 2^-9 each, several times.
-    assert_close(f"attention of documents {case.rows}", seen, case.oracle(tensors), 0.1 if on_gpu else 1e-12)
+    what = f"attention of documents {case.rows}, scaling {scaling}, softcap {softcap}, sinks {options['s_aux']}"
+    assert_close(what, seen, expected, 0.1 if on_gpu else 1e-12)
     seen.square().sum().backward()
     assert all(x.grad is not None and bool(x.grad.isfinite().all()) for x in leaves), "a gradient is missing"
 
