@@ -131,7 +131,9 @@ def _stored(folder: Path) -> dict[str, bytes]:
     times=st.sampled_from([1, 1, 90]),
     turns=st.sampled_from(["every", "last"]),
 )
-@example(chats=[CHAT], bad=[(0, "[1]")] * 5, files=2, workers=2, times=1, turns="every")
+@example(
+    chats=[CHAT], bad=[(0, "[1]"), *[(0, '{"messages": 3, "lost": 1}')] * 4], files=2, workers=2, times=1, turns="every"
+)
 @example(chats=[CHAT, CHAT * 2, CHAT * 3], bad=[(9, '{"text": 3}')], files=2, workers=2, times=90, turns="last")
 def falsify_rows_do_not_depend_on_workers_and_files(
     subject: Any,
