@@ -46,7 +46,10 @@ def falsify_packed_batch_is_its_documents(
     subject: Any, device: str, case: Documents, padding_id: int, room: int
 ) -> None:
     options = {"length": case.longest + room, "padding_id": padding_id}
-    assert_like_alone(case, subject.pack_documents(case.made(subject), **options), device)
+    batch = subject.pack_documents(case.made(subject), **options)
+    assert_like_alone(case, batch, device)
+    documents = [batch.tokens[row, at].tolist() for row, at in subject.document_positions(batch)]
+    assert_equal("documents by their positions", sorted(documents), sorted(filter(None, case.tokens)))
 
 
 SIZES = st.lists(st.integers(0, 6), max_size=9)

@@ -113,6 +113,7 @@ def documents(draw: st.DrawFn) -> Document:
     return Document(torch.tensor(tokens), prompt=prompt, given=None if mask is None else torch.tensor(mask))
 
 
+TENS = [Document(torch.tensor([10 * number] * (1 + number % 5))) for number in range(9)]
 SLICES = st.builds(
     slice, st.none() | st.integers(-6, 6), st.none() | st.integers(-6, 6), st.sampled_from([None, 1, 2, 3, -1])
 )
@@ -125,6 +126,8 @@ SLICES = st.builds(
     parts=st.lists(SLICES, max_size=2),
     first=st.integers(0, 3),
 )
+@example(written=TENS, pack=False, joined=False, parts=[slice(1, None), slice(1, None, 2)], first=0)
+@example(written=TENS, pack=True, joined=True, parts=[slice(1, None, 3), slice(1, None)], first=2)
 def falsify_stored_documents_make_the_same_rows(
     subject: Any, written: list[Document], pack: bool, joined: bool, parts: list[slice], first: int
 ) -> None:

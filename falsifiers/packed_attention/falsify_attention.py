@@ -122,13 +122,18 @@ def falsify_each_document_attends_to_itself(
 def falsify_dropout_of_attention_is_applied(
     subject: Any, case: States, implementation: str, softcap: float | None
 ) -> None:
-    """A dropout of 1 leaves no weight of any key."""
+    """A dropout of 1 leaves no weight of any key, and one of 0.5 none or twice the weight of a token's only key."""
     options = {**case.options, "dropout": 1.0, "softcap": softcap}
     rows = subject.PackedRows(case.rows)
     seen, _ = subject.attend_documents(
         case.module, *case.tensors(), None, rows, implementation=implementation, **options
     )
     assert not seen.any(), f"documents {case.rows}, softcap {softcap}: attention with a dropout of 1 is not 0: {seen}"
+    single, options["dropout"] = replace(case, rows=[[1] * 40], shared=1), 0.5
+    tensors, rows = single.tensors(), subject.PackedRows(single.rows)
+    seen, _ = subject.attend_documents(single.module, *tensors, None, rows, implementation=implementation, **options)
+    factors = (seen / tensors[2].transpose(1, 2)).unique().tolist()
+    assert_equal(f"factors of values with a dropout of 0.5, softcap {softcap}", factors, [0.0, 2.0])
 
 
 @given(case=states(), implementation=IMPLEMENTATIONS)
@@ -211,7 +216,9 @@ def falsify_documents_of_a_model_are_isolated(subject: Any, kind: str, implement
     model, notes = new_model(subject, kind, implementation), list[str]()
     alone = copy.deepcopy(model)
     alone.model.set_attn_implementation(kernels.ORACLE)
+    model.train(bool(seed % 2))
     subject.isolate_documents("the model", model, notes.append)
+    assert_equal("the model is in training mode", model.training, bool(seed % 2))
     assert_equal(f"notes about {kind} with {implementation}", notes, [])
     _, batch = packed(seed)
     logits = model(batch.tokens, batch.segments).logits
@@ -341,9 +348,10 @@ def falsify_a_model_that_mixes_documents_is_refused(subject: Any, implementation
     model = new_model(subject, "llama", implementation)
 
     def mix(layer: Any, arguments: Any, states: Tensor) -> Tensor:
-        """Add to each state of a row those before it, as a convolution or a recurrent layer does."""
+        """Add to each state of one of two rows those before it, as a convolution or a recurrent layer does."""
         mixed = states.clone()
-        mixed[-1 if row else 0] = states[-1 if row else 0].cumsum(0)
+        if len(states) == 2:
+            mixed[row] = states[row].cumsum(0)
         return mixed
 
     model.model.model.embed_tokens.register_forward_hook(mix)

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from falsifiers.support.assertions import assert_equal
+from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.fake_cuda import CUDA, fake_cuda
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import epoch, file_of, run, scratch, sequences_of, small
-from reference_trainer import Document, Lines, rows_of_documents
+from reference_trainer import DataError, Document, Lines, rows_of_documents
 from reference_trainer.data import text as trainer_text
 from reference_trainer.data.text import Sequences, epoch_order
 
@@ -59,8 +59,16 @@ def falsify_every_byte_is_predicted_once(
     assert sizes == expected, f"batches of {count} sequences hold {sizes}; expected {expected}"
 
 
-@given(size=st.integers(41, 400), length=st.integers(2, 5), seed=st.integers(0, 9))
-def falsify_held_back_bytes_are_never_trained_on(subject: Any, size: int, length: int, seed: int) -> None:
+@given(
+    size=st.integers(41, 400),
+    length=st.integers(2, 5),
+    seed=st.integers(0, 9),
+    share=st.sampled_from([0.125, 0.5, 1.0]),
+    surplus=st.integers(-1, 1),
+)
+def falsify_held_back_bytes_are_never_trained_on(
+    subject: Any, size: int, length: int, seed: int, share: float, surplus: int
+) -> None:
     cut = size - -(-size // 10)
     content = bytes([*(k % 128 for k in range(cut)), *(128 + k % 128 for k in range(size - cut))])
     with file_of(content) as path:
@@ -72,6 +80,10 @@ def falsify_held_back_bytes_are_never_trained_on(subject: Any, size: int, length
             assert int(batch.tokens.min()) >= 128, f"trained bytes in a held-back batch: {batch.tokens.tolist()}"
         parts = bytes(text.training.tolist()) + bytes(text.held_back.tolist())
     assert parts == content, f"the parts hold {len(parts)} bytes and differ from the text of {size}"
+    kept = int(cut * share)
+    chosen = kept if surplus <= 0 else 0  # bytes of a share that is long enough for a sequence
+    call = partial(subject.share_of, text, share, kept + surplus)
+    assert_equal(f"bytes of {share} of {cut}, refused", 0 if refusal(call, DataError) else len(call()), chosen)
 
 
 LENGTH, IGNORED = 4, -100
