@@ -204,8 +204,8 @@ FILES = {
     "a.jsonl": ["a.jsonl"],
     "a.parquet": ["a.parquet"],
     "saved": ["saved"],
-    ".": ["c.jsonl", "a.jsonl", "b.parquet"],
-    "[a-z].*": ["c.jsonl", "a.jsonl", "b.parquet"],
+    ".": ["e.jsonl", "b.jsonl", "a.parquet", "d.jsonl", "c.jsonl"],
+    "[a-z].*": ["e.jsonl", "b.jsonl", "a.parquet", "d.jsonl", "c.jsonl"],
 }
 """Files in the order in which they are written, by the path that names them; they are read in the order of names."""
 NOTHING: dict[str, Any] = {"text": None, "prompt": None, "completion": None, "messages": None}
@@ -224,7 +224,7 @@ def _row(number: int, begins: tuple[int, ...]) -> tuple[dict[str, Any], tuple[li
 
 @given(
     path=st.sampled_from(list(FILES)),
-    rows=st.integers(3, 9) | st.integers(999, 1100),
+    rows=st.integers(5, 9) | st.integers(999, 1100),
     bad=st.integers(0, 9),
     begins=st.sampled_from([(), (2,)]),
     closes=st.booleans(),
