@@ -257,10 +257,13 @@ def falsify_fields_change_a_token_or_are_named(subject: Any, path: Keys, templat
 @example(template=Tokenizer(reads=("name",)), turns="every", copies=260)
 def falsify_notes_count_every_row(subject: Any, template: Tokenizer, turns: str, copies: int) -> None:
     """However many of them were tried before, and in whatever block."""
-    chats = (read_rows(subject, [json.dumps(ROW)] * count, template, turns=turns) for count in (1, copies))
+    row = json.dumps(ROW | {"messages": [*ROW["messages"], CHAT[0]]})
+    chats = (read_rows(subject, [row] * count, template, turns=turns) for count in (1, copies))
     one, many = ({tuple(re.split(r" \((\d+)\)$", note)) for note in read.notes} for read in chats)
     expected = {(words, str(copies * int(count)), rest) for words, count, rest in one}
     assert_equal(f"notes about {copies} equal rows", many, expected)
+    after = ("messages after the last answer are left out", str(2 * copies), "")
+    assert after in many, f"of {copies} rows with two questions after the last answer, the notes are {many}"
 
 
 @given(eos=st.sampled_from([None, END]), row=st.sampled_from([{"text": "ab"}, {"prompt": "a", "completion": "b"}]))
