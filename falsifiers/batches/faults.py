@@ -48,10 +48,3 @@ def pieces_apart(original: Any, document: Any, length: int) -> Any:
     starts = range(0, max(len(document.tokens), 1), length)
     pieces = [(document.tokens[start : start + length], document.prompt - start) for start in starts]
     return [type(document)(tokens, min(max(prompt, 0), len(tokens))) for tokens, prompt in pieces]
-
-
-def first_documents_repeated(original: Any, documents: Any, **named: Any) -> Any:
-    from reference_trainer.data.documents import PACKED_TOGETHER
-
-    rows = original(documents, **named)
-    return replace(rows, order=[number % PACKED_TOGETHER for number in rows.order])

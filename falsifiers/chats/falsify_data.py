@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.chats.tokenizer import END, Messages, Tokenizer, conversations, letters, read_rows, words
+from falsifiers.chats.falsify_turns import CHAT, TEMPLATES, TURNS, accepted, expected, requests
+from falsifiers.chats.tokenizer import END, Messages, Tokenizer, letters, read_rows, words
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import scratch
@@ -21,34 +22,49 @@ from reference_trainer import DataError, Document, SettingError, pack_documents,
 
 
 @given(
-    prompt=words,
-    completion=st.text("abc", min_size=1, max_size=4),
-    tokenizer=st.sampled_from([Tokenizer(), Tokenizer(begins=(2,))]),
+    rows=st.lists(requests() | words, min_size=1, max_size=4),
+    template=TEMPLATES,
+    turns=TURNS,
+    length=st.integers(2, 12),
+    keeps_empty=st.booleans(),
 )
-def falsify_prompts_and_texts(subject: Any, prompt: str, completion: str, tokenizer: Tokenizer) -> None:
-    rows = [{"prompt": prompt, "completion": completion}, {"text": prompt + completion}]
-    pair, text = read_rows(subject, [json.dumps(row) for row in rows], tokenizer).documents
-    begins = [*tokenizer.begins]
-    before, after = [*begins, *letters(prompt)], [*letters(completion), END]
-    assert_equal("tokens of pair and text", (pair.tokens.tolist(), text.tokens.tolist()), ([*before, *after],) * 2)
-    assert_equal("the mask of the prompt", pair.given.tolist(), [True] * len(before) + [False] * len(after))
-    assert not text.given[len(begins) :].any(), f"given in a text: {text.given.tolist()}"
-
-
-@given(chats=st.lists(conversations(), min_size=1, max_size=4), length=st.integers(2, 12))
-def falsify_long_conversations_are_cut(subject: Any, chats: list[Messages], length: int) -> None:
-    # The tokens of each conversation, with whether an assistant writes them.
-    whole = [[(t, answer) for text, answer in Tokenizer().spans(c) for t in letters(text)] for c in chats]
-    rest = [tokens[:length] for tokens in whole if any(is_answer for _, is_answer in tokens[1:length])]
-    try:
-        read = read_rows(subject, [json.dumps({"messages": chat}) for chat in chats], Tokenizer(), length)
-    except DataError:
-        assert not rest, f"refused, and {len(rest)} conversations have an answer"
+@example(rows=[[{"role": "user", "content": "a"}], ""], template=Tokenizer(), turns="every", length=9, keeps_empty=True)
+@example(rows=[CHAT * 2, CHAT], template=Tokenizer(strips="assistant"), turns="every", length=12, keeps_empty=False)
+def falsify_long_conversations_are_cut(
+    subject: Any, rows: list[Messages | str], template: Tokenizer, turns: str, length: int, keeps_empty: bool
+) -> None:
+    chats = [row if isinstance(row, str) else accepted(row, template) for row in rows]
+    text = [*template.begins], [False] * len(template.begins)
+    # The documents of each row, as tokens and whether each is predicted.
+    wholes = [
+        [([*text[0], *letters(row), END], [*text[1], *[True] * (len(row) + 1)])]
+        if isinstance(row, str)
+        else expected(row, template, {}, turns) or [([], [])]
+        for row in chats
+    ]
+    kept, continues, cut, empty = [], [], 0, 0
+    for documents in wholes:
+        is_later = False
+        for tokens, predicted in documents:
+            is_empty = not any(predicted[1:length])
+            cut, empty = cut + (len(tokens) > length), empty + is_empty
+            if keeps_empty or not is_empty:
+                kept.append(([0], [False]) if is_empty else (tokens[:length], predicted[:length]))
+                continues.append(is_later)
+                is_later = True
+    lines = [json.dumps({"text": row} if isinstance(row, str) else {"messages": row}) for row in chats]
+    call = partial(read_rows, subject, lines, template, length, keeps_empty=keeps_empty, turns=turns)
+    if empty == sum(map(len, wholes)):
+        message = refusal(call, DataError)
+        assert message, f"no token of {lines} is predicted in {length}, and they are accepted"
+        assert ("larger --length" in message) == (cut > 0), f"{cut} documents are cut, and the message is: {message}"
         return
-    documents = [[token for token, _ in tokens] for tokens in rest]
-    assert_equal("documents", [document.tokens.tolist() for document in read.documents], documents)
-    counts = sum(len(tokens) > length for tokens in whole), len(whole) - len(rest)
-    assert_equal("counts of cut and empty conversations", (read.cut, read.empty), counts)
+    read = call()
+    seen = [(document.tokens.tolist(), [not given for given in document.given.tolist()]) for document in read.documents]
+    assert_equal("documents", seen, kept)
+    assert_equal("which documents continue a conversation", list(map(bool, read.continues)), continues)
+    assert_equal("numbers of cut and empty documents", (read.cut, read.empty), (cut, empty))
+    assert_equal("the largest token", read.largest, max(max(tokens) for tokens, _ in kept))
 
 
 def _answer(**keys: Any) -> str:
@@ -62,7 +78,7 @@ def _asked(**keys: Any) -> str:
 INVALID = (
     ("[1]", "list"),
     ('{"a": 1}', "its keys are a"),
-    ('{"messages": 3}', "invalid messages"),
+    ('{"messages": 3, "lost": 1}', "invalid messages"),
     ('{"messages": null}', "its keys are messages (null); expected `messages`, "),
     ('{"messages": [{"content": "a"}]}', "invalid messages"),
     (_asked(role="user"), "message 1 has no content"),
@@ -97,24 +113,46 @@ def documents(draw: st.DrawFn) -> Document:
     return Document(torch.tensor(tokens), prompt=prompt, given=None if mask is None else torch.tensor(mask))
 
 
-@given(written=st.lists(documents(), max_size=5), pack=st.booleans())
-def falsify_stored_documents_make_the_same_rows(subject: Any, written: list[Document], pack: bool) -> None:
-    """In any order, from both parts of the data."""
+TENS = [Document(torch.tensor([10 * number] * (1 + number % 5))) for number in range(9)]
+SLICES = st.builds(
+    slice, st.none() | st.integers(-6, 6), st.none() | st.integers(-6, 6), st.sampled_from([None, 1, 2, 3, -1])
+)
+
+
+@given(
+    written=st.lists(documents(), max_size=9),
+    pack=st.booleans(),
+    joined=st.booleans(),
+    parts=st.lists(SLICES, max_size=2),
+    first=st.integers(0, 3),
+)
+@example(written=TENS, pack=False, joined=False, parts=[slice(1, None), slice(1, None, 2)], first=0)
+@example(written=TENS, pack=True, joined=True, parts=[slice(1, None, 3), slice(1, None)], first=2)
+def falsify_stored_documents_make_the_same_rows(
+    subject: Any, written: list[Document], pack: bool, joined: bool, parts: list[slice], first: int
+) -> None:
+    """In any order, of any part of the data."""
     with scratch() as folder:
         subject.write_documents(folder, written)
-        stored, cut = subject.StoredDocuments(folder), len(written) // 2
-        for in_memory, read in ((written[:cut], stored[:cut]), (written[cut:], stored[cut:])):
-            rows = rows_of_documents(read, pack=pack, batch_size=len(in_memory) or 1, **ROWS)
-            assert in_memory or len(rows) == 0, f"{len(rows)} rows of no document"
-            if in_memory:
-                batch = rows.batch(torch.arange(len(rows)).flip(0), 1)
-                expected = (
-                    pack_documents(in_memory, length=LENGTH, padding_id=0)
-                    if pack
-                    else pad_documents(in_memory, padding_id=0)
-                )
-                assert_equal("tokens", batch.tokens.tolist(), expected.tokens.flip(0).tolist())
-                assert_equal("labels", batch.labels.tolist(), expected.labels.flip(0).tolist())
+        read = subject.StoredDocuments(folder)
+        if joined:
+            read = subject.ChainedDocuments([read[:2], read[2:2], read[2:]])
+        in_memory = written
+        for part in parts:
+            in_memory, read = in_memory[part], read[part]
+        rows = subject.rows_of_documents(read, pack=pack, batch_size=len(in_memory) or 1, first=first, **ROWS)
+        if not in_memory:
+            assert_equal("rows of no document", len(rows), 0)
+            return
+        order = torch.arange(len(rows)).flip(0)
+        batch = rows.batch(order, 1)
+        packed = pack_documents(in_memory, length=LENGTH, padding_id=0)
+        expected = packed if pack else pad_documents(in_memory, padding_id=0)
+        assert_equal("tokens", batch.tokens.tolist(), expected.tokens.flip(0).tolist())
+        assert_equal("labels", batch.labels.tolist(), expected.labels.flip(0).tolist())
+        assert_equal("numbers of examples", batch.examples.tolist(), (order + first).tolist())
+        lengths = (packed.segments > 0).sum(1).tolist() if pack else [len(document.tokens) for document in in_memory]
+        assert_equal("lengths of rows", rows.length_groups().lengths.tolist(), lengths)
 
 
 def _peak(subject: Any, folder: Path, rows: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import takewhile
@@ -37,8 +38,8 @@ TEMPLATES = st.builds(
     system=st.sampled_from(["", "ab"]),
     trims=st.booleans(),
 )
-_CHAT: Messages = [{"role": "user", "content": "b"}, {"role": "assistant", "content": "a"}]
-_UNWEIGHTED: Messages = [_CHAT[0], _CHAT[1] | {"weight": 0}, *_CHAT]
+CHAT: Messages = [{"role": "user", "content": "b"}, {"role": "assistant", "content": "a"}]
+_UNWEIGHTED: Messages = [CHAT[0], CHAT[1] | {"weight": 0}, *CHAT]
 TURNS = st.sampled_from(["every", "last"])
 OPTIONS = st.sampled_from([{}, {"calm": True}])
 
@@ -50,8 +51,16 @@ def requests(draw: st.DrawFn) -> Messages:
     for message in messages:
         message["content"] = draw(st.sampled_from(["", " "])) + message["content"]
         if message["role"] == "assistant":
-            message |= draw(st.sampled_from([{}, {"reasoning_content": "c"}, {"weight": 0}, {"weight": 1}]))
+            message |= draw(
+                st.sampled_from([{}, {"reasoning_content": "c"}, {"weight": 0}, {"weight": 1}, {"tool_calls": [CALL]}])
+            )
     return messages if messages[0]["role"] != "assistant" else [{"role": "user", "content": "b"}, *messages]
+
+
+def accepted(messages: Messages, template: Tokenizer) -> Messages:
+    """Return messages without those that the template gives no request: answers that follow each other."""
+    is_first = [n == 0 or messages[n - 1]["role"] != message["role"] for n, message in enumerate(messages)]
+    return [message for message, first in zip(messages, is_first, strict=True) if first or not template.strips]
 
 
 def _answers(messages: Messages) -> list[int]:
@@ -78,7 +87,7 @@ def expected(messages: Messages, template: Tokenizer, options: dict[str, Any], t
     answers = _answers(messages)
     is_open = not (template.ends or template.last or template.is_marked)  # only the next message ends an answer
     documents: list[Document] = []
-    last = 0
+    last, ends = 0, list[bool]()  # whether the next message would end a document, unless it follows a call
     for n in answers[-1:] if turns == "last" else answers:
         tokens, predicted = _until_answer(messages[: n + 1], template, options)
         before = documents[-1] if documents else ([], [])
@@ -87,10 +96,15 @@ def expected(messages: Messages, template: Tokenizer, options: dict[str, Any], t
             predicted[: len(before[1])] = before[1]
             predicted[len(before[1])] = is_open and before[1][-1] and messages[last + 1]["role"] != "assistant"
             documents.pop()
+            ends.pop()
         documents.append((tokens, predicted))
+        ends.append(is_open and predicted[-1] and "tool_calls" not in messages[n])
         last = n
-    ended = [([*tokens, *letters("U")], [*predicted, True]) for tokens, predicted in documents]
-    return [end if is_open and document[1][-1] else document for document, end in zip(documents, ended, strict=True)]
+    pairs = zip(documents, ends, strict=True)
+    return [
+        ([*tokens, *letters("U")], [*predicted, True]) if end else (tokens, predicted)
+        for (tokens, predicted), end in pairs
+    ]
 
 
 @given(messages=requests(), template=TEMPLATES, options=OPTIONS, turns=TURNS)
@@ -98,15 +112,26 @@ def expected(messages: Messages, template: Tokenizer, options: dict[str, Any], t
 def falsify_answers_are_predicted(
     subject: Any, messages: Messages, template: Tokenizer, options: dict[str, Any], turns: str
 ) -> None:
-    if template.strips:  # answers that follow each other have no request
-        messages = [m for n, m in enumerate(messages) if n == 0 or messages[n - 1]["role"] != m["role"]]
+    messages = accepted(messages, template)
     writer = subject.ChatWriter(template, turns=turns, options=options)
     seen = [(d.tokens.tolist(), [not given for given in d.given.tolist()]) for d in subject.encoded(messages, writer)]
     documents = expected(messages, template, options, turns)
     assert_equal("the tokens", [tokens for tokens, _ in seen], [tokens for tokens, _ in documents])
     assert_equal("the tokens with whether they are predicted", seen, documents)
-    is_divided = any("are divided" in note for note in writer.notes())
-    assert is_divided == (len(documents) > 1), f"{len(documents)} documents, and the notes are {writer.notes()}"
+    marks = {token for tokens, predicted in seen for token, p in zip(tokens, predicted, strict=True) if p} & set(
+        letters("SUAT")
+    )
+    whole = [{**message, "weight": 1} for message in messages]
+    answers = [_until_answer(whole[: n + 1], template, options)[1] for n in _answers(messages)]
+    facts = {
+        "are divided": len(documents) > 1,
+        "with which the next message begins": bool(marks),
+        "have no token that the chat template marks": template.is_marked
+        and not all(map(any, answers[-1:] if turns == "last" else answers)),
+    }
+    for words, is_true in facts.items():
+        is_named = any(words in note for note in writer.notes())
+        assert is_named == is_true, f"{words!r} is {is_true} of {documents}, and the notes are {writer.notes()}"
 
 
 @given(content=st.text("abc", max_size=4), template=TEMPLATES)
@@ -166,6 +191,7 @@ READING = st.builds(
     reads=st.lists(st.sampled_from(["tool_calls", "name", "tool_call_id"]), unique=True).map(tuple),
     reads_tools=st.booleans(),
     skips=st.sampled_from(["", "system", "tool"]),
+    drops=st.sampled_from(["", "c"]),
 )
 
 
@@ -190,20 +216,21 @@ def _written(
     return [(document.tokens.tolist(), document.given.tolist()) for document in chats.documents], list(chats.notes)
 
 
-def _with_change(row: dict[str, Any], keys: Keys) -> dict[str, Any]:
+def _with(row: dict[str, Any], keys: Keys, value: object = None) -> dict[str, Any]:
+    """Return a row with another value, or a changed one, in a place."""
     changed = copy.deepcopy(row)
     place: Any = changed
     for key in keys[:-1]:
         place = place[key]
-    value = place[keys[-1]]
-    place[keys[-1]] = value + "b" if isinstance(value, str) else 1 - value
+    before = place[keys[-1]]
+    place[keys[-1]] = value or (before + "b" if isinstance(before, str) else 1 - before)
     return changed
 
 
 @given(path=st.sampled_from(list(_leaves(ROW))), template=READING, turns=TURNS)
 def falsify_fields_change_a_token_or_are_named(subject: Any, path: Keys, template: Tokenizer, turns: str) -> None:
     before, notes = _written(subject, ROW, template, turns)
-    after, _ = _written(subject, _with_change(ROW, path), template, turns)
+    after, _ = _written(subject, _with(ROW, path), template, turns)
     keys = [key for key in path if isinstance(key, str)]
     name = ".".join(keys[1:] if keys[0] == "messages" else keys)
     if name == "weight":
@@ -217,11 +244,26 @@ def falsify_fields_change_a_token_or_are_named(subject: Any, path: Keys, templat
     else:  # the note may name a key that the field is in
         names = [repr(".".join(name.split(".")[:depth])) for depth in range(1, 5)]
         words = next((outer for outer in names if any(outer in note for note in notes)), repr(name))
+    is_lost = any("are not written whole" in note for note in notes)
+    assert is_lost == bool(template.drops), f"answers lose what precedes {template.drops!r}, and the notes are {notes}"
     is_named = any(words in note for note in notes)
     if before == after:
         assert is_named, f"a change of {path} changes no token, and the notes do not say {words}: {notes}"
     elif name.split(".")[-1] not in AMBIGUOUS and not (name == "content" and template.strips):
         assert not is_named, f"a change of {path} changes tokens, and a note says {words}: {notes}"
+
+
+@given(template=READING, turns=TURNS, copies=st.integers(2, 40))
+@example(template=Tokenizer(reads=("name",)), turns="every", copies=260)
+def falsify_notes_count_every_row(subject: Any, template: Tokenizer, turns: str, copies: int) -> None:
+    """However many of them were tried before, and in whatever block."""
+    row = json.dumps(ROW | {"messages": [*ROW["messages"], CHAT[0]]})
+    chats = (read_rows(subject, [row] * count, template, turns=turns) for count in (1, copies))
+    one, many = ({tuple(re.split(r" \((\d+)\)$", note)) for note in read.notes} for read in chats)
+    expected = {(words, str(copies * int(count)), rest) for words, count, rest in one}
+    assert_equal(f"notes about {copies} equal rows", many, expected)
+    after = ("messages after the last answer are left out", str(2 * copies), "")
+    assert after in many, f"of {copies} rows with two questions after the last answer, the notes are {many}"
 
 
 @given(eos=st.sampled_from([None, END]), row=st.sampled_from([{"text": "ab"}, {"prompt": "a", "completion": "b"}]))
@@ -246,3 +288,7 @@ def falsify_tools_and_parts_in_other_forms_are_equal(subject: Any, template: Tok
     one, two = (_written(subject, row, template)[0] for row in (ROW, other))
     assert_equal("documents of the other form", two, one)
     assert_equal("the first document begins with the tools", one[0][0][:2] == letters("Tb"), template.reads_tools)
+    function = CALL["function"] | {"arguments": json.dumps(CALL["function"]["arguments"])}
+    notes = _written(subject, _with(ROW, ("messages", 2, "tool_calls", 0, "function"), function), template)[1]
+    is_named = any("whose arguments are JSON text" in note for note in notes)
+    assert_equal(f"arguments are quoted, and a note says so of {notes}", is_named, "tool_calls" in template.reads)

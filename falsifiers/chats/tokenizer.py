@@ -1,5 +1,6 @@
 """A tokenizer of characters with chat templates of known spans, in the interface of transformers, and conversations."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -31,7 +32,8 @@ class Tokenizer:
     have their reasoning. prompt: the prompt for an answer. last: what follows the last message. ends: whether messages
     end with a full stop. system: text of a conversation without a system message. trims: contents lose their spaces
     at both ends. reads: the keys of messages that it writes, beside the content. reads_tools: it writes the names of
-    tools. skips: a role that it does not write.
+    tools. skips: a role that it does not write. drops: a letter up to which answers are not written. closes: every text
+    that is no part of another ends with the end of a document.
     """
 
     begins: tuple[int, ...] = ()
@@ -46,6 +48,8 @@ class Tokenizer:
     reads: tuple[str, ...] = ()
     reads_tools: bool = False
     skips: str = ""
+    drops: str = ""
+    closes: bool = False
     eos_token_id: int | None = END
     vocabulary: Mapping[str, int] = field(default_factory=dict)
 
@@ -60,7 +64,8 @@ class Tokenizer:
         return self.chat_template
 
     def __call__(self, text: str, *, add_special_tokens: bool = True) -> dict[str, list[int]]:
-        return {"input_ids": [*(self.begins if add_special_tokens else ()), *letters(text)]}
+        before, after = (self.begins, [END] * self.closes) if add_special_tokens else ((), [])
+        return {"input_ids": [*before, *letters(text), *after]}
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(map(self.convert_ids_to_tokens, tokens))
@@ -109,8 +114,9 @@ class Tokenizer:
                 yield f"<{message.get('reasoning_content', '')}>", True
             is_kept = message["role"] != self.strips or number == len(messages) - 1
             content = message.get("content", "") if is_kept else ""
+            content = content.split(self.drops)[-1] if self.drops and is_answer else content
             yield content.strip() if self.trims else content, is_answer
-            yield "".join(str(message.get(key, "")) for key in self.reads), is_answer
+            yield "".join(json.dumps(message[key]) for key in self.reads if key in message), is_answer
             yield "." if self.ends else "", is_answer
 
 
@@ -118,12 +124,20 @@ def letters(text: str) -> list[int]:
     return [SPECIAL.get(letter, TEXT + (ord(letter) - ord("a")) % SIZE) for letter in text]
 
 
-def read_rows(subject: Any, lines: Sequence[str], tokenizer: Tokenizer, length: int = 999, **options: Any) -> Any:
+def read_rows(
+    subject: Any,
+    lines: Sequence[str],
+    tokenizer: Tokenizer,
+    length: int = 999,
+    *,
+    keeps_empty: bool = False,
+    **options: Any,
+) -> Any:
     """Return the chats of a file with these lines, once they are stored; the subject writes and reads them."""
     with scratch() as folder:
         path = folder / "chats.jsonl"
         path.write_text("\n".join(lines) + "\n")
-        subject.write_chats(path, subject.ChatWriter(tokenizer, **options), length, folder)
+        subject.write_chats(path, subject.ChatWriter(tokenizer, **options), length, folder, keeps_empty=keeps_empty)
         return subject.read_chats(folder)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -56,22 +57,39 @@ def falsify_proportions_are_exact(
         order = [row for epoch in epochs for at, row in epoch if at == source]
         rounds = [sorted(order[begin : begin + size]) for begin in range(0, len(order) - size + 1, size)]
         assert rounds == [list(range(size))] * len(rounds), f"{case}: source {source} is read in the order {order}"
-        if size == 7 and len(rounds) > 1:  # one of 5,040 orders
-            assert order[:size] != order[size : 2 * size], f"{case}: source {source} has the same order again"
     assert_equal("another reading of the third epoch", read(3), epochs[2])
+
+
+def falsify_orders_are_drawn_by_seed_source_and_round(subject: Any) -> None:
+    mixture = subject.Mixture(sizes=[20, 20], weights=[1, 1], batch_size=1)
+    orders = dict[str, list[int]]()
+    for seed in (0, 1):
+        for epoch in (1, 2):
+            rows = mixture.order(seed, epoch).tolist()
+            for source in (0, 1):
+                name = f"source {source} with seed {seed} in epoch {epoch}"
+                orders[name] = [row % 20 for row in rows if row // 20 == source]
+    for one, other in combinations(orders, 2):
+        assert orders[one] != orders[other], f"{one} has the order of {other}: {orders[one]}"
 
 
 @given(
     values=st.lists(st.sampled_from(["1", "2", "0.5", "1e-3", "0.1", "3.0"]), min_size=1, max_size=3),
-    bad=st.sampled_from(["", "0", "-1", '"1"', "true", "null", "1e12", "0.30000000000000004"]),
+    bad=st.sampled_from(["", "0", "-1", '"1"', "true", "null", "1e9", "1e-9", "0.30000000000000004"]),
+    most=st.integers(999_998, 10**6),
 )
-def falsify_weights_are_read_exactly(subject: Any, values: list[str], bad: str) -> None:
+def falsify_weights_are_read_exactly(subject: Any, values: list[str], bad: str, most: int) -> None:
     text = ", ".join(f'"{number}.jsonl": {value}' for number, value in enumerate(values))
     weights = list(subject.read_weights("{" + text + "}").values())
     assert_equal("weights", weights, [Fraction(value) for value in values])
     integers = subject.integer_weights(weights)
     shares = [Fraction(weight, sum(integers)) for weight in integers]
     assert_equal("shares", shares, [Fraction(value) / sum(map(Fraction, values)) for value in values])
+    words = refusal(lambda: subject.integer_weights([Fraction(most - 1), Fraction(1)]), SettingError)
+    assert bool(words) == (most == 10**6), f"weights of a sum of {most}: {words or 'accepted'}"
+    largest = subject.read_weights('{"a.jsonl": 999999999, "b.jsonl": 1e-8}')
+    assert_equal("weights of 9 digits", list(largest.values()), [999_999_999, Fraction(1, 10**8)])
+    assert "'mix'" in refusal(lambda: subject.read_weights("{}"), SettingError), "no weight is accepted"
     if bad:
         words = refusal(lambda: subject.read_weights('{"bad.jsonl": ' + bad + "}"), SettingError)
         assert "'bad.jsonl'" in words, f"the weight {bad}: {words or 'accepted'}"
@@ -84,6 +102,7 @@ def falsify_weights_are_read_exactly(subject: Any, values: list[str], bad: str) 
     pack=st.booleans(),
     requests=st.lists(st.tuples(st.integers(1, 2), st.integers(1, 9)), min_size=1, max_size=6),
 )
+@example(lengths=[4, 1] * 510, batch_size=3, world_size=1, pack=True, requests=[(1, 168)])  # beyond 1,000 documents
 def falsify_batches_of_streams(
     subject: Any, lengths: list[int], batch_size: int, world_size: int, pack: bool, requests: list[tuple[int, int]]
 ) -> None:
@@ -105,7 +124,8 @@ def falsify_batches_of_streams(
             if position > batches:
                 enough = (position - 1) * world_size + rank + 1 <= len(rows[epoch]) // batch_size
                 words = refusal(lambda s=stream, e=epoch, p=position: s.batch(e, p), DataError)
-                assert enough or f"ends before batch {position} of {batches}" in words, f"batch {position}: {words}"
+                needed = f"of {batches}: expected {batches * world_size * batch_size} rows"
+                assert enough or f"ends before batch {position} {needed}" in words, f"batch {position}: {words}"
                 continue
             expected = rows[epoch].batch(torch.arange(len(rows[epoch])), (position - 1) * world_size + rank + 1)
             batch = stream.batch(epoch, position)

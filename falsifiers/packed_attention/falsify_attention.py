@@ -80,20 +80,40 @@ def assert_close(what: str, seen: Tensor, expected: Any, allowed: float) -> None
     )
 
 
-@given(case=states(), implementation=IMPLEMENTATIONS)
-@example(case=SHORT, implementation=SDPA)
-def falsify_each_document_attends_to_itself(subject: Any, device: str, case: States, implementation: str) -> None:
+@given(
+    case=states(),
+    implementation=IMPLEMENTATIONS,
+    scaling=st.sampled_from([0.3, None]),
+    softcap=st.sampled_from([None, 1.0]),
+    has_sinks=st.booleans(),
+)
+@example(case=SHORT, implementation=SDPA, scaling=None, softcap=None, has_sinks=False)
+@example(case=SHORT, implementation=SDPA, scaling=None, softcap=1.0, has_sinks=False)
+@example(case=SHORT, implementation=FLASH, scaling=0.3, softcap=None, has_sinks=True)
+def falsify_each_document_attends_to_itself(
+    subject: Any,
+    device: str,
+    case: States,
+    implementation: str,
+    scaling: float | None,
+    softcap: float | None,
+    has_sinks: bool,
+) -> None:
     on_gpu = device == "cuda"
     if on_gpu:  # kernels of CUDA take widths of 16 and more, and 16 bits
         case = States(case.rows, case.heads, case.shared, case.window, case.seed, width=64)
-        implementation = SDPA if implementation == FLASH else implementation
+        implementation, softcap, has_sinks = SDPA if implementation == FLASH else implementation, None, False
     tensors = [x.to(device) for x in case.tensors(torch.bfloat16 if on_gpu else torch.float64)]
-    leaves = [x.requires_grad_() for x in tensors]
+    leaves, sinks = [x.requires_grad_() for x in tensors], torch.linspace(-1, 2, case.heads * case.shared).double()
+    options = {**case.options, "scaling": scaling, "softcap": softcap, "s_aux": sinks if has_sinks else None}
     seen, _ = subject.attend_documents(
-        case.module, *leaves, None, subject.PackedRows(case.rows), implementation=implementation, **case.options
+        case.module, *leaves, None, subject.PackedRows(case.rows), implementation=implementation, **options
     )
+    scale = case.width**-0.5 if scaling is None else scaling
+    expected = kernels.documents_alone(tensors, case.rows, scale, case.window, softcap, options["s_aux"])
     # In bfloat16, weights and sums of values of at most 5 are rounded by 2^-9 each, several times.
-    assert_close(f"attention of documents {case.rows}", seen, case.oracle(tensors), 0.1 if on_gpu else 1e-12)
+    what = f"attention of documents {case.rows}, scaling {scaling}, softcap {softcap}, sinks {options['s_aux']}"
+    assert_close(what, seen, expected, 0.1 if on_gpu else 1e-12)
     seen.square().sum().backward()
     assert all(x.grad is not None and bool(x.grad.isfinite().all()) for x in leaves), "a gradient is missing"
 
@@ -102,13 +122,18 @@ def falsify_each_document_attends_to_itself(subject: Any, device: str, case: Sta
 def falsify_dropout_of_attention_is_applied(
     subject: Any, case: States, implementation: str, softcap: float | None
 ) -> None:
-    """A dropout of 1 leaves no weight of any key."""
+    """A dropout of 1 leaves no weight of any key, and one of 0.5 none or twice the weight of a token's only key."""
     options = {**case.options, "dropout": 1.0, "softcap": softcap}
     rows = subject.PackedRows(case.rows)
     seen, _ = subject.attend_documents(
         case.module, *case.tensors(), None, rows, implementation=implementation, **options
     )
     assert not seen.any(), f"documents {case.rows}, softcap {softcap}: attention with a dropout of 1 is not 0: {seen}"
+    single, options["dropout"] = replace(case, rows=[[1] * 40], shared=1), 0.5
+    tensors, rows = single.tensors(), subject.PackedRows(single.rows)
+    seen, _ = subject.attend_documents(single.module, *tensors, None, rows, implementation=implementation, **options)
+    factors = (seen / tensors[2].transpose(1, 2)).unique().tolist()
+    assert_equal(f"factors of values with a dropout of 0.5, softcap {softcap}", factors, [0.0, 2.0])
 
 
 @given(case=states(), implementation=IMPLEMENTATIONS)
@@ -191,7 +216,9 @@ def falsify_documents_of_a_model_are_isolated(subject: Any, kind: str, implement
     model, notes = new_model(subject, kind, implementation), list[str]()
     alone = copy.deepcopy(model)
     alone.model.set_attn_implementation(kernels.ORACLE)
+    model.train(bool(seed % 2))
     subject.isolate_documents("the model", model, notes.append)
+    assert_equal("the model is in training mode", model.training, bool(seed % 2))
     assert_equal(f"notes about {kind} with {implementation}", notes, [])
     _, batch = packed(seed)
     logits = model(batch.tokens, batch.segments).logits
@@ -321,9 +348,10 @@ def falsify_a_model_that_mixes_documents_is_refused(subject: Any, implementation
     model = new_model(subject, "llama", implementation)
 
     def mix(layer: Any, arguments: Any, states: Tensor) -> Tensor:
-        """Add to each state of a row those before it, as a convolution or a recurrent layer does."""
+        """Add to each state of one of two rows those before it, as a convolution or a recurrent layer does."""
         mixed = states.clone()
-        mixed[-1 if row else 0] = states[-1 if row else 0].cumsum(0)
+        if len(states) == 2:
+            mixed[row] = states[row].cumsum(0)
         return mixed
 
     model.model.model.embed_tokens.register_forward_hook(mix)

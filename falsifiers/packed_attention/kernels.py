@@ -24,11 +24,24 @@ FLASH_ATTENTION_2 = "flash_attention_2"
 assert flash_attention_forward is not None  # imported with its full name, which preloads it
 
 
-def attention(query: Array, key: Array, value: Array, scale: float, seen: NDArray[np.bool_]) -> Array:
-    """Return softmax(scale q k) v over the keys that are seen. Arrays [n, D]; seen: bool [queries, keys]."""
-    scores = np.where(seen, query @ key.T * scale, -np.inf)
+def attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    scale: float,
+    seen: NDArray[np.bool_],
+    softcap: float | None = None,
+    sink: float = -np.inf,
+) -> Array:
+    """Return softmax(scale q k) v over the keys that are seen. Arrays [n, D]; seen: bool [queries, keys].
+
+    softcap: c in c tanh(score / c). sink: a score that takes part in the softmax, and has no value.
+    """
+    scores = query @ key.T * scale
+    scores = np.where(seen, scores if softcap is None else softcap * np.tanh(scores / softcap), -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
-    return np.asarray(weights / weights.sum(-1, keepdims=True) @ value)
+    sums = weights.sum(-1, keepdims=True) + np.exp(sink - scores.max(-1, keepdims=True))
+    return np.asarray(weights / sums @ value)
 
 
 def causal(length: int, window: int | None) -> NDArray[np.bool_]:
@@ -37,8 +50,18 @@ def causal(length: int, window: int | None) -> NDArray[np.bool_]:
     return (apart >= 0) & (apart < (length if window is None else window))
 
 
-def documents_alone(tensors: Sequence[Tensor], rows: list[list[int]], scale: float, window: int | None) -> Array:
-    """Return the attention of every document by itself, [B, T, H, D], of queries, keys and values [B, H, T, D]."""
+def documents_alone(
+    tensors: Sequence[Tensor],
+    rows: list[list[int]],
+    scale: float,
+    window: int | None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Array:
+    """Return the attention of every document by itself, [B, T, H, D], of queries, keys and values [B, H, T, D].
+
+    softcap, sinks [H]: see `attention`.
+    """
     query, key, _ = tensors
     states = [x.detach().cpu().double().numpy() for x in tensors]
     out = np.full(np.swapaxes(states[0], 1, 2).shape, np.nan)
@@ -48,7 +71,8 @@ def documents_alone(tensors: Sequence[Tensor], rows: list[list[int]], scale: flo
             for h in range(query.shape[1]):
                 kv = h * key.shape[1] // query.shape[1]
                 parts = states[0][b, h, at], states[1][b, kv, at], states[2][b, kv, at]
-                out[b, at, h] = attention(*parts, scale, causal(length, window))
+                sink = -np.inf if sinks is None else float(sinks[h])
+                out[b, at, h] = attention(*parts, scale, causal(length, window), softcap, sink)
     return out
 
 

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.fake_cuda import CUDA, fake_cuda
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import epoch, file_of, run, scratch, sequences_of, small
-from reference_trainer import Document, Lines, rows_of_documents
+from reference_trainer import DataError, Document, Lines, rows_of_documents
 from reference_trainer.data import text as trainer_text
 from reference_trainer.data.text import Sequences, epoch_order
 
@@ -58,8 +59,16 @@ def falsify_every_byte_is_predicted_once(
     assert sizes == expected, f"batches of {count} sequences hold {sizes}; expected {expected}"
 
 
-@given(size=st.integers(41, 400), length=st.integers(2, 5), seed=st.integers(0, 9))
-def falsify_held_back_bytes_are_never_trained_on(subject: Any, size: int, length: int, seed: int) -> None:
+@given(
+    size=st.integers(41, 400),
+    length=st.integers(2, 5),
+    seed=st.integers(0, 9),
+    share=st.sampled_from([0.125, 0.5, 1.0]),
+    surplus=st.integers(-1, 1),
+)
+def falsify_held_back_bytes_are_never_trained_on(
+    subject: Any, size: int, length: int, seed: int, share: float, surplus: int
+) -> None:
     cut = size - -(-size // 10)
     content = bytes([*(k % 128 for k in range(cut)), *(128 + k % 128 for k in range(size - cut))])
     with file_of(content) as path:
@@ -71,6 +80,10 @@ def falsify_held_back_bytes_are_never_trained_on(subject: Any, size: int, length
             assert int(batch.tokens.min()) >= 128, f"trained bytes in a held-back batch: {batch.tokens.tolist()}"
         parts = bytes(text.training.tolist()) + bytes(text.held_back.tolist())
     assert parts == content, f"the parts hold {len(parts)} bytes and differ from the text of {size}"
+    kept = int(cut * share)
+    chosen = kept if surplus <= 0 else 0  # bytes of a share that is long enough for a sequence
+    call = partial(subject.share_of, text, share, kept + surplus)
+    assert_equal(f"bytes of {share} of {cut}, refused", 0 if refusal(call, DataError) else len(call()), chosen)
 
 
 LENGTH, IGNORED = 4, -100
@@ -88,7 +101,7 @@ def falsify_each_sequence_is_dealt_to_one_rank(
 ) -> None:
     # No byte occurs twice in the text, so the first byte of a sequence identifies it.
     text = torch.arange(count * (LENGTH - 1) + 1, dtype=torch.uint8)
-    sequences = Sequences(bytes_N=text, length=LENGTH, batch_size=batch_size, device=torch.device("cpu"))
+    sequences = Sequences(bytes_N=text, length=LENGTH, batch_size=batch_size, device=torch.device("cpu"), first=7)
     options = {"sequences": sequences, "seed": seed, "world_size": world_size}
     ranks = [subject.ShuffledBatches(rank=rank, **options) for rank in range(world_size)]
     rounds = {batches.batches for batches in ranks}
@@ -99,6 +112,8 @@ def falsify_each_sequence_is_dealt_to_one_rank(
     scored = [first // (LENGTH - 1) for batch in busy for first in batch.tokens[:, 0].tolist()]
     order = epoch_order(seed, epoch, count).tolist()
     assert scored == order, f"{world_size} ranks read the sequences {scored}; expected {order}"
+    numbers = [number for batch in busy for number in batch.examples.tolist()]
+    assert_equal("numbers of examples, from 7", numbers, [7 + number for number in order])
     idle = [len(batch.tokens) for batch in dealt if not (batch.labels != IGNORED).any()]
     assert set(idle) <= {1}, "a rank without a batch left computes more than one sequence"
 
@@ -117,7 +132,9 @@ def _least_padded(lengths: list[int], batch_size: int) -> int:
 
 
 @given(
-    lengths=st.one_of(st.lists(st.integers(2, 9), min_size=1, max_size=30), st.just([2, 9, 3, 8, 4, 7, 5, 6, 2] * 14)),
+    lengths=st.one_of(
+        st.lists(st.integers(2, 9), min_size=1, max_size=30), st.just([2, 9, 3, 8, 4, 7, 5, 6, 2] * 14 + [3])
+    ),
     batch_size=st.integers(1, 5),
     world_size=st.integers(1, 4),
     seed=st.integers(0, 9),
@@ -147,9 +164,10 @@ def falsify_batches_of_similar_lengths(
     assert sizes[0] == sizes[1], f"{case}: the batches have {sizes[0]} rows, and those of any lengths {sizes[1]}"
     shown, before = (sum(b.tokens.numel() for b in part if (b.labels != IGNORED).any()) for part in (grouped, plain))
     assert shown <= before, f"{case}: {shown} positions, and {before} in batches of any lengths"
-    if len(lengths) <= 50 * batch_size:  # one window
-        least = _least_padded(lengths, batch_size)
-        assert shown == least, f"{case}: {shown} positions, {least} are enough"
+    order, window = epoch_order(seed, epoch, len(lengths)).tolist(), 50 * batch_size
+    parts = [[lengths[row] for row in order[begin : begin + window]] for begin in range(0, len(order), window)]
+    least = sum(_least_padded(part, batch_size) for part in parts)
+    assert shown == least, f"{case}: {shown} positions, {least} are enough for windows of 50 batches"
     again = [batch.tokens.tolist() for batch in dealt(rows.length_groups())]
     assert again == [batch.tokens.tolist() for batch in grouped], f"{case}: another reading has other batches"
 
@@ -158,6 +176,11 @@ def falsify_epochs_have_other_orders_of_lengths(subject: Any) -> None:
     """Rows of 49 lengths are one window, so seed and epoch decide about the order of its seven runs alone."""
     groups = subject.LengthGroups(lengths=torch.arange(49), batch_size=1)
     orders = {(seed, epoch): groups.order(seed, epoch).tolist() for seed in range(2) for epoch in range(1, 4)}
+    runs = [list(range(first, max(first - 8, -1), -1)) for first in range(48, -1, -8)]
+    for name, order in orders.items():
+        starts = [order.index(run[0]) for run in runs]
+        apart = [run for run, at in zip(runs, starts, strict=True) if order[at : at + len(run)] != run]
+        assert not apart, f"(seed, epoch) {name}: these 8 similar lengths do not follow each other: {apart} in {order}"
     for one, other in combinations(orders, 2):
         assert orders[one] != orders[other], f"(seed, epoch) {one} and {other} have the same order: {orders[one]}"
 

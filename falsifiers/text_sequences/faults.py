@@ -78,3 +78,10 @@ def _ends(document: Any, separator: str) -> bool:
 
 def digest_of_the_name(original: Any, path: Any, length: int) -> Any:
     return replace(original(path, length), digest=hashlib.sha256(str(path).encode()).hexdigest())
+
+
+def first_documents_repeated(original: Any, documents: Any, **named: Any) -> Any:
+    from reference_trainer.data.documents import PACKED_TOGETHER
+
+    rows = original(documents, **named)
+    return replace(rows, order=[number % PACKED_TOGETHER for number in rows.order])

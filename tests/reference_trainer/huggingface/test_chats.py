@@ -76,19 +76,6 @@ def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path
         chats_of(tmp_path / "data", place, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["dos.jsonl", "chats.parquet"])
-def test_parquet_and_line_ends_of_other_systems_are_read(place: Path, tmp_path: Path, name: str) -> None:
-    lines = (place / "chats.jsonl").read_text().splitlines()
-    if name == "dos.jsonl":  # it begins with a mark
-        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
-    else:
-        table = pytest.importorskip("pyarrow").Table.from_pylist(list(map(json.loads, lines)))
-        pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / name)
-    found, expected = (chats_of(each, place, tmp_path) for each in (tmp_path / name, place / "chats.jsonl"))
-    pairs = zip(found.documents, expected.documents, strict=True)
-    assert all(torch.equal(a.tokens, b.tokens) for a, b in pairs)
-
-
 def test_file_that_is_no_parquet_is_refused(place: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     for name, content in (("empty.parquet", b""), ("text.parquet", b"PAR1 and no more, PAR1")):
