@@ -26,18 +26,21 @@ from falsifiers.support import oracles
 from falsifiers.support.cases import HALVES, TEMPERATURES, tensors
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.ranks import run_ranks
-from falsifiers.support.runs import cut, file_digests, flip, run, scratch, small, written_model
+from falsifiers.support.runs import cut, file_digests, flip, reconfigure, run, scratch, small, written_model
 from falsifiers.teacher_outputs.parts import Counted
 from reference_trainer import Annealed, Callback, Lines, Schedule, SettingError
 from reference_trainer.distillation import heads
 from reference_trainer.distillation.losses import Weights, kd_logit_gradient, kd_loss
-from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.protocols import Batch, TopK
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
 from reference_trainer.distillation.step import forward_backward
-from reference_trainer.errors import OutputError
+from reference_trainer.errors import DataError, LogitsError, ModelFileError, OutputError
+from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.plan.objective import Objective
+from reference_trainer.storage.export import save_decoder
+from reference_trainer.storage.teacher_outputs import Manifest, publish, shard_name, write_shard
 from reference_trainer.training.evaluation import evaluate
 
 MANIFEST = "manifest.json"
@@ -47,23 +50,32 @@ SHARDS = 4
 
 
 def written(
-    directory: Path, name: str, write: Callable[..., Path] = precompute, top_k: int | None = None, **changes: Any
+    directory: Path,
+    name: str,
+    write: Callable[..., Path] = precompute,
+    top_k: int | None = None,
+    shard_bytes: int = 1,
+    **changes: Any,
 ) -> Path:
-    """Return the directory of outputs of a small run, in shards of one batch."""
-    settings = small(directory, out=directory / name, temperature=2.0, **changes)
-    return write(settings, top_k=top_k, shard_bytes=1, lines=Lines(io.StringIO()))
+    """Return the directory of outputs of a small run, by default in shards of one batch."""
+    settings = small(directory, **{"out": directory / name, "temperature": 2.0, **changes})
+    return write(settings, top_k=top_k, shard_bytes=shard_bytes, lines=Lines(io.StringIO()))
 
 
 @given(
     seed=st.integers(0, 9),
     accumulate=st.integers(1, 2),
     top_k=st.sampled_from([None, 256]),
+    shard_bytes=st.sampled_from([1, 10**5]),
     rows=st.sampled_from([{}, {"documents": "pack", "separator": "--", "epochs": 2, "length": 20}]),
 )
 def falsify_training_from_outputs(
-    subject: Any, seed: int, accumulate: int, top_k: int | None, rows: dict[str, Any]
+    subject: Any, seed: int, accumulate: int, top_k: int | None, shard_bytes: int, rows: dict[str, Any]
 ) -> None:
-    """A run from outputs of every token is that of the live teacher. The subject is `pipeline.distill`."""
+    """A run from outputs of every token is that of the live teacher. The subject is `pipeline.distill`.
+
+    shard_bytes: of one batch, or of several.
+    """
     with scratch() as directory:
         settings = small(directory, seed=seed, accumulate=accumulate, out=directory / "live", **rows)
         if rows:
@@ -73,7 +85,7 @@ def falsify_training_from_outputs(
         outputs = directory / "outputs"
         live = run(subject, settings)
         produced = settings.replace(out=outputs)
-        precompute(produced, top_k=top_k, shard_bytes=1, lines=Lines(io.StringIO()))
+        precompute(produced, top_k=top_k, shard_bytes=shard_bytes, lines=Lines(io.StringIO()))
         stored = run(subject, settings.replace(out=directory / "stored", teacher_outputs=outputs))
         bits = [file_digests(directory / out)["model.safetensors"] for out in ("live", "stored")]
     assert bits[0] == bits[1], f"from outputs of {top_k or 'all'} tokens, the student differs from the teacher's"
@@ -101,7 +113,9 @@ def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | 
         except KeyboardInterrupt:
             assert not out.exists(), f"{where}, a production left {sorted(p.name for p in out.iterdir())} in --out"
         Counted.forwards = Counted.interrupted = 0
-        assert produced() == undisturbed, f"{where}, the outputs differ from undisturbed ones"
+        there = sum(path.stat().st_size for path in (directory / "out.partial").glob("outputs-*"))
+        with free_bytes(max(tensor_bytes(directory / "undisturbed") - there, 0)):
+            assert produced() == undisturbed, f"{where}, the outputs differ from undisturbed ones"
         again, remaining = Counted.forwards, SHARDS - interrupted + 1
         assert again == remaining, f"{where}, {again} forwards were made afterwards; expected {remaining}"
         produced()
@@ -160,20 +174,43 @@ def falsify_top_k_outputs_are_kept_in_chunks(subject: Any, seed: int, k: int, ro
                 assert apart <= EXACT, f"{k} tokens in chunks of {rows} rows: {name} is off by {apart:.1e}"
 
 
+def tensor_bytes(outputs: Path) -> int:
+    """Return the bytes of all outputs."""
+    shards = [load_file(path) for path in outputs.glob("outputs-*")]
+    return sum(tensor.nbytes for shard in shards for name, tensor in shard.items() if name != "ends")
+
+
+def free_bytes(free: int) -> Any:
+    """Return a context in which every disk has so many bytes left."""
+    return mock.patch.object(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+
+
 @given(dtype=st.sampled_from(["bfloat16", "float32", "float64"]), top_k=st.sampled_from([None, 3]))
 def falsify_room_is_that_of_the_outputs(subject: Any, dtype: str, top_k: int | None) -> None:
-    """One byte fewer than the tensors have is refused; their bytes are enough."""
+    """One byte fewer than the tensors have is refused; their bytes are enough. Shards have the bytes that are asked."""
+    batch = 4 * 8  # positions; a kept logit is float32 at least, a token and a label are int32
+    width = {"bfloat16": 2, "float32": 4, "float64": 8}[dtype]
+    one_batch = batch * (4 + (256 * width if top_k is None else top_k * (max(width, 4) + 4) + max(width, 4)))
     with scratch() as directory:
-        out = written(directory, "measured", subject.precompute, top_k=top_k, dtype=dtype)
-        tensors_of = [load_file(path) for path in out.glob("outputs-*")]
-        needed = sum(t.nbytes for shard in tensors_of for name, t in shard.items() if name != "ends")
+        write = partial(written, directory, write=subject.precompute, top_k=top_k, dtype=dtype)
+        out = write("measured")
+        needed, whole = tensor_bytes(out), load_file(out / "outputs-00000.safetensors")
         for free in (needed, needed - 1):
-            with mock.patch.object(shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free)):
-                call = partial(written, directory, f"of{free}", subject.precompute, top_k=top_k, dtype=dtype)
+            with free_bytes(free):
                 if free == needed:
-                    call()
+                    write("enough")
                 else:
-                    assert_refused(f"{free} bytes free", call, f"{needed:,}", kind=OutputError)
+                    assert_refused(f"{free} bytes free", lambda: write("refused"), f"{needed:,}", kind=OutputError)
+        for batches, shard_bytes in ((2, 3 * one_batch - 1), (3, 3 * one_batch)):
+            seen = write(f"of{batches}", shard_bytes=shard_bytes)
+            rows = [len(load_file(path)["ends"]) for path in sorted(seen.glob("outputs-*"))]
+            expected = [min(4 * batches, 13 - begin) for begin in range(0, 13, 4 * batches)]
+            assert rows == expected, f"shards of {shard_bytes} bytes have {rows} rows of {dtype}; expected {expected}"
+            assert tensor_bytes(seen) == needed, f"shards of {shard_bytes} bytes have other tensors"
+            first = load_file(seen / "outputs-00000.safetensors")
+            for name in set(whole) - {"ends"}:
+                same = torch.equal(first[name][: len(whole[name])], whole[name])
+                assert same, f"{name} of the first rows differ in shards of {shard_bytes} bytes"
 
 
 def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:
@@ -206,8 +243,13 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "documents": (lambda d: {"documents": "pack"}, 'documents was null and is "pack"'),
     "temperature": (lambda d: {"temperature": 1.0}, "temperature was 2.0 and is 1.0"),
     "annealed temperature": (lambda d: {"temperature_end": 1.0}, "temperature_end was null and is 1.0"),
+    "shared vocabulary": (lambda d: {"share_vocabulary": "pad"}, 'share_vocabulary was null and is "pad"'),
+    "share of the data": (lambda d: {"data_share": 0.5}, "data_share was null and is 0.5"),
+    "separator": (lambda d: {"documents": "pad", "separator": "-"}, "separator was"),
     "features": (lambda d: {"feature_weight": 1.0}, "no hidden states"),
-    "teacher": (lambda d: {"teacher": d / "other"}, "teacher_sha256 was"),
+    "features later": (lambda d: {"feature_weight_end": 1.0}, "no hidden states"),
+    "teacher": (lambda d: {"teacher": _other(d)}, "teacher_sha256 was"),
+    "another format": (lambda d: reconfigure(d / "outputs" / MANIFEST, format="other/1"), "has format 'other/1'"),
     "shard cut": (lambda d: cut(d / "outputs" / "outputs-00001.safetensors"), "sizes of the files"),
     "shard changed": (lambda d: flip(d / "outputs" / "outputs-00001.safetensors", -3), "SHA-256"),
     "shard missing": (lambda d: (d / "outputs" / "outputs-00001.safetensors").unlink(), "outputs-00001.safetensors"),
@@ -216,6 +258,12 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "labels of other rows": (lambda d: renumbered(d / "outputs"), "other tokens to predict"),
 }
 """What differs from the outputs, by a setting or on the disk, and what the refusal says."""
+
+
+def _other(directory: Path) -> Path:
+    """Train another model, and return its directory."""
+    run(distill, small(directory, out=directory / "other"))
+    return directory / "other"
 
 
 def _begun(directory: Path) -> dict[str, Any]:
@@ -240,13 +288,91 @@ def renumbered(outputs: Path) -> None:
 def falsify_other_outputs_are_refused(subject: Any, kind: str) -> None:
     change, words = REFUSED[kind]
     with scratch() as directory:
-        run(subject, small(directory, out=directory / "other"))  # another model, as a teacher
         outputs = written(directory, "outputs", top_k=3)
         settings = small(directory, out=directory / "out", teacher_outputs=outputs, temperature=2.0)
         changes = change(directory)
         settings = settings.model_copy(update=changes if isinstance(changes, dict) else {})
-        kind_of_error = SettingError if words.endswith(("9", '"pack"', "1.0", "was")) else Exception
+        kind_of_error = SettingError if " was" in words else Exception
         assert_refused(kind, lambda: run(subject, settings), words, kind=kind_of_error)
+
+
+@given(
+    counts=st.lists(st.integers(0, 3), min_size=1, max_size=7),
+    rows_per_shard=st.integers(1, 4),
+    top_k=st.sampled_from([None, 2]),
+    data=st.data(),
+)
+def falsify_stored_rows_are_read_by_number(
+    subject: Any, counts: list[int], rows_per_shard: int, top_k: int | None, data: st.DataObject
+) -> None:
+    """Row n of the data has counts[n] tokens to predict, at drawn positions. The subject is `pipeline.teachers`."""
+    V, T, draw = 5, 5, torch.Generator().manual_seed(len(counts))
+    labels = torch.randint(V, (len(counts), T), generator=draw)
+    for n, count in enumerate(counts):
+        labels[n, 1 + torch.randperm(T - 1, generator=draw)[count:]] = -100
+    rows: list[dict[str, Tensor]] = []
+    for n, count in enumerate(counts):
+        row = {"logits": torch.randn(count, top_k or V, generator=draw)}
+        if top_k:
+            row |= {"tokens": torch.randint(V, (count, top_k), generator=draw).int(), "rest": torch.randn(count)}
+        rows.append({**row, "labels": labels[n, 1:][labels[n, 1:] != -100].int()})
+    with scratch() as directory:
+        options = {"temperature": 2.0 if top_k else None, "rows": len(rows), "rows_per_shard": rows_per_shard}
+        manifest = Manifest(of={}, teacher_sha256="", vocab_size=V, top_k=top_k, made_with={}, **options)
+        (directory / "staging").mkdir()
+        for index in range(manifest.shard_count):
+            part = rows[index * rows_per_shard : (index + 1) * rows_per_shard]
+            write_shard(directory / "staging" / shard_name(index), part)
+        publish(directory / "staging", directory / "outputs", manifest)
+        saved = subject.SavedOutputs(directory / "outputs")
+        teacher = subject.stored_teacher(saved)
+        read: Any = (lambda batch: vars_of(teacher.top_k(batch))) if top_k else lambda b: {"logits": teacher.logits(b)}
+        numbers = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=4))
+        chosen = labels[numbers]
+        for name, seen in read(Batch(chosen, chosen, examples=torch.tensor(numbers))).items():
+            wanted = torch.zeros_like(seen)
+            for b, n in enumerate(numbers):
+                wanted[b, :-1][labels[n, 1:] != -100] = rows[n][name]
+            assert torch.equal(seen, wanted), f"{name} of the rows {numbers} is {seen.tolist()}; not {wanted.tolist()}"
+        nothing = torch.full_like(chosen, -100)
+        for name, seen in read(Batch(chosen, nothing)).items():  # as of a rank without rows
+            assert not bool(seen.any()), f"{name} of a batch in which nothing is predicted is {seen.tolist()}"
+        for number in (-1, len(rows)):
+            assert_refused(f"row {number}", partial(saved.row, number), f"no row {number}", kind=ModelFileError)
+        if bool((chosen[:, 1:] != -100).any()):
+            assert_refused(
+                "rows without numbers", lambda: read(Batch(chosen, chosen)), "Batch.examples", kind=DataError
+            )
+
+
+def vars_of(top_k: TopK) -> dict[str, Tensor]:
+    assert top_k.temperature == 2.0, f"the temperature is {top_k.temperature}; stored were 2.0"
+    return {"logits": top_k.logits, "tokens": top_k.tokens, "rest": top_k.rest}
+
+
+def falsify_calls_without_outputs_are_refused(subject: Any) -> None:
+    """Each call is refused, and leaves no outputs."""
+    with scratch() as directory:
+        broken = new_decoder(DecoderConfig(vocab_size=256, layers=1, width=16, heads=1), 0)
+        for parameter in broken.parameters():
+            parameter.data.mul_(1e37 if parameter.dim() == 1 else 1e4)  # finite weights whose products are not
+        (directory / "broken").mkdir()
+        save_decoder(broken, directory / "broken", {})
+        cases: dict[str, tuple[dict[str, Any], str, type[Exception]]] = {
+            "no tokens": ({"top_k": 0}, "expected 1 to 256", SettingError),
+            "more tokens than there are": ({"top_k": 257}, "expected 1 to 256", SettingError),
+            "infinite logits": ({"teacher": directory / "broken"}, "not finite", LogitsError),
+            "most probable tokens of infinite logits": (
+                {"teacher": directory / "broken", "top_k": 3},
+                "not finite",
+                LogitsError,
+            ),
+            "a server": ({"teacher_url": "http://127.0.0.1:9", "temperature": 1.0}, "--teacher-url", SettingError),
+        }
+        for what, (changes, words, kind) in cases.items():
+            call = partial(written, directory, "out", subject.precompute, **changes)
+            assert_refused(what, call, words, kind=kind)
+            assert not (directory / "out").exists(), f"{what}: outputs are there after the refusal"
 
 
 DIVERGENCES = sorted(oracles.DIVERGENCES)
