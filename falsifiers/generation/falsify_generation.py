@@ -367,7 +367,7 @@ def falsify_ends_are_those_of_tokenizer_and_template(subject: Any) -> None:
     words = word_tokenizer()
     plain = subject.end_tokens(words, {})
     assert plain == {END}, f"the end tokens of a template with the end of a text are {plain}; expected {{{END}}}"
-    words.add_special_tokens({"additional_special_tokens": ["<stop>", "<user>", "<assistant>"]})
+    words.add_tokens(["<stop>", "<user>", "<assistant>"], special_tokens=True)
     words.chat_template = words.chat_template.replace("<end>", "{{ '<stop>' if stops else 'w3' }}")
     stop = words.convert_tokens_to_ids("<stop>")
     for options, wanted in (({"stops": True}, {END, stop}), ({}, {END, words.convert_tokens_to_ids("<user>")})):

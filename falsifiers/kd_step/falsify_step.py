@@ -478,9 +478,6 @@ def falsify_teacher_is_unchanged(
     student = subject.ModuleStudent(student_module, case.student.shape[1])
     student_module.train()
     teacher_module.dropout.train(case.tokens.numel() % 2 == 0)
-    if rearmed:
-        for parameter in student_module.parameters():
-            parameter.requires_grad_(True)
     before = {name: value.clone() for name, value in teacher_module.state_dict().items()}
     flags = [part.training for part in teacher_module.modules()]
     batch = batch_of(subject, case, device)
@@ -491,6 +488,8 @@ def falsify_teacher_is_unchanged(
     with chunks_of(2) if chunked else nullcontext():
         _assert_student_is_only_read(student, student_module, batch)
         for _ in range(3):
+            if rearmed:
+                student_module.requires_grad_(True)
             subject.kd_step(teacher, student, batch, **case.settings)
             asking = [name for name, parameter in teacher_module.named_parameters() if parameter.requires_grad]
             assert not asking, f"after a step, parameters {asking} of the teacher require a gradient"

@@ -293,20 +293,3 @@ def falsify_evaluation_has_the_distance_and_no_metric_of_one_vocabulary(subject:
     distance = seen["universal_distance"]
     assert abs(distance.sum - wanted) < 1e-12, f"the distance is {distance.sum}; expected {wanted}"
     assert distance.count == scored, f"the distance is of {distance.count} tokens; expected {scored}"
-
-
-def falsify_equal_tokenizers_give_the_sorted_distance_of_each_predicted_token(subject: Any) -> None:
-    case = Case(subject)
-    case.tokenizers = (case.tokenizers[0], case.tokenizers[0])
-    case.teacher = torch.randn(case.student.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    documents = case.sides[0].documents
-    case.pairs = [
-        SimpleNamespace(teacher_tokens=one.tokens, groups=case.groups(subject, one, one)) for one in documents
-    ]
-    window = case.window(subject, [case.batch([0, 1, 2, 3])], case.module())
-    batch = case.batch([0, 1, 2, 3])
-    at = batch.tokens[:, :-1][batch.labels[:, 1:] != -100]
-    p, q = ((table[at] / WEIGHTS.temperature).softmax(-1) for table in (case.student, case.teacher))
-    wanted = float((p.sort(-1).values - q.sort(-1).values).abs().sum())
-    seen = float(window.sums["universal_distance"])
-    assert abs(seen - wanted) < 1e-12, f"the distance is {seen}; the closed form is {wanted}"
