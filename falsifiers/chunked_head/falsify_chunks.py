@@ -375,10 +375,8 @@ NAMED: dict[str, tuple[dict[str, float | None], Callable[[Tensor], Tensor]]] = {
 for _key in ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap"):
     NAMED[f"the soft cap {_key}"] = {_key: 3.0}, lambda x: 3 * torch.tanh(x / 3)
 for _key in ("logit_scale", "logits_scaling", "lm_head_multiplier"):
-    NAMED[f"the divisor {_key}"], NAMED[f"the factor {_key}"] = (
-        ({_key: 8.0}, lambda x: x / 8),
-        ({_key: 0.25}, lambda x: x * 0.25),
-    )
+    NAMED[f"the divisor {_key}"] = {_key: 8.0}, lambda x: x / 8
+    NAMED[f"the factor {_key}"] = {_key: 0.25}, lambda x: x * 0.25
 """A configuration, and what a model with it does to its logits."""
 
 

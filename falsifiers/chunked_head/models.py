@@ -54,8 +54,8 @@ class Tiny(nn.Module):
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.copy_(torch.randn(parameter.shape, generator=draw))
-        parts = {"": [], "body": [self.embedding, self.layers], "head": [self.head]}[frozen]
-        for part in parts:
+        parts: dict[str, list[nn.Module]] = {"body": [self.embedding, self.layers], "head": [self.head]}
+        for part in parts.get(frozen, []):
             part.requires_grad_(False)
 
     def get_output_embeddings(self) -> nn.Linear:
