@@ -132,7 +132,14 @@ def falsify_cut_and_padded_vocabularies(
     expected = oracle(student, teacher, batches, weights, vocabulary=V + 3 if mode == "pad" else V)
     with chunks_of(4):
         learner, frozen = subject.ModuleStudent(student, sizes[0]), subject.ModuleTeacher(teacher, sizes[1])
-        subject.kd_window(*subject.share_vocabulary(frozen, learner, mode), batches, weights)
+        providers = subject.share_vocabulary(frozen, learner, mode)
+        subject.kd_window(*providers, batches, weights)
+        head, _ = providers[0].head(batches[0])
+        for places in (torch.arange(15), torch.arange(0)):
+            seen = torch.cat([chunk.clone() for chunk in head.logits_in_chunks(places)])
+            wanted = providers[0].logits(batches[0]).flatten(0, 1)[places]
+            same = seen.shape == wanted.shape and torch.allclose(seen, wanted, rtol=0, atol=EXACT)
+            assert same, f"{mode}: the chunks of {len(places)} rows have the logits {seen}; expected {wanted}"
     assert_gradients(mode, student, expected, EXACT)
 
 

@@ -69,6 +69,8 @@ class Answering(BaseHTTPRequestHandler):
             self._reply(self.server.answer(content))
 
     def _reply(self, content: dict[str, Any], status: int = 200) -> None:
+        if self.path not in ("/v1/models", "/v1/completions"):
+            content, status = {"error": {"message": f"no {self.path}"}}, 404
         if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
             content, status = {"error": {"message": "no key"}}, 401
         body = json.dumps(content).encode()
