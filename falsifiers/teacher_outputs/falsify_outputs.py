@@ -46,7 +46,7 @@ from reference_trainer.storage.teacher_outputs import SavedOutputs
 from reference_trainer.training.evaluation import evaluate
 
 MANIFEST = "manifest.json"
-COUNTING = {"parts": "falsifiers.teacher_outputs.parts:Counting"}
+COUNTING: dict[str, Any] = {"parts": "falsifiers.teacher_outputs.parts:Counting"}
 SHARDS = 4
 """Of the outputs of a small run: 12 sequences and one that is held back, in batches of 4."""
 
