@@ -62,7 +62,7 @@ def kernel_on(device: str) -> Iterator[Any]:
     tile=st.sampled_from([4, 64]),
     scored=st.sampled_from([0.6, 1.0]),
 )
-@example(seed=0, weights=USUAL, change="a soft cap", tile=4, scored=0.6)
+@example(seed=0, weights=USUAL, change="the soft cap logits_soft_cap", tile=4, scored=0.6)
 def falsify_fused_chunks_give_the_gradient_of_all_logits(
     subject: Any, device: str, seed: int, weights: Weights, change: str | None, tile: int, scored: float
 ) -> None:

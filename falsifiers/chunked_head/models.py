@@ -25,13 +25,25 @@ V, W = 11, 4
 
 
 class Tiny(nn.Module):
-    """A residual layer between an embedding and an output layer; `after` changes the logits."""
+    """A residual layer between an embedding and an output layer; `after` changes the logits.
+
+    frozen: the part whose parameters are not trained, "body" or "head". dropout: of hidden states in train mode.
+    """
 
     def __init__(
-        self, seed: int, vocabulary: int = V, *, tied: bool = False, bias: bool = False, checkpointed: bool = False
+        self,
+        seed: int,
+        vocabulary: int = V,
+        *,
+        tied: bool = False,
+        bias: bool = False,
+        checkpointed: bool = False,
+        frozen: str = "",
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.checkpointed = checkpointed
+        self.dropout = nn.Dropout(dropout)
         self.after: Callable[[Tensor], Tensor] = lambda logits: logits
         self.embedding = nn.Embedding(vocabulary, W)
         self.layers = nn.ModuleList([nn.Linear(W, W)])
@@ -42,6 +54,9 @@ class Tiny(nn.Module):
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.copy_(torch.randn(parameter.shape, generator=draw))
+        parts: dict[str, list[nn.Module]] = {"body": [self.embedding, self.layers], "head": [self.head]}
+        for part in parts.get(frozen, []):
+            part.requires_grad_(False)
 
     def get_output_embeddings(self) -> nn.Linear:
         return self.head
@@ -49,7 +64,7 @@ class Tiny(nn.Module):
     def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
         states = self.embedding(tokens)
         for layer in self.layers:
-            states = states + self._run(layer, states).tanh()
+            states = states + self.dropout(self._run(layer, states).tanh())
         logits = self.after(self.head(states))
         return SimpleNamespace(logits=logits, hidden_states=[states]) if output_hidden_states else logits
 
@@ -127,11 +142,11 @@ class Oracle:
 def oracle(
     student: nn.Module, teacher: nn.Module, batches: Sequence[Batch], weights: Weights, vocabulary: int = V
 ) -> Oracle:
-    """Return the sums, and the gradient of the loss divided by all scored tokens.
+    """Return the sums, and the gradient of the loss divided by all scored tokens, of both models in eval mode.
 
     vocabulary: what both models are cut to; missing tokens have a logit of -inf.
     """
-    student, teacher = copy.deepcopy(student).double(), copy.deepcopy(teacher).double()
+    student, teacher = (copy.deepcopy(model).double().eval() for model in (student, teacher))
     sums, count = dict[str, Any](), 0
     for batch in batches:
         scored = batch.labels[:, 1:] != IGNORED
@@ -174,6 +189,9 @@ def assert_gradients(case: str, module: nn.Module, expected: Oracle, allowed: fl
     """Assert that each parameter's gradient is near the oracle's: the norm of the difference, relative."""
     for name, parameter in module.named_parameters():
         wanted, seen = expected.gradients[name], parameter.grad
+        if not parameter.requires_grad:
+            assert seen is None, f"{case}: {name} is frozen, and has a gradient"
+            continue
         assert seen is not None, f"{case}: {name} has no gradient"
         seen = getattr(seen, "full_tensor", lambda seen=seen: seen)().double()
         away = float((seen - wanted).norm())

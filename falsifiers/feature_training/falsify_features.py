@@ -201,6 +201,28 @@ def falsify_a_projection_is_made_trained_and_not_exported(
     assert all(map(torch.equal, *untrained)), f"two projections of seed {seed} differ: they depend on the process"
 
 
+@given(
+    widths=st.tuples(*[st.lists(st.integers(1, 3), min_size=2, max_size=3)] * 2),
+    layers=st.lists(st.tuples(st.integers(-2, 1), st.integers(-2, 1)), min_size=1, max_size=3),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+def falsify_projections_fit_their_pairs(
+    subject: Any, widths: tuple[list[int], list[int]], layers: list[tuple[int, int]], dtype: torch.dtype
+) -> None:
+    """widths: of the hidden states of student and teacher, of which the teacher's are float32."""
+    student, teacher = ([torch.ones(1, 2, width) for width in of_model] for of_model in widths)
+    student, before = [state.to(dtype) for state in student], torch.random.get_rng_state()
+    matching = subject.new_matching(student, teacher, layers=layers, distance="l2", seed=3)
+    assert torch.equal(before, torch.random.get_rng_state()), "the generator of the process moves"
+    pairs = [(widths[0][i], widths[1][j]) for i, j in layers]
+    wanted = [None if S == W else (W, S, dtype) for S, W in pairs]
+    seen = [(*p.weight.shape, p.weight.dtype) if isinstance(p, nn.Linear) else None for p in matching.projections]
+    assert seen == (wanted if any(wanted) else []), f"pairs of the widths {pairs} have the projections {seen}"
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    distance, _ = matching.differentiate(student, teacher, mask, 1.0)
+    assert bool(distance.isfinite()), f"the distance of pairs of the widths {pairs} is {distance}"
+
+
 STATES, MASK = torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
 FITTING: dict[str, Any] = {
     "student": [STATES, STATES],

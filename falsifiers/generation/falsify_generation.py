@@ -252,11 +252,15 @@ def falsify_share_that_grows_from_zero_generates(run: Any) -> None:
     assert shares == expected, f"a share from 0 to 1 has, in two epochs of {steps} steps, {shares}; expected {expected}"
 
 
+PLACES = 10
+"""Positions of a model: fewer than the longest prompt and answer have together."""
+
+
 def model_of(tokens: int) -> Any:
     """Return a random Llama in float64 whose generation_config would change its answers."""
     from transformers import GenerationConfig
 
-    model = random_llama(tokens, 16, seed=3, initializer_range=0.5).double()
+    model = random_llama(tokens, 16, seed=3, initializer_range=0.5, max_position_embeddings=PLACES).double()
     model.generation_config = GenerationConfig(repetition_penalty=3.0, top_k=1, eos_token_id=7, do_sample=True)
     return Causal(model).train()
 
@@ -272,13 +276,18 @@ def greedy(model: Any, prompt: list[int], count: int, ends: set[int]) -> list[in
 
 def falsify_batched_answers_are_those_of_each_prompt_alone(subject: Any) -> None:
     model = model_of(12)
-    prompts = st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=7), min_size=1, max_size=4)
+    prompts = st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=PLACES), min_size=1, max_size=4)
+    several = st.lists(st.integers(0, 11), min_size=4, max_size=8)
+    ends_of_model = st.none() | st.integers(0, 11) | several
 
-    @given(prompts, st.integers(1, 6), st.frozensets(st.integers(0, 11), min_size=2, max_size=6))
-    def check(prompts: list[list[int]], count: int, ends: frozenset[int]) -> None:
+    @given(prompts, st.integers(1, 6), st.frozensets(st.integers(0, 11), max_size=6), ends_of_model)
+    def check(prompts: list[list[int]], count: int, ends: frozenset[int], of_model: Any) -> None:
+        model.model.generation_config.eos_token_id = of_model
         sampling = subject.Sampling(tokens=count, temperature=1e-4, ends=ends)
         answers = subject.generate_answers(model, [torch.tensor(prompt) for prompt in prompts], sampling)
-        wanted = [greedy(model, prompt, count, {7, *ends}) for prompt in prompts]
+        every = {*ends, *(of_model if isinstance(of_model, list) else [of_model])}
+        most = max(min(count, PLACES - max(map(len, prompts))), 1)
+        wanted = [greedy(model, prompt, most, every) for prompt in prompts]
         longest = max(map(len, wanted))
         assert [answer.tolist() for answer in answers] == wanted, f"{prompts}, {ends}: {answers}; expected {wanted}"
         assert longest <= count and model.training and model.model.generation_config.top_k == 1
@@ -316,11 +325,11 @@ def falsify_one_answer_of_a_document_is_replaced(subject: Any) -> None:
         tokens: list[int] = []
         predicted: list[bool] = []
         begins: list[int] = []
-        for _ in range(draw.randint(1, 3)):
-            for size, is_answer in ((draw.randint(1, 3), False), (draw.randint(1, 3), True)):
-                begins += [len(tokens)] if is_answer else []
-                tokens += [draw.randint(0, 11) for _ in range(size)]
-                predicted += [is_answer] * size
+        sizes = [(draw.randint(1, 3), bool(n % 2)) for n in range(draw.randint(1, 6))]
+        for size, is_answer in sizes[draw.choice([0, 0, 1]) if len(sizes) > 1 else 0 :]:  # an answer may come first
+            begins += [max(len(tokens), 1)] if is_answer else []
+            tokens += [draw.randint(0, 11) for _ in range(size)]
+            predicted += [is_answer] * size
         return tokens, predicted, begins
 
     @given(st.integers(0, 10**6), st.booleans())
@@ -343,13 +352,33 @@ def falsify_one_answer_of_a_document_is_replaced(subject: Any) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             drawn = [prompt.tolist() for _ in range(20) for prompt in subject.prompts_of(batch)]
-        for n, (tokens, _, begins) in enumerate(documents):
+        answered = [document for document in documents if document[2]]
+        assert len(drawn) == 20 * len(answered), f"{len(drawn) / 20} prompts for {len(answered)} documents with answers"
+        for n, (tokens, _, begins) in enumerate(answered):
             wanted = {tuple(tokens[:begin]) for begin in begins}
-            seen = {tuple(prompt) for prompt in drawn[n::3]}
+            seen = {tuple(prompt) for prompt in drawn[n :: len(answered)]}
             assert seen <= wanted, f"prompts {seen}; expected {wanted}"
             assert len(begins) < 2 or len(seen) > 1, f"of {wanted}, twenty draws are all {seen}"
 
     check()
+
+
+def falsify_ends_are_those_of_tokenizer_and_template(subject: Any) -> None:
+    """The template writes <stop> after an answer, and other added tokens after that."""
+    words = word_tokenizer()
+    plain = subject.end_tokens(words, {})
+    assert plain == {END}, f"the end tokens of a template with the end of a text are {plain}; expected {{{END}}}"
+    words.add_tokens(["<stop>", "<user>", "<assistant>"], special_tokens=True)
+    words.chat_template = words.chat_template.replace("<end>", "{{ '<stop>' if stops else 'w3' }}")
+    stop = words.convert_tokens_to_ids("<stop>")
+    for options, wanted in (({"stops": True}, {END, stop}), ({}, {END, words.convert_tokens_to_ids("<user>")})):
+        seen = subject.end_tokens(words, options)
+        assert seen == wanted, f"with {options}, the end tokens are {seen}; expected {wanted}"
+    words.eos_token = None
+    seen = subject.end_tokens(words, {"stops": True})
+    assert seen == {stop}, f"without an end of sequence, the end tokens are {seen}; expected {{{stop}}}"
+    words.chat_template = None
+    assert subject.end_tokens(words, {}) == set(), "a tokenizer without a template has end tokens"
 
 
 def falsify_share_is_that_of_the_batches(subject: Any) -> None:
@@ -371,6 +400,7 @@ def falsify_ranks_choose_the_same_batches_and_other_tokens(subject: Any) -> None
     model = model_of(12)
     tokens_BT = torch.tensor([[1, 2, 3, 4, 5]] * 8)
     labels_BT = torch.where(torch.arange(5) > 2, tokens_BT, IGNORED)
+    nothing = Batch(tokens=tokens_BT, labels=torch.full_like(tokens_BT, IGNORED))
     rows: Any = mock.MagicMock(batches=64)
     rows.__len__.return_value = 512
     rows.batch = lambda order, position: Batch(tokens=tokens_BT, labels=labels_BT)
@@ -384,6 +414,9 @@ def falsify_ranks_choose_the_same_batches_and_other_tokens(subject: Any) -> None
         again = [mixed.batch(1, position).tokens.tolist() for position in reversed(range(1, 9))]
         assert again[::-1] == taken[-1], "the same numbers give other batches"
         assert torch.equal(before, torch.random.get_rng_state()), "a generator of the process moves"
+        rows_without: Any = SimpleNamespace(batches=1, sequences=rows, rank=rank, batch=lambda *at: nothing)
+        every = subject.MixedBatches(given=rows_without, share=lambda epoch, position: 1.0, **options)
+        assert every.batch(1, 1) is nothing, "a batch in which nothing is predicted is changed"
     generated = [[tokens != tokens_BT.tolist() for tokens in of_rank] for of_rank in taken]
     assert generated[0] == generated[1], f"ranks choose other batches: {generated}"
     assert 0 < sum(generated[0]) < 8, "all batches or none are generated; the claim was not tried"

@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from falsifiers.chunked_head.models import chunks_of
 from falsifiers.support import oracles
 from falsifiers.support.cases import (
     HALVES,
@@ -433,6 +435,9 @@ class Noisy(nn.Module):
         self.lazy = Lazy()
         self.factor = torch.ones((), dtype=torch.float64, requires_grad=True)  # no parameter: nothing freezes it
 
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.head
+
     def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
         hidden = self.dropout(self.lazy(self.embedding(tokens))) * self.factor
         logits = self.head(self.norm(hidden.mT).mT)
@@ -461,8 +466,11 @@ def _noisy_pair(case: StepCase, shared: bool, device: str) -> tuple[Noisy, Noisy
     return teacher.to(device), student.to(device)
 
 
-@given(case=step_cases(), shared=st.booleans(), rearmed=st.booleans())
-def falsify_teacher_is_unchanged(subject: Any, device: str, case: StepCase, shared: bool, rearmed: bool) -> None:
+@given(case=step_cases(), shared=st.booleans(), rearmed=st.booleans(), chunked=st.booleans())
+def falsify_teacher_is_unchanged(
+    subject: Any, device: str, case: StepCase, shared: bool, rearmed: bool, chunked: bool
+) -> None:
+    """chunked: the output layers are applied a chunk of rows at a time."""
     teacher_module, student_module = _noisy_pair(case, shared, device)
     teacher = subject.ModuleTeacher(teacher_module, case.student.shape[1])
     asking = [name for name, parameter in teacher_module.named_parameters() if parameter.requires_grad]
@@ -470,9 +478,6 @@ def falsify_teacher_is_unchanged(subject: Any, device: str, case: StepCase, shar
     student = subject.ModuleStudent(student_module, case.student.shape[1])
     student_module.train()
     teacher_module.dropout.train(case.tokens.numel() % 2 == 0)
-    if rearmed:
-        for parameter in student_module.parameters():
-            parameter.requires_grad_(True)
     before = {name: value.clone() for name, value in teacher_module.state_dict().items()}
     flags = [part.training for part in teacher_module.modules()]
     batch = batch_of(subject, case, device)
@@ -480,15 +485,32 @@ def falsify_teacher_is_unchanged(subject: Any, device: str, case: StepCase, shar
     assert not (first.requires_grad or states.requires_grad), "logits or hidden states of the teacher have a graph"
     both = dict.fromkeys([*teacher_module.parameters(), *student_module.parameters()])  # shared ones once
     optimizer = torch.optim.SGD(both, lr=0.5)
-    for _ in range(3):
-        subject.kd_step(teacher, student, batch, **case.settings)
-        optimizer.step()
+    with chunks_of(2) if chunked else nullcontext():
+        _assert_student_is_only_read(student, student_module, batch)
+        for _ in range(3):
+            if rearmed:
+                student_module.requires_grad_(True)
+            subject.kd_step(teacher, student, batch, **case.settings)
+            asking = [name for name, parameter in teacher_module.named_parameters() if parameter.requires_grad]
+            assert not asking, f"after a step, parameters {asking} of the teacher require a gradient"
+            optimizer.step()
     for what, before_it, again in (
         ("logits", first, teacher.logits(batch)),
         ("hidden states", states, teacher.outputs(batch).hidden_states[0]),
     ):
         assert torch.equal(before_it, again), f"the teacher's {what} went from {before_it} to {again}"
     _assert_state(teacher_module, before, flags)
+
+
+def _assert_student_is_only_read(student: Any, module: nn.Module, batch: Any) -> None:
+    """Assert that reading logits and hidden states of a student in train mode does not change it."""
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    flags = [part.training for part in module.modules()]
+    seen = [student.logits(batch), student.outputs(batch).logits, student.logits(batch)]
+    assert torch.equal(seen[0], seen[1]) and torch.equal(seen[0], seen[2]), f"the same student has the logits {seen}"
+    changed = [name for name, value in module.state_dict().items() if not torch.equal(value, before[name])]
+    assert not changed, f"the student's {changed} change when it is read"
+    assert [part.training for part in module.modules()] == flags, "reading the student leaves another mode"
 
 
 def _assert_state(module: nn.Module, before: dict[str, Tensor], flags: list[bool]) -> None:

@@ -1,9 +1,11 @@
 """Attacks on teachers behind a server."""
 
 import math
+import os
 import random
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -12,7 +14,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.served_teacher.server import serving
+from falsifiers.served_teacher.server import CUT, serving
+from falsifiers.support.oracles import assert_refused
+from reference_trainer import Settings
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.errors import ProviderError
 
@@ -20,13 +24,14 @@ V, IGNORED = 7, -100
 
 
 def falsify_top_tokens_are_those_of_the_model(subject: Any) -> None:
-    table = np.random.default_rng(0).normal(scale=2.0, size=(V, V))
+    """Whole logits, so that many tokens have the same: of these, the first ones come first."""
+    table = np.random.default_rng(0).normal(scale=2.0, size=(V, V)).round()
 
-    @given(st.integers(0, 10**6), st.integers(1, V), st.booleans())
-    def check(seed: int, k: int, packed: bool) -> None:
+    @given(st.integers(0, 10**6), st.integers(1, V), st.booleans(), st.sampled_from(["", "/", "/v1", "/v1/"]))
+    def check(seed: int, k: int, packed: bool, ending: str) -> None:
         batch, places, documents = drawn_batch(random.Random(seed), packed=packed)
         server.prompts.clear()
-        top_k = subject.ServedTeacher(server.url, top_k=k, vocab_size=V).top_k(batch)
+        top_k = subject.ServedTeacher(server.url + ending, top_k=k, vocab_size=V).top_k(batch)
         assert top_k.temperature == 1.0 and list(top_k.logits.shape) == [*batch.tokens.shape, k]
         for b, t in places:
             logits = table[int(batch.tokens[b, t])]
@@ -72,15 +77,21 @@ def falsify_passing_failures_are_retried_and_others_reported(subject: Any) -> No
     with serving(np.eye(V)) as server:
         teacher = subject.ServedTeacher(server.url, top_k=2, vocab_size=V, pause=pauses.append)
         undisturbed = teacher.top_k(batch)
-        server.statuses = [503, 429]
-        retried = teacher.top_k(batch)
-        assert torch.equal(retried.logits, undisturbed.logits) and pauses == [1.0, 2.0], f"pauses {pauses}"
-        for status, requests in ((503, subject.ATTEMPTS), (400, 1), (401, 1)):
+        for passing in ([503, CUT, 408, 425], [429, 500, 502, 504]):
+            server.statuses = [*passing]
+            retried = teacher.top_k(batch)
+            assert torch.equal(retried.logits, undisturbed.logits), f"after the statuses {passing}, other logits"
+            assert pauses == [1.0, 2.0, 4.0, 8.0], f"between the statuses {passing}, pauses are {pauses}"
+            pauses.clear()
+        for status, requests in ((503, subject.ATTEMPTS), *((status, 1) for status in (400, 401, 403, 404, 422, 501))):
             server.statuses, server.requests = [status] * 100, 0
             said = refused(teacher, batch)
             assert f"HTTP {status}" in said and "not now" in said, said
             assert server.requests == requests, f"HTTP {status} is tried {server.requests} times; expected {requests}"
-        server.statuses = []
+        server.statuses, server.key = [], "secret"
+        assert "no key" in refused(teacher, batch), "a server that wants a key is not heard"
+        with mock.patch.dict(os.environ, {"VLLM_API_KEY": "secret"}):
+            assert torch.equal(teacher.top_k(batch).logits, undisturbed.logits)
     pauses.clear()
     assert "failed after" in refused(teacher, batch) and sum(pauses) == 2.0 ** (subject.ATTEMPTS - 1) - 1
 
@@ -97,6 +108,17 @@ def refused(teacher: Any, batch: Batch) -> str:
 def _changed(whole: Callable[[Any], Any], change: Callable[[Any], Any], content: Any) -> Any:
     """Return a changed answer of a server."""
     return change(whole(content))
+
+
+EXCLUDED: list[tuple[str, Any, str]] = [
+    ("temperature", 2.0, "temperature 1"),
+    ("temperature_end", 2.0, "temperature 1"),
+    ("feature_weight", 1.0, "no hidden states"),
+    ("feature_weight_end", 1.0, "no hidden states"),
+    ("share_vocabulary", "pad", "no share_vocabulary"),
+    ("teacher_outputs", Path("outputs"), "no teacher_outputs"),
+]
+"""Settings that exclude a served teacher, and what the refusal says."""
 
 
 def falsify_answers_that_do_not_fit_are_refused(subject: Any) -> None:
@@ -120,12 +142,14 @@ def falsify_answers_that_do_not_fit_are_refused(subject: Any) -> None:
         for said, change in changes.items():
             with mock.patch.object(server, "answer", partial(_changed, whole, change)):
                 assert said in (message := refused(teacher, batch)), message
-        try:
-            subject.ServedTeacher(server.url, model="other", vocab_size=V)
-        except ProviderError as error:
-            assert "no model 'other'" in str(error) and "table" in str(error), error
-        else:
-            raise AssertionError("a model that the server does not have is accepted")
+        new = partial(subject.ServedTeacher, server.url, vocab_size=V)
+        assert_refused("another model", partial(new, model="other"), "no model 'other'", "table", kind=ProviderError)
+        server.models = [*server.models, {"id": "second"}]
+        assert_refused("no name for one of two models", new, "several models", "table, second", kind=ProviderError)
+        assert new(model="second").identity["id"] == "second"
+    for setting, value, words in EXCLUDED:
+        settings = Settings(**{"teacher_url": "http://127.0.0.1:9", "temperature": 1.0, setting: value})
+        assert_refused(f"{setting} {value}", partial(subject.served_teacher, settings, V), "'teacher_url' needs", words)
 
 
 def falsify_digest_is_that_of_what_the_server_says(subject: Any) -> None:

@@ -12,14 +12,16 @@ import numpy as np
 
 
 class TableServer(ThreadingHTTPServer):
-    """Logits after token k are row k of `table`. statuses: of the next requests, before any is answered.
+    """Logits after token k are row k of `table`. statuses: of the next requests, before any is answered; see `CUT`.
 
-    prompts: those of all requests that were answered. requests: their number, with those that were not.
+    prompts: those of all requests that were answered. requests: their number, with those that were not. models: what
+    the server lists. key: what a request needs; None for nothing.
     """
 
     def __init__(self, table: Any, identity: dict[str, Any]) -> None:
         super().__init__(("127.0.0.1", 0), Answering)
-        self.table, self.identity = np.asarray(table, dtype=np.float64), identity
+        self.table, self.models = np.asarray(table, dtype=np.float64), [identity]
+        self.key: str | None = None
         self.statuses: list[int] = []
         self.prompts: list[list[int]] = []
         self.requests = 0
@@ -48,11 +50,15 @@ class TableServer(ThreadingHTTPServer):
         return entries
 
 
+CUT = 0
+"""In place of a status: an answer that ends early."""
+
+
 class Answering(BaseHTTPRequestHandler):
     server: TableServer
 
     def do_GET(self) -> None:
-        self._reply({"object": "list", "data": [self.server.identity]})
+        self._reply({"object": "list", "data": self.server.models})
 
     def do_POST(self) -> None:
         content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -63,9 +69,13 @@ class Answering(BaseHTTPRequestHandler):
             self._reply(self.server.answer(content))
 
     def _reply(self, content: dict[str, Any], status: int = 200) -> None:
+        if self.path not in ("/v1/models", "/v1/completions"):
+            content, status = {"error": {"message": f"no {self.path}"}}, 404
+        if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
+            content, status = {"error": {"message": "no key"}}, 401
         body = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_response(status or 200)
+        self.send_header("Content-Length", str(len(body) + (status == CUT)))
         self.end_headers()
         self.wfile.write(body)
 

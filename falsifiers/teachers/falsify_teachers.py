@@ -275,6 +275,13 @@ def falsify_teacher_is_trained_on_labels_only(subject: Any, device: str, seed: i
         assert math.isclose(loss, nats, rel_tol=1e-5), f"the loss of step {step} is {loss}; its cross-entropy is {nats}"
 
 
+def falsify_heads_have_an_even_width_of_at_least_32(subject: Any) -> None:
+    for width in range(2, 400, 2):
+        fitting = [heads for heads in range(1, width) if width % (2 * heads) == 0 and width >= 32 * heads]
+        seen, expected = subject.heads_for(width), max(fitting, default=1)
+        assert seen == expected, f"a width of {width} has {seen} heads; expected {expected}"
+
+
 def _cross_entropy(decoder: nn.Module, tokens: Tensor) -> float:
     with torch.no_grad():
         logits = decoder(tokens)[:, :-1].double()

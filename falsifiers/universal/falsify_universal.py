@@ -270,6 +270,13 @@ def falsify_equal_tokenizers_give_the_sorted_distance_of_each_position(subject: 
     assert torch.allclose(subject.universal_distance(p, q), wanted, rtol=0, atol=1e-12)
     permuted = subject.universal_distance(p, p[:, torch.randperm(9, generator=draw)])
     assert float(permuted.abs().max()) < 1e-15, "other numbers of the same tokens have a distance"
+    for dtype in (torch.float32, torch.bfloat16):  # a long text, whose log-probabilities sum up to about -9,000
+        logits, tokens = (3 * torch.randn(4000, 9, generator=draw)).to(dtype), torch.randint(9, (4000,), generator=draw)
+        seen = subject.group_probabilities(logits, tokens, [range(n, n + 2) for n in range(0, 4000, 2)])
+        log_p = logits.double().log_softmax(-1)
+        log_wanted = log_p[1::2] + log_p[::2].gather(1, tokens[::2, None])
+        apart = float((seen.double().log() - log_wanted)[log_wanted > -60].abs().max())
+        assert apart < 1e-5, f"the logarithm of a probability of 4,000 {dtype} tokens is off by {apart:.1e}"
     certain = torch.eye(9, dtype=torch.float64)[:5]
     even = torch.full((5, 18), 1 / 18, dtype=torch.float64)
     assert torch.allclose(subject.universal_distance(certain, even), torch.tensor(2 - 2 / 18, dtype=torch.float64))
