@@ -134,6 +134,8 @@ def falsify_rates_follow_the_settings(
 class Saving:
     """An evaluation and an export of the user; other parts come from `resume.runs`."""
 
+    student: nn.Module
+
     def evaluate(self) -> dict[str, MetricSum]:
         return {"own": MetricSum(3.0, 2)}
 

@@ -44,7 +44,7 @@ def distil(
     )
     offline = mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"})
     lines = reference_trainer.Lines(io.StringIO())
-    with offline, observe.recording(directory / "observed"), subject.HuggingFace(settings, lines=lines) as run:
+    with offline, observe(directory / "observed"), subject.HuggingFace(settings, lines=lines) as run:
         run.prepare()
         passes: list[tuple[bool, list[int]]] = []
         run.student.model.register_forward_pre_hook(
