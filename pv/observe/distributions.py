@@ -52,7 +52,7 @@ class Samples:
         rows = (self.stored.get(t.untyped_storage()._cdata) for t in tensors if t.layout == torch.strided)
         return [row[1] for row in rows if row is not None and not row[0].expired()]
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[dict[str, object]]:
         """Return the sources that were sampled, for an event."""
         return [
             {

@@ -1,28 +1,31 @@
 """Attacks on the claims about two commands whose steps are meant to be the same."""
 
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pv.suites.training_run.attacks.drawn import Events, Plan, missed, of, plans
 from pv.suites.training_run.attacks.resume import compared
+from pv.suites.training_run.claim import Record
+from pv.suites.training_run.run import Run
 
 
-def _attack(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None], layers: int = 0) -> None:
-    def run(change: Callable[[Events], None]) -> Any:
+def _attack(subject: ModuleType, claim: str, plan: Plan, edit: Callable[[Events], None], layers: int = 0) -> None:
+    def changed(change: Callable[[Events], None]) -> Run:
         events = compared(plan)
         for forward in of(events, "forward"):
             forward.update(training_layers=layers, eval_layers=2 - layers)
         change(events)
-        return subject.run_of([events], complete=True)
+        run: Run = subject.run_of([events], complete=True)
+        return run
 
-    def judge(other: Any) -> Any:
-        first, again = run(lambda events: None), run(lambda events: None)
+    def judge(other: Run) -> Record:
+        first, again = changed(lambda events: None), changed(lambda events: None)
         comparison = subject.Comparison(kind="against", uncut=first, again=again, parts=(other,), status=0)
         compared_run = subject.Run(processes=first.processes, complete=True, comparisons=(comparison,))
-        record = subject.judge(compared_run, claim)[claim]
+        record: Record = subject.judge(compared_run, claim)[claim]
         assert record.tried, record.not_reached
         return record
 
@@ -31,8 +34,8 @@ def _attack(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None]
             for rows in forward.get("examples", []):
                 rows.reverse()
 
-    assert not judge(run(reorder)).findings, "another order in a step is accused"
-    record = judge(run(edit))
+    assert not judge(changed(reorder)).findings, "another order in a step is accused"
+    record = judge(changed(edit))
     if not record.findings:
         correct, edited = compared(plan), compared(plan)
         edit(edited)
@@ -40,7 +43,7 @@ def _attack(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None]
 
 
 @given(plans(), st.booleans())
-def falsify_steps_have_the_same_examples(subject: object, plan: Plan, fewer: bool) -> None:
+def falsify_steps_have_the_same_examples(subject: ModuleType, plan: Plan, fewer: bool) -> None:
     def other(events: Events) -> None:
         forward = [event for event in of(events, "forward") if event["grad"]][-1]
         forward["examples"] = [forward["examples"][0][:-1]] if fewer else [[1, 2, 3, 999_999]]
@@ -49,7 +52,7 @@ def falsify_steps_have_the_same_examples(subject: object, plan: Plan, fewer: boo
 
 
 @given(plans(), st.floats(0.2, 0.9))
-def falsify_steps_make_the_same_updates(subject: object, plan: Plan, factor: float) -> None:
+def falsify_steps_make_the_same_updates(subject: ModuleType, plan: Plan, factor: float) -> None:
     def smaller(events: Events) -> None:
         for step in of(events, "step"):
             step["norm"] *= factor
