@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
@@ -901,7 +901,7 @@ class Observer:
                 pending = state.scale
         return pending
 
-    def note_zero(self, target: Any) -> None:
+    def note_zero(self, target: Union[torch.optim.Optimizer, nn.Module]) -> None:
         """Note that the gradients of an optimizer or a module are cleared."""
         self.updates.note()
         if isinstance(target, torch.optim.Optimizer):
@@ -1183,7 +1183,7 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Calla
 
 
 def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
-    def step(self: Any, optimizer: object, *args: object, **kwargs: object) -> object:
+    def step(self: torch.amp.GradScaler, optimizer: object, *args: object, **kwargs: object) -> object:
         observer = current
         # A scaler that has seen infinities calls no `optimizer.step`: then no step is counted in between.
         before = observer.steps
@@ -1199,7 +1199,7 @@ def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _scaler_scale(original: Callable[..., object]) -> Callable[..., object]:
-    def scale(self: Any, outputs: object) -> Any:
+    def scale(self: torch.amp.GradScaler, outputs: object) -> object:
         result = original(self, outputs)
         if current.is_active() and self.is_enabled():
             with current.observing("scale"):
@@ -1218,7 +1218,7 @@ def _note_scale(factor: Tensor, gradient: Optional[Tensor]) -> None:
         current.backward["scale"] = factor
 
 
-def _note_unscale(scaler: Any, optimizer: Any) -> None:
+def _note_unscale(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
     if scaler.is_enabled() and optimizer in current.optimizers:
         current.add("unscale", optimizer=current.state_of(optimizer).number)
         current.state_of(optimizer).scale = None
@@ -1267,7 +1267,7 @@ def _exit(original: Callable[..., object]) -> Callable[..., object]:
     return _exit
 
 
-def _note_ddp(self: Any, *args: object, **kwargs: object) -> None:
+def _note_ddp(self: nn.parallel.DistributedDataParallel, *args: object, **kwargs: object) -> None:
     current.wrappers.add(self)
     current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
 
