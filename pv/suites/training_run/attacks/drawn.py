@@ -9,7 +9,6 @@ import base64
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 from hypothesis import strategies as st
@@ -568,7 +567,7 @@ def first(events: Events, kind: str) -> Event:
 
 
 def attack(
-    subject: ModuleType,
+    subject: Any,
     claim: str,
     plan: Plan,
     edit: Callable[[Events], None],

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from types import ModuleType
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +30,7 @@ def reported(number: Callable[[list[float]], float]) -> Callable[[Events], None]
 
 
 @given(plans(), st.sampled_from(["mean", "perplexity", "planned"]))
-def falsify_reported_mean_is_over_elements(subject: ModuleType, plan: Plan, kind: str) -> None:
+def falsify_reported_mean_is_over_elements(subject: object, plan: Plan, kind: str) -> None:
     def number(values: list[float]) -> float:
         if kind == "planned":
             rows = zip(TEST_ROWS, values, strict=True)
@@ -43,7 +42,7 @@ def falsify_reported_mean_is_over_elements(subject: ModuleType, plan: Plan, kind
 
 
 @given(plans(), st.booleans())
-def falsify_reported_mean_is_over_batches(subject: ModuleType, plan: Plan, perplexity: bool) -> None:
+def falsify_reported_mean_is_over_batches(subject: object, plan: Plan, perplexity: bool) -> None:
     attack(
         subject,
         "TR-EVAL-002",
@@ -53,7 +52,7 @@ def falsify_reported_mean_is_over_batches(subject: ModuleType, plan: Plan, perpl
 
 
 @given(plans().filter(lambda plan: len(plan.epochs) > 2), st.booleans())
-def falsify_reported_mean_starts_anew(subject: ModuleType, plan: Plan, perplexity: bool) -> None:
+def falsify_reported_mean_starts_anew(subject: object, plan: Plan, perplexity: bool) -> None:
     def edit(events: Events) -> None:
         total = 0.0
         for epoch, event in enumerate([event for event in of(events, "report") if event["by"] == "print"], 1):
@@ -66,7 +65,7 @@ def falsify_reported_mean_starts_anew(subject: ModuleType, plan: Plan, perplexit
 
 
 @given(plans(ranks=2), st.booleans())
-def falsify_reported_mean_is_over_ranks(subject: ModuleType, plan: Plan, of_means: bool) -> None:
+def falsify_reported_mean_is_over_ranks(subject: object, plan: Plan, of_means: bool) -> None:
     def edit(events: Events) -> None:
         losses = iter(of(events, "evaluation_loss"))
         for epoch, event in enumerate([event for event in of(events, "report") if event["by"] == "print"], 1):
@@ -83,7 +82,7 @@ def falsify_reported_mean_is_over_ranks(subject: ModuleType, plan: Plan, of_mean
 
 
 @given(plans(), st.booleans())
-def falsify_reported_mean_is_a_mean(subject: ModuleType, plan: Plan, total: bool) -> None:
+def falsify_reported_mean_is_a_mean(subject: object, plan: Plan, total: bool) -> None:
     attack(
         subject,
         "TR-EVAL-003",
@@ -94,7 +93,7 @@ def falsify_reported_mean_is_a_mean(subject: ModuleType, plan: Plan, total: bool
 
 
 @given(plans(least=3).filter(lambda plan: not plan.logits))
-def falsify_reported_loss_is_not_divided(subject: ModuleType, plan: Plan) -> None:
+def falsify_reported_loss_is_not_divided(subject: object, plan: Plan) -> None:
     def edit(events: Events) -> None:
         passes: Events = []
         for event in events:
@@ -112,7 +111,7 @@ def falsify_reported_loss_is_not_divided(subject: ModuleType, plan: Plan) -> Non
 
 
 @given(plans().filter(lambda plan: plan.clip))
-def falsify_reported_norm_is_before_clipping(subject: ModuleType, plan: Plan) -> None:
+def falsify_reported_norm_is_before_clipping(subject: object, plan: Plan) -> None:
     def edit(events: Events) -> None:
         norm = 0.0
         for event in events:
@@ -127,6 +126,6 @@ def falsify_reported_norm_is_before_clipping(subject: ModuleType, plan: Plan) ->
 
 
 @given(plans(), st.booleans())
-def falsify_reported_sum_is_divided_by_its_batches(subject: ModuleType, plan: Plan, by_examples: bool) -> None:
+def falsify_reported_sum_is_divided_by_its_batches(subject: object, plan: Plan, by_examples: bool) -> None:
     divisor = sum(TEST_ROWS) if by_examples else sum(map(len, plan.epochs[0]))
     attack(subject, "TR-EVAL-006", plan, reported(lambda values: sum(values) / divisor))

@@ -1,7 +1,6 @@
 """Attacks on the claims about schedules."""
 
 from dataclasses import replace
-from types import ModuleType
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ def _advances(events: Events) -> Events:
 
 
 @given(plans())
-def falsify_schedule_belongs_to_the_optimizer(subject: ModuleType, plan: Plan) -> None:
+def falsify_schedule_belongs_to_the_optimizer(subject: object, plan: Plan) -> None:
     def another(events: Events) -> None:
         for event in of(events, "scheduler"):
             event["optimizers"] = [9]
@@ -24,7 +23,7 @@ def falsify_schedule_belongs_to_the_optimizer(subject: ModuleType, plan: Plan) -
 
 
 @given(plans())
-def falsify_schedule_advances(subject: ModuleType, plan: Plan) -> None:
+def falsify_schedule_advances(subject: object, plan: Plan) -> None:
     def never(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "schedule"]
 
@@ -32,7 +31,7 @@ def falsify_schedule_advances(subject: ModuleType, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_schedule_follows_the_step(subject: ModuleType, plan: Plan) -> None:
+def falsify_schedule_follows_the_step(subject: object, plan: Plan) -> None:
     def before(events: Events) -> None:
         for event, step in zip(_advances(events), of(events, "step"), strict=True):
             events.remove(event)
@@ -42,7 +41,7 @@ def falsify_schedule_follows_the_step(subject: ModuleType, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_schedule_advances_once_a_step(subject: ModuleType, plan: Plan) -> None:
+def falsify_schedule_advances_once_a_step(subject: object, plan: Plan) -> None:
     def per_micro_batch(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "schedule"]
         for event in of(events, "backward"):
@@ -53,7 +52,7 @@ def falsify_schedule_advances_once_a_step(subject: ModuleType, plan: Plan) -> No
 
 
 @given(plans(), st.sampled_from(("once", "all_epochs", "in_epochs", "in_micro_batches")))
-def falsify_schedule_ends_with_the_run(subject: ModuleType, plan: Plan, mistake: str) -> None:
+def falsify_schedule_ends_with_the_run(subject: object, plan: Plan, mistake: str) -> None:
     def once(events: Events) -> None:
         first(events, "scheduler").update(kind="OneCycleLR")
         keep = _advances(events)[len(plan.epochs[0]) - 1 :: len(plan.epochs[0])]
@@ -79,7 +78,7 @@ def falsify_schedule_ends_with_the_run(subject: ModuleType, plan: Plan, mistake:
 
 
 @given(plans())
-def falsify_plateaus_have_the_direction_of_the_metric(subject: ModuleType, plan: Plan) -> None:
+def falsify_plateaus_have_the_direction_of_the_metric(subject: object, plan: Plan) -> None:
     def reversed_mode(events: Events) -> None:
         of(events, "scheduler")[1]["mode"] = "max"
 
@@ -87,7 +86,7 @@ def falsify_plateaus_have_the_direction_of_the_metric(subject: ModuleType, plan:
 
 
 @given(plans())
-def falsify_rates_of_all_groups_are_set(subject: ModuleType, plan: Plan) -> None:
+def falsify_rates_of_all_groups_are_set(subject: object, plan: Plan) -> None:
     def alone(events: Events) -> None:
         events[:] = [event for event in events if event["event"] not in ("schedule", "scheduler")]
         first(events, "optimizer").update(rates=[0.2, 0.2], decays=[0.1, 0.0], alike=True)
