@@ -234,7 +234,7 @@ class _Builder:
             node.value[name] = value
             node.keys[name] = key.location
 
-    def _inside(self, event: yaml.ScalarEvent) -> Inside | None:
+    def _inside(self, event: Any) -> Inside | None:
         first, last = event.start_mark, event.end_mark
         if event.style == "|":
             # The indentation of the first row that is not blank is removed from all rows.
@@ -249,7 +249,7 @@ class _Builder:
             return None
         return Inside(Location(self.path, first.line + 1, first.column + 1 + quoted), block=False)
 
-    def _location(self, event: yaml.Event) -> Location:
+    def _location(self, event: Any) -> Location:
         return Location(self.path, event.start_mark.line + 1, event.start_mark.column + 1)
 
     def _refuse(self, code: str, event: yaml.Event, message: str, hint: str) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pv.instrument.coverage import at_import
 
-Entry = Mapping[str, Any]
+Entry = dict[str, Any]
 """A line of the log of a process: that it has begun, or its trace at its end."""
 
 

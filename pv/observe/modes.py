@@ -62,7 +62,7 @@ class FrozenPart:
     A model may be gone when the process ends, so what is known of the part is renewed by `look`, and kept.
     """
 
-    def __init__(self, part: nn.Module, norms: list[nn.Module], sample: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, part: nn.Module, norms: list[Any], sample: Callable[[Tensor], Tensor]) -> None:
         self.sample = sample
         self.part = weakref.ref(part)
         self.norms = [weakref.ref(norm) for norm in norms[:4]]
@@ -261,7 +261,7 @@ class Modes:
             if not any(layer is module for layer in model.layers):
                 self._add_unreached(model, type(module).__name__, getattr(module, "p", None), False, False)
 
-    def note_function(self, name: str, rate: float, explicit: bool, operand: object) -> None:
+    def note_function(self, name: str, rate: float, explicit: bool, operand: Any) -> None:
         """Note a dropout function that is on in the forward of a model in eval mode.
 
         Args:
@@ -458,7 +458,7 @@ def frozen_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
             behind_frozen = True
 
 
-def _count_initial(norms: list[nn.Module]) -> Late:
+def _count_initial(norms: list[Any]) -> Late:
     """Return how many normalization layers have the running statistics of a new layer."""
     changed = []
     for norm in norms:

@@ -1199,7 +1199,7 @@ def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _scaler_scale(original: Callable[..., object]) -> Callable[..., object]:
-    def scale(self: torch.amp.GradScaler, outputs: object) -> object:
+    def scale(self: Any, outputs: object) -> object:
         result = original(self, outputs)
         if current.is_active() and self.is_enabled():
             with current.observing("scale"):
@@ -1267,7 +1267,7 @@ def _exit(original: Callable[..., object]) -> Callable[..., object]:
     return _exit
 
 
-def _note_ddp(self: nn.parallel.DistributedDataParallel, *args: object, **kwargs: object) -> None:
+def _note_ddp(self: Any, *args: object, **kwargs: object) -> None:
     current.wrappers.add(self)
     current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
 

@@ -87,7 +87,7 @@ class Facts:
         """By id of a parameter: the parameter (a weak reference), and a sample of it at the first backward passes."""
         self.seen_at: dict[int, int] = {}
         """By id of a parameter: how many steps had ended when that sample was taken."""
-        self.outputs: dict[int, tuple[StorageWeakRef, Optional[Layer]]] = {}
+        self.outputs: dict[int, tuple[Any, Any]] = {}
         """By address of a storage: the storage (a weak reference), and the layer whose output it is."""
         self.arrived: set[int] = set()
         """Ids of parameters that had a gradient after a backward pass."""

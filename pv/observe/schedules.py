@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ PLANNED = ("T_max", "total_steps", "total_iters")
 """Attributes of schedules of torch that are a number of advances."""
 
 
-def rates_of(groups: Iterable[dict[str, object]]) -> object:
+def rates_of(groups: Iterable[dict[str, Any]]) -> object:
     """Return the learning rates of parameter groups: floats, or `Late` if one is a tensor, which may be on a device."""
     rates = [group["lr"] for group in groups if "lr" in group]
     if any(isinstance(rate, Tensor) for rate in rates):

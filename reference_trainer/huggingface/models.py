@@ -109,7 +109,7 @@ class Source:
         return {"trust_remote_code": self.trust_remote_code} | revision
 
 
-def load_model(source: Source | Path, *, dtype: torch.dtype | str, seed: int | None = None) -> Causal:
+def load_model(source: Source | Path, *, dtype: object, seed: int | None = None) -> Causal:
     """Return a model in a `dtype` of torch, or in its own ("auto").
 
     No generator of the process moves.
@@ -164,7 +164,7 @@ def load_model(source: Source | Path, *, dtype: torch.dtype | str, seed: int | N
     return Causal(model)
 
 
-def load_skeleton(source: Source, *, dtype: torch.dtype | str, directory: Path | None = None) -> Causal | None:
+def load_skeleton(source: Source, *, dtype: object, directory: Path | None = None) -> Causal | None:
     """Return what `load_model` does, with weights that every rank of a sharded model reads in part; else None.
 
     None for files that are not safetensors, for an adapter, for quantized weights, for a model that keeps some weights

@@ -140,7 +140,9 @@ def _size(number: int) -> str:
     return f"{number / GIB:7.2f} GiB" if number >= GIB / 10 else f"{number / 2**20:7.2f} MiB"
 
 
-def trained_bytes(student: nn.Module, make_optimizer: Callable[[], torch.optim.Optimizer], *, ranks: int = 1) -> tuple[dict[str, int], list[str]]:
+def trained_bytes(
+    student: nn.Module, make_optimizer: Callable[[], torch.optim.Optimizer], *, ranks: int = 1
+) -> tuple[dict[str, int], list[str]]:
     """Return the bytes of weights, gradients and states of the optimizer of one rank, and notes.
 
     Args:

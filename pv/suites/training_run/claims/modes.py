@@ -3,6 +3,7 @@
 from bisect import bisect
 from collections import defaultdict
 from itertools import pairwise
+from typing import Any
 
 from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Event, Process, Run
@@ -209,7 +210,7 @@ def _has_draws(forwards: list[tuple[Event, bool]], steps: list[int]) -> bool:
 
 
 def _blocks(
-    process: Process, forwards: list[tuple[Event, bool]], steps: list[int], trained_on: set[object]
+    process: Process, forwards: list[tuple[Event, bool]], steps: list[int], trained_on: set[Any]
 ) -> list[Event]:
     """Return the forwards with dropout that come in blocks at least three steps apart, if they are evaluations.
 

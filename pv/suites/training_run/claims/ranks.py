@@ -1,6 +1,7 @@
 """Claims about runs of several ranks: the same weights, different examples."""
 
 from itertools import pairwise
+from typing import Any
 
 from pv.suites.training_run.claim import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
@@ -59,7 +60,7 @@ def _are_averaged(ranks: list[Process], before: tuple[Window, ...], after: tuple
     """
     # Different after a step and equal before the next one, on all ranks.
     left = [window.event["digest"] for window in before]
-    met: list[object] = [window.event.get("digest_before") for window in after]
+    met: list[Any] = [window.event.get("digest_before") for window in after]
     if None in [*left, *met] or not _differ(left) or _differ(met):
         return False
     spans = zip(ranks, before, after, strict=True)
@@ -69,7 +70,7 @@ def _are_averaged(ranks: list[Process], before: tuple[Window, ...], after: tuple
 def _cause(ranks: list[Process], windows: tuple[Window, ...], averaged: bool) -> tuple[str, str]:
     """Return why ranks have different weights after a step, the first after which they have, and what to change."""
     rates = [window.event["rates"] for window in windows]
-    before: list[object] = [window.event.get("digest_before") for window in windows]
+    before: list[Any] = [window.event.get("digest_before") for window in windows]
     first = windows[0].step == 1
     if first and averaged:
         return (

@@ -39,7 +39,7 @@ class Step:
     losses: tuple[float, ...]
     scale: float
     norm: float | None
-    state: tuple[object, ...] | None
+    state: tuple[int, tuple[float, ...]] | None
     before: tuple[float, float] | None
     after: tuple[float, float] | None
 
