@@ -41,7 +41,7 @@ _MATRIX_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 class Mark:
     """A value that the script has written to an attribute that torch does not read."""
 
-    def __init__(self, holder: object, name: str, value: object, at: str) -> None:
+    def __init__(self, holder: nn.Module | Tensor, name: str, value: object, at: str) -> None:
         self.holder, self.name, self.value, self.at = weakref.ref(holder), name, value, at
         self.read = False
         """Whether code has read the attribute, which then is the script's own switch."""

@@ -12,7 +12,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 from torch import Tensor
@@ -69,7 +69,7 @@ class Reports:
             and (self._observer().is_active())
         )
 
-    def note(self, kind: str, numbers: dict[str, object]) -> None:
+    def note(self, kind: str, numbers: Mapping[str, object]) -> None:
         """Note a report.
 
         Args:
