@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 import torch
@@ -52,7 +52,7 @@ class Samples:
         rows = (self.stored.get(t.untyped_storage()._cdata) for t in tensors if t.layout == torch.strided)
         return [row[1] for row in rows if row is not None and not row[0].expired()]
 
-    def describe(self) -> list[Mapping[str, object]]:
+    def describe(self) -> Sequence[Mapping[str, object]]:
         """Return the sources that were sampled, for an event."""
         return [
             {

@@ -138,7 +138,7 @@ class _Attribute:
             mark.read = True
         return holder.__dict__[self.name]
 
-    def __set__(self, holder: object, value: object) -> None:
+    def __set__(self, holder: nn.Module | Tensor, value: object) -> None:
         holder.__dict__[self.name] = value
         observer = self.observer()
         # A class that keeps an argument of its constructor names what it was made with, which may change later.
