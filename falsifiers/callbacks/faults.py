@@ -57,7 +57,7 @@ def called_before_the_step(original: Any, callbacks: Sequence[Any], event: Any, 
 
 
 def unknown_field_is_none(original: Any, self: Any) -> Any:
-    class Lenient(type(self)):  # type: ignore[misc]  # the class of the context, whatever it is
+    class Lenient(type(self)):  # the class of the context, whatever it is
         def __getattr__(self, name: str) -> Any:
             try:
                 return super().__getattr__(name)

@@ -22,7 +22,7 @@ from falsifiers.support.runs import scratch
 from reference_trainer import DataError
 
 WORDS = "a ab abc b ba cab a b\na\n\nb \n c"
-ADDED = {
+ADDED: dict[str, list[tuple[str, dict[str, bool]]]] = {
     "plain": [("<x>", {}), ("<xx>", {}), ("<x><y>", {})],
     "spaces to the right": [("<x>", {"rstrip": True}), ("<y>", {})],
     "spaces to the left": [("<x>", {"lstrip": True}), ("<y>", {})],

@@ -77,7 +77,7 @@ def falsify_chunks_give_gradient_and_sums_of_all_logits(
     expected = oracle(student, teacher, batches, weights)
     kind = torch.float64 if dtype == "float64" else torch.float32
     frozen = (teacher if offered else models.Logits(teacher)).to(kind)
-    pair = (subject.computing_in(dtype, module) for module in (student.to(kind), frozen))
+    pair = subject.computing_in(dtype, student.to(kind)), subject.computing_in(dtype, frozen)
     with Products() as products:
         sums = window(subject, *pair, batches, weights, rows=rows, metrics=True).sums
     case = f"{dtype}, chunks of {rows} rows, sequences {times} times"
@@ -323,7 +323,7 @@ class Products(TorchDispatchMode):
     """Record the data types of products with as many columns as there are tokens: the logits of chunks."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's has no types
+        super().__init__()
         self.dtypes = set[str]()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -420,7 +420,7 @@ def _assert_rescaled_in_chunks(
     batches = batches_of(seed, [(3, 5), (2, 7)])
     expected = oracle(student, teacher, batches, weights)
     kind = torch.float64 if dtype == "float64" else torch.float32
-    pair = (subject.computing_in(dtype, module.to(kind)) for module in (student, teacher))
+    pair = subject.computing_in(dtype, student.to(kind)), subject.computing_in(dtype, teacher.to(kind))
     sums = window(subject, *pair, batches, weights, rows=3, metrics=True, note=lines.append).sums
     case = f"{change} of {changed} in {dtype}"
     assert_equal(f"{case}: lines", lines, [])

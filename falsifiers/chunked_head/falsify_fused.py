@@ -81,12 +81,11 @@ def falsify_fused_chunks_give_the_gradient_of_all_logits(
             settings.config = mock.Mock(spec=list(keys), **keys)
         batches = batches_of(seed, [(3, 5), (2, 7)], scored)
         expected = oracle(student, teacher, batches, weights)
-        pair = (module.to(device) for module in (student, teacher))
         with (
             mock.patch.object(fused, "TILE", tile),
             mock.patch.object(fused, "fused_loss", wraps=fused.fused_loss) as kernel,
         ):
-            sums = window(subject, *pair, batches, weights, rows=3).sums
+            sums = window(subject, student.to(device), teacher.to(device), batches, weights, rows=3).sums
     case = f"{change} with {weights} on {device}"
     assert kernel.called, f"{case}: the kernel did not run"
     for name in sums.keys() & expected.sums.keys():

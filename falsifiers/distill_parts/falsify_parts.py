@@ -137,7 +137,7 @@ class Saving:
     def evaluate(self) -> dict[str, MetricSum]:
         return {"own": MetricSum(3.0, 2)}
 
-    def save(self, directory: Path, manifest: dict[str, Any]) -> None:
+    def save(self: Any, directory: Path, manifest: dict[str, Any]) -> None:
         torch.save(self.student.state_dict(), directory / "own.pt")
         (directory / "manifest.json").write_text(json.dumps(manifest))
 

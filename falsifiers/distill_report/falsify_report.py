@@ -22,7 +22,7 @@ from falsifiers.support.cases import ANYWHERE, NAMED, KdCase, kd_cases
 from falsifiers.support.run_lines import matcher
 from falsifiers.support.runs import acting
 from reference_trainer import Action, Check, MetricSum, SmokeError, TrainResult, kd_logit_gradient
-from reference_trainer.pipeline.distill import DistillResult
+from reference_trainer.pipeline.report import DistillResult
 
 SUMMARY = matcher(run_lines.SMOKE_SUMMARY)
 USUAL: dict[str, Any] = {"initial_loss": 2.0, "final_loss": 1.0, "best_loss": 0.5, "finite": True}

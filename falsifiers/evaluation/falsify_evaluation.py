@@ -26,8 +26,8 @@ METRICS += ["token_accuracy"]
 
 def _sums(student: Tensor, teacher: Tensor, text: Tensor, length: int, tau: float) -> tuple[dict[str, float], int]:
     """Return the oracle's sums of two tables, and the number of tokens."""
-    rows, models = cases.rows_of(text, length), [torch.nn.Embedding.from_pretrained(x) for x in (student, teacher)]
-    return cases.sums_of(*models, rows, tau), rows[:, 1:].numel()
+    rows, embedding = cases.rows_of(text, length), torch.nn.Embedding.from_pretrained
+    return cases.sums_of(embedding(student), embedding(teacher), rows, tau), rows[:, 1:].numel()
 
 
 @given(student=TABLE, teacher=TABLE, text=TEXTS, length=st.integers(2, 6), temperature=TEMPERATURES)

@@ -146,11 +146,11 @@ def eighths() -> Iterator[None]:
     from transformers.quantizers.base import HfQuantizer
     from transformers.utils.quantization_config import QuantizationConfigMixin
 
-    class Config(QuantizationConfigMixin):  # type: ignore[misc]  # of transformers, without types
+    class Config(QuantizationConfigMixin):
         def __init__(self, **options: Any) -> None:
             self.quant_method = "eighths"
 
-    class Quantizer(HfQuantizer):  # type: ignore[misc]  # of transformers, without types
+    class Quantizer(HfQuantizer):
         requires_calibration = is_trainable = False
 
         def _process_model_after_weight_loading(self, model: Any, **options: Any) -> Any:

@@ -13,6 +13,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors import safe_open
+from safetensors.torch import load as loads
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -54,7 +55,7 @@ class Reads:
                 self.revisions.add(options.get("revision"))
             return cached_file(place, name, **options)
 
-        loads, cached_file = checkpoints.load, hub.cached_file
+        cached_file = hub.cached_file
         with ExitStack() as stack:
             for module in READERS:
                 stack.enter_context(mock.patch(f"{module}.safe_open", lambda *a, **k: _File(self, safe_open(*a, **k))))

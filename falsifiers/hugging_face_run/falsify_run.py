@@ -49,7 +49,7 @@ def distil(
     offline = mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"})
     stream = io.StringIO()
     lines, uncompiled = reference_trainer.Lines(stream), mock.patch.object(subject, "compile_layers")
-    recorded = observe.recording(directory / "observed")
+    recorded = observe(directory / "observed")
     with offline, uncompiled, recorded, subject.HuggingFace(settings, lines=lines) as run:
         run.prepare()
         passes: list[tuple[bool, list[int]]] = []

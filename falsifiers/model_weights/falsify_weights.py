@@ -96,7 +96,7 @@ def falsify_weights_are_those_of_the_checkpoint(subject: Any, saved: tuple[int, 
             assert_same(f"{where}, rank {rank}", load_file(directory / "begun" / f"begin-{rank}"), expected)
 
 
-MISFITS: dict[str, tuple[Any, type[Model] | None, str]] = {
+MISFITS: dict[str, tuple[Any, Callable[[], torch.nn.Module] | None, str]] = {
     "missing": (shutil.rmtree, None, "expected a checkpoint"),
     "damaged": (lambda path: flip(path / "rank-00000.safetensors"), None, "rank-00000.safetensors has the SHA-256"),
     "of another width": (None, lambda: Model(7, seed=1), "embed.weight is float32 [11, 5]; expected float32 [11, 7]"),

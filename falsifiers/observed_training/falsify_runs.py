@@ -37,7 +37,7 @@ def distil(subject: Any, *, device: str, directory: Path, trace: Callable[[dict[
     else:
         options |= write_chats(directory, seed=0)
     lines = reference_trainer.Lines(io.StringIO())
-    with observe.recording(directory / "observed"):
+    with observe(directory / "observed"):
         subject.distill(reference_trainer.Settings(**options), lines=lines)
 
 

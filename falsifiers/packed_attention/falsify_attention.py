@@ -257,7 +257,7 @@ class Operations(TorchDispatchMode):
     """Record the operations that read values."""
 
     def __init__(self, names: list[str]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's has no types
+        super().__init__()
         self.names = names
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -92,7 +92,7 @@ def _store(listening: socket.socket) -> Iterator[None]:
     """Serve the store of a launcher. Its thread resolves addresses, under a lock that a fork would keep for ever."""
     host, port = listening.getsockname()
     options: Any = {"is_master": True, "wait_for_workers": False, "master_listen_fd": listening.detach()}
-    server = dist.TCPStore(host, port, **options)
+    server = dist.TCPStore(host, port, **options)  # type: ignore[attr-defined]  # public, but mypy sees no export
     yield
     del server
 

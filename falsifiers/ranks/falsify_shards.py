@@ -96,7 +96,7 @@ def falsify_every_rank_loads_its_part(subject: Any, size: int, tied: bool, ranks
         paths = saved(whole, directory)
 
         def work(rank: int) -> tuple[bool, list[Any], list[Any], list[str], list[float]]:
-            part = skeleton(lambda: Named(Layered(size, tied).to(dtype)), weight_files(paths, "model."))
+            part: Any = skeleton(lambda: Named(Layered(size, tied).to(dtype)), weight_files(paths, "model."))
             assert part is not None and is_skeleton(part), "the files of the model are said not to fit it"
             parts = [subject.shard(part, CPU), subject.shard(Named(copy.deepcopy(whole)), CPU)]
             passed: list[list[Any]] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from falsifiers.kd_step.faults import changed_pass, scored_tokens
+from falsifiers.support.faults import changed_pass, scored_tokens
 
 
 def _scaled(student: Any, factors: Sequence[float]) -> Any:

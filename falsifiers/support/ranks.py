@@ -123,7 +123,8 @@ def _report(rank: int, world_size: int, work: Callable[[int], Any], store: str |
     try:
         torch.set_num_threads(1)  # a fork has no threads of the pool that its parent may have used, and would wait
         if store is not None:
-            shared, timeout = dist.FileStore(store, world_size), timedelta(seconds=limit_s / 2)
+            shared = dist.FileStore(store, world_size)  # type: ignore[attr-defined]  # public, but mypy sees no export
+            timeout = timedelta(seconds=limit_s / 2)
             dist.init_process_group("gloo", store=shared, rank=rank, world_size=world_size, timeout=timeout)
         return pickle.dumps((None, work(rank)))
     except BaseException as error:  # a rank reports every exception to its parent

@@ -33,9 +33,9 @@ def any_metric_accepted(metric: str, accept_depth: int, **options: Any) -> None:
 
 
 def temperature_of_the_limit(original: Any, self: Any) -> Any:
-    from reference_trainer.pipeline import parts
+    from reference_trainer.pipeline import loss, parts
 
-    right = parts.objective
+    right = loss.objective
 
     def limited(settings: Any) -> Any:
         return SimpleNamespace(

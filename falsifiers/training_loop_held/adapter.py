@@ -14,9 +14,9 @@ from pv.suites.training_loop.job import Example, Job, Report
 from pv.suites.training_loop.probe import VOCABULARY, Probe
 from reference_trainer import Action, Callback, Lines, MetricSum, Settings, read_metrics
 from reference_trainer.data.text import Batches, ShuffledBatches
+from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.pipeline.distill import Distillation
-from reference_trainer.plan.objective import Weights
 from reference_trainer.storage.checkpoints import verify_checkpoints
 from reference_trainer.training.evaluation import evaluate
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from falsifiers.kd_step.faults import scored_tokens
+from falsifiers.support.faults import scored_tokens
 
 
 def clipped_before_the_division(original: Any, self: Any, position: Any, rate: float, hooks: Any) -> Any:

@@ -162,7 +162,7 @@ Path = list[str | int]
 """The keys and indices from the root of a tree to a node."""
 
 
-def schema(name: str) -> dict[str, Any]:
+def schema(name: str) -> dict[str, Json]:
     """Return a published JSON Schema.
 
     Args:
@@ -171,7 +171,7 @@ def schema(name: str) -> dict[str, Any]:
     Raises:
         PluginError: An engine of another package has a key that exists already.
     """
-    loaded: dict[str, Any] = json.loads(
+    loaded: dict[str, Json] = json.loads(
         files("pv.contract").joinpath("schema", f"{name}.json").read_text(encoding="utf-8")
     )
     if name == "contract":
@@ -179,7 +179,7 @@ def schema(name: str) -> dict[str, Any]:
     return loaded
 
 
-def _add_keys_of_engines(contract: dict[str, Any]) -> None:
+def _add_keys_of_engines(contract: dict[str, Json]) -> None:
     """Add the keys of claims that the engines of other packages read.
 
     Raises:
@@ -261,8 +261,8 @@ def _not_finite(tree: Node) -> Iterator[Finding]:
 def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
     """Yield the findings of one error of jsonschema, in our words and with a location in the file."""
     path = list(error.absolute_path)
-    instance: Any = error.instance
-    value: Any = error.validator_value
+    instance: Json = error.instance
+    value: Json = error.validator_value
     # The keyword that failed says what is wrong. A name that does not match its pattern fails below `propertyNames`.
     if error.validator == "additionalProperties":
         yield from _unknown_keys(tree, path, error)
@@ -287,7 +287,7 @@ def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
 
 def _hyphen(error: "ValidationError") -> str:
     """Return a hint if a name does not match its pattern because of hyphens."""
-    pattern: Any = error.validator_value
+    pattern: Json = error.validator_value
     # A name with a hyphen is a file or distribution name; only with underscores can Python import it.
     fits = error.validator == "pattern" and re.fullmatch(pattern, str(error.instance).replace("-", "_"))
     return hyphen_hint(str(error.instance)) if fits else ""
@@ -296,7 +296,7 @@ def _hyphen(error: "ValidationError") -> str:
 def _unknown_keys(tree: Node, path: Path, error: "ValidationError") -> Iterator[Finding]:
     properties = list(error.schema.get("properties", ())) if isinstance(error.schema, dict) else []
     mapping = _node(tree, path)
-    keys: Any = error.instance
+    keys: Json = error.instance
     for key in keys:
         if key in properties:
             continue
@@ -307,7 +307,7 @@ def _unknown_keys(tree: Node, path: Path, error: "ValidationError") -> Iterator[
 
 
 def _expected(error: "ValidationError") -> str:
-    value: Any = error.validator_value
+    value: Json = error.validator_value
     match error.validator:
         case "anyOf":
             return str(error.schema["description"]) if isinstance(error.schema, dict) else error.message

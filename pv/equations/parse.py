@@ -17,6 +17,9 @@ from pv.equations.domain import DIFFERENTIABLE, InvalidVariable, Kind, Variable,
 from pv.equations.interpret import Axes, Callee, Interpreter, NoContent, Value, ValueType, format_axes, variable_value
 from pv.equations.language import FUNCTIONS, Formula, InvalidEquation, Part, Refusal, parse
 
+Keys = Mapping[str, Any]
+"""The keys of one equation as read from YAML; the JSON Schema has checked their types."""
+
 UNITS = {"float64": 2.0**-52, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """The unit roundoff of each dtype: the largest relative error of one rounding."""
 
@@ -49,7 +52,7 @@ class Accuracy:
         return UNITS[self.computes_in or dtype]
 
 
-def accuracy(keys: Mapping[str, Any], inherited: Mapping[str, Any]) -> Accuracy:
+def accuracy(keys: Keys, inherited: Keys) -> Accuracy:
     """Return the accuracy that the keys of an equation claim; a derivative inherits `dtypes` and `precision`."""
     # Own keys last, so that they override those that are inherited.
     claimed = {key: inherited[key] for key in ("dtypes", "precision") if key in inherited} | dict(keys)
@@ -93,7 +96,7 @@ class Checks:
         return of_arrays if self.result_dtype == "input" else self.result_dtype
 
 
-def checks(keys: Mapping[str, Any]) -> Checks:
+def checks(keys: Keys) -> Checks:
     """Return the checks that the keys of an equation claim."""
     return Checks(frozenset(map(Check, keys.get("checks", ()))), str(keys.get("result_dtype", "")))
 
@@ -141,8 +144,6 @@ class Definition:
 
 
 _RESULT = re.compile(r"(?:real|prob|logprob|positive)(?:\[([A-Z]\w*(?:\s*,\s*[A-Z]\w*)*)\])?")
-Keys = Mapping[str, Any]
-"""The keys of one equation as read from YAML; the JSON Schema has checked their types."""
 
 
 def parse_equations(raw: Mapping[str, Keys]) -> tuple[dict[str, Definition], list[InvalidEquation]]:

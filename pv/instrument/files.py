@@ -77,7 +77,7 @@ class FilesRead:
         elif event in NATIVE and isinstance(path := arguments[NATIVE[event]], str | bytes | os.PathLike):
             self._opened.update(_places(_path(os.fsdecode(path)), ""))
 
-    def _record_text(self, path: Any, *_: object, **__: object) -> None:
+    def _record_text(self, path: str | bytes, *_: object, **__: object) -> None:
         if os.fsdecode(path).endswith(".py") and not is_quiet(reader()):
             self._texts.update(_places(os.fsdecode(path), ""))
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from pv.instrument.coverage import at_import
 
+Entry = dict[str, Any]
+"""A line of the log of a process: that it has begun, or its trace at its end."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTrace:
@@ -70,7 +73,7 @@ def union(traces: Sequence[ProcessTrace]) -> ProcessTrace:
     )
 
 
-def trace_of(entries: list[dict[str, Any]]) -> ProcessTrace:
+def trace_of(entries: list[Entry]) -> ProcessTrace:
     """Return the trace of a process and its children.
 
     Args:
@@ -86,7 +89,7 @@ def trace_of(entries: list[dict[str, Any]]) -> ProcessTrace:
     return replace(trace, seen=seen, ran=trace.ran | at_import, unsure=_unsure(ends, begun))
 
 
-def _trace_of_one(entry: Mapping[str, Any]) -> ProcessTrace:
+def _trace_of_one(entry: Entry) -> ProcessTrace:
     """Return the trace of the process that has written an entry at its end."""
     return ProcessTrace(
         **{name: frozenset[str](entry[name]) for name in SETS},
@@ -98,7 +101,7 @@ def _trace_of_one(entry: Mapping[str, Any]) -> ProcessTrace:
     )
 
 
-def _unsure(ends: list[dict[str, Any]], begun: set[str]) -> str:
+def _unsure(ends: list[Entry], begun: set[str]) -> str:
     """Return why the entries may not hold all that the processes did; "" if they do."""
     foreign = next(filter(None, (entry["foreign"] for entry in ends)), "")
     if foreign:
@@ -111,7 +114,7 @@ def _unsure(ends: list[dict[str, Any]], begun: set[str]) -> str:
     return ""
 
 
-def entries(log: str) -> list[dict[str, Any]]:
+def entries(log: str) -> list[Entry]:
     """Return the entries that child processes wrote to a log.
 
     The last line is left out unless it ends with a newline: a child may still be writing it.

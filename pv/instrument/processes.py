@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, FunctionType
@@ -157,7 +157,7 @@ def _of_subprocess(frame: FrameType) -> bool:
     return frame.f_code.co_filename.endswith("/subprocess.py")
 
 
-def _count_fork_exec(spawned: Any) -> None:
+def _count_fork_exec(spawned: Callable[[list[str]], object]) -> None:
     """Call `spawned` for the processes that `multiprocessing` spawns, for which Python raises no audit event."""
     import _posixsubprocess
 
@@ -171,7 +171,7 @@ def _count_fork_exec(spawned: Any) -> None:
     _posixsubprocess.fork_exec = counted
 
 
-def _at_every_exit(end: Any) -> None:
+def _at_every_exit(end: Callable[[], object]) -> None:
     """Call `end` at every exit but a kill; multiprocessing exits by os._exit."""
     leave = os._exit
 

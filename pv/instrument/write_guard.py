@@ -29,6 +29,6 @@ class WriteGuard:
             if self._below(arguments[0], self.project) and not self._below(arguments[0], [self.own]):
                 raise BrokenMutant(MutantProblem.FORBIDDEN, f"it may not write {os.fsdecode(arguments[0])}")
 
-    def _below(self, path: Any, folders: list[str]) -> bool:
+    def _below(self, path: str | bytes | os.PathLike[str], folders: list[str]) -> bool:
         found = os.path.realpath(os.fsdecode(path))
         return any(found == folder or found.startswith(folder + os.sep) for folder in folders)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from . import frames
 from .sharding import is_shard
-from .trace import Late
+from .trace import Event, Late
 
 if TYPE_CHECKING:
     from .observer import Observer
@@ -378,7 +378,7 @@ def _wrap_restore(kind: str) -> Callable[[Callable[..., object]], Callable[..., 
     return make
 
 
-def _facts(value: object) -> dict[str, Any]:
+def _facts(value: object) -> Event:
     """Return the kinds of parts that an object holds, and the numbers that are compared with a later run."""
     parts = saved_parts(value)
     scaler, scheduler = parts.get("scaler", {}), parts.get("scheduler", {})
@@ -561,7 +561,7 @@ class Loaded:
             name: (weakref.ref(parameters[name]), sample(parameters[name]).clone()) for name in names[:MAX_LOADED]
         }
 
-    def facts(self, sample: Callable[[Tensor], Tensor]) -> Optional[dict[str, Any]]:
+    def facts(self, sample: Callable[[Tensor], Tensor]) -> Optional[Event]:
         """Return what has become of the tensors; None once the module is gone. Replaced parameters are left out."""
         module = self.module()
         if module is None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from torch import Tensor
@@ -39,9 +39,9 @@ class Samples:
 
     def __init__(self) -> None:
         self.sources: dict[int, Source] = {}
-        self.keys: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.keys: weakref.WeakKeyDictionary[torch.distributions.Distribution, int] = weakref.WeakKeyDictionary()
         """By distribution: the number of the line that made it."""
-        self.stored: dict[int, tuple[Any, Source]] = {}
+        self.stored: dict[int, tuple[StorageWeakRef, Source]] = {}
         """By address of a storage: the storage (a weak reference), and the source of the sample in it."""
         self.depth = 0
 
@@ -52,7 +52,7 @@ class Samples:
         rows = (self.stored.get(t.untyped_storage()._cdata) for t in tensors if t.layout == torch.strided)
         return [row[1] for row in rows if row is not None and not row[0].expired()]
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> Sequence[Mapping[str, object]]:
         """Return the sources that were sampled, for an event."""
         return [
             {
@@ -102,7 +102,7 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
     original = base.__init__
 
     @frames.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self: torch.distributions.Distribution, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         active = observer()
         if active.is_active() and torch.is_grad_enabled() and not active.samples.depth:
@@ -115,7 +115,7 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
 
     def make(name: str, method: Callable[..., object]) -> Callable[..., object]:
         @frames.wraps(method)
-        def call(self: Any, *args: object, **kwargs: object) -> object:
+        def call(self: torch.distributions.Distribution, *args: object, **kwargs: object) -> object:
             active = observer()
             samples = active.samples
             # Only the outermost call counts: `Independent.rsample` calls `Normal.rsample`.
@@ -156,6 +156,6 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
                     setattr(kind, name, make(name, vars(kind)[name]))
 
 
-def _note_arrival(source: Source, gradient: Any) -> None:
+def _note_arrival(source: Source, gradient: Optional[Tensor]) -> None:
     if gradient is not None and len(source.arrived) < 100:
         source.arrived.append((gradient.detach() != 0).any().double().cpu())

@@ -189,7 +189,7 @@ def _wrap_class(kind: Any, observer: Any) -> None:
         return
 
     @frames.wraps(original)
-    def step(self: Any, *args: object, **kwargs: object) -> object:
+    def step(self: object, *args: object, **kwargs: object) -> object:
         hand = observer.updates.objects.get(id(self))
         if hand is None or not observer.is_active():
             return original(self, *args, **kwargs)
@@ -208,7 +208,7 @@ def _wrap_class(kind: Any, observer: Any) -> None:
         return
 
     @frames.wraps(zero)
-    def zero_grad(self: Any, *args: object, **kwargs: object) -> object:
+    def zero_grad(self: object, *args: object, **kwargs: object) -> object:
         hand = observer.updates.objects.get(id(self))
         if hand is not None and observer.is_active():
             with observer.observing("zero"):

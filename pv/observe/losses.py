@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import frames, tokens
-from .trace import Late
+from .trace import Event, Late
 
 if TYPE_CHECKING:
     from .observer import Observer
@@ -85,7 +85,7 @@ def _wrapped_operands(
                 if (key, out.requires_grad) not in active.known_calls:
                     active.known_calls.add((key, out.requires_grad))
                     arguments = {**dict(zip(names, args)), **kwargs}
-                    facts: dict[str, Any] = {"reduction": arguments.get("reduction", "mean")}
+                    facts: Event = {"reduction": arguments.get("reduction", "mean")}
                     if name == "ctc_loss":
                         log_probabilities = arguments["log_probs"]
                         facts.update(_blanks(**arguments))
@@ -189,9 +189,7 @@ def _note(observer: Observer, name: str, arguments: dict[str, Any], out: Tensor,
         observer.add("evaluation_loss", rows=observer.rows, **event)
 
 
-def _note_weight(
-    observer: Observer, event: dict[str, Any], gradient: Optional[Tensor], scored: Optional[Tensor]
-) -> None:
+def _note_weight(observer: Observer, event: Event, gradient: Optional[Tensor], scored: Optional[Tensor]) -> None:
     """Add the weight of an element to the backward pass that is running.
 
     A hook gets None if nothing behind its tensor has a gradient, as for the outputs of a DistributedDataParallel model
@@ -363,10 +361,10 @@ def _good_weights(scored: list[float], weights: list[float], residuals: list[flo
     }
 
 
-def _operands(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def _operands(name: str, arguments: dict[str, Any]) -> Event:
     """Return facts about the arguments of the first call from a line; what needs values is read late."""
     scores, target = arguments["input"].detach(), arguments["target"]
-    facts: dict[str, Any] = {
+    facts: Event = {
         "made_by": _made_by(arguments["input"]),
         "shapes": [list(scores.shape), list(target.shape)],
         "reduction": arguments.get("reduction", "mean"),
@@ -418,7 +416,7 @@ def _flattened_from(tensor: Tensor) -> Optional[list[int]]:
     return list(base.shape)
 
 
-def _note_row_sums(observer: Observer, facts: dict[str, Any], dim: int, gradient: Optional[Tensor]) -> None:
+def _note_row_sums(observer: Observer, facts: Event, dim: int, gradient: Optional[Tensor]) -> None:
     """Note how far the gradients of the classes cancel: entirely where the loss has a normalizer in another term."""
     if gradient is None or gradient.dim() < 2 or "gradients_cancel" in facts:
         return

@@ -7,7 +7,7 @@ leaves it: at the weights of the model.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 import torch
 from torch import Tensor
@@ -94,7 +94,7 @@ class Masters:
 
     def before_backward(self) -> dict[str, object]:
         """Return by number of an optimizer whether gradients that its steps have copied are all still there."""
-        carried: dict[str, Any] = {}
+        carried: dict[str, object] = {}
         for number, copies in self.copies.items():
             weights = [weight for weight, _ in copies.live()]
             # Gradients that are still there when the next pass begins are added to by it, unless they are zeros.

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import frames
-from .trace import Late
+from .trace import Event, Late
 
 if TYPE_CHECKING:
     from .observer import Model, Observer
@@ -139,7 +139,7 @@ class Modes:
         """By normalization layer: its calls in this forward."""
         self._shared: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         self._spectral: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
-        self._froze: list[tuple[list[weakref.ref[Tensor]], dict[str, Any]]] = []
+        self._froze: list[tuple[list[weakref.ref[Tensor]], Event]] = []
         """Requests that froze parameters."""
         self._noted: dict[tuple[object, ...], int] = {}
         self._inputs: list[Tensor] = []

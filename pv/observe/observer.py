@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +51,7 @@ from . import (
 )
 from .launch import DEFAULTS, Options
 from .sharding import Shards, is_as_before, is_partial, is_shard, local, version
-from .trace import CallSites, Late, Trace
+from .trace import CallSites, Event, Late, Trace
 
 FLUSH_STEPS = 10
 """A trace is flushed after the first two steps, and then after every tenth."""
@@ -257,7 +257,7 @@ class Observer:
         """Whether losses and logits of the step that is coming are noted."""
         self.sites = CallSites()
         self.trace = Trace(folder, asdict(options))
-        self.backward: Optional[dict[str, Any]] = None
+        self.backward: Optional[Event] = None
         """The backward pass that runs."""
         self.in_module = False
         self.sampled_inputs: list[distributions.Source] = []
@@ -321,7 +321,7 @@ class Observer:
         self._numbers = 0  # the count of a weak dictionary would give one number twice
         self._busy = 0
         self._thread = threading.get_ident()
-        self._last_forward: Optional[dict[str, Any]] = None
+        self._last_forward: Optional[Event] = None
         self._backward_depth = self._scaler_depth = self._clip_depth = 0
 
     # The frame of every observation.
@@ -338,12 +338,12 @@ class Observer:
         """Run an observation: what it does is not observed, and its errors go into the trace."""
         return Observing(self, part)
 
-    def add(self, kind: str, /, **fields: object) -> dict[str, Any]:
+    def add(self, kind: str, /, **fields: object) -> Event:
         """Append an event to the trace; see `Trace.add`."""
         return self.trace.add(kind, **fields)
 
     @property
-    def last_forward(self) -> dict[str, Any]:
+    def last_forward(self) -> Event:
         """The event of the last call of an outermost module, of which there must be one."""
         assert self._last_forward is not None
         return self._last_forward
@@ -621,7 +621,7 @@ class Observer:
         """Note which gradients are left over, and return the record of the pass, to be handed to `end_backward`."""
         self.averages.look("backward")
         self.updates.before_backward(sys._getframe(2))
-        current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
+        current: Event = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         current["pulls"], current["retained"] = {}, True
         current["sampled"] = self.is_sampled
         current["copied"] = self.masters.before_backward() if self.masters.copies else {}
@@ -648,7 +648,7 @@ class Observer:
             gradients.update(model.shards.waiting())
         return gradients
 
-    def end_backward(self, current: dict[str, Any], at: str) -> None:
+    def end_backward(self, current: Event, at: str) -> None:
         """Add the event of a backward pass: which optimizers it has reached, with which losses."""
         self.backward = None
         reached = {}
@@ -726,7 +726,7 @@ class Observer:
         self.sampled_inputs = self.samples.of(tensors) if grad and self.samples.stored else []
         self._note_inputs(inner, model.number, tensors, grad)
         training = sum(layer.training for layer in model.layers)
-        fields: dict[str, Any] = {
+        fields: Event = {
             "model": model.number,
             "loader": loaders.loader_of(self.batches, tensors),
             "grad": grad,
@@ -901,7 +901,7 @@ class Observer:
                 pending = state.scale
         return pending
 
-    def note_zero(self, target: Any) -> None:
+    def note_zero(self, target: Union[torch.optim.Optimizer, nn.Module]) -> None:
         """Note that the gradients of an optimizer or a module are cleared."""
         self.updates.note()
         if isinstance(target, torch.optim.Optimizer):
@@ -1183,7 +1183,7 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Calla
 
 
 def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
-    def step(self: Any, optimizer: object, *args: object, **kwargs: object) -> object:
+    def step(self: torch.amp.GradScaler, optimizer: object, *args: object, **kwargs: object) -> object:
         observer = current
         # A scaler that has seen infinities calls no `optimizer.step`: then no step is counted in between.
         before = observer.steps
@@ -1199,7 +1199,7 @@ def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _scaler_scale(original: Callable[..., object]) -> Callable[..., object]:
-    def scale(self: Any, outputs: object) -> Any:
+    def scale(self: Any, outputs: object) -> object:
         result = original(self, outputs)
         if current.is_active() and self.is_enabled():
             with current.observing("scale"):
@@ -1218,7 +1218,7 @@ def _note_scale(factor: Tensor, gradient: Optional[Tensor]) -> None:
         current.backward["scale"] = factor
 
 
-def _note_unscale(scaler: Any, optimizer: Any) -> None:
+def _note_unscale(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
     if scaler.is_enabled() and optimizer in current.optimizers:
         current.add("unscale", optimizer=current.state_of(optimizer).number)
         current.state_of(optimizer).scale = None

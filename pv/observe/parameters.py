@@ -41,7 +41,7 @@ _MATRIX_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 class Mark:
     """A value that the script has written to an attribute that torch does not read."""
 
-    def __init__(self, holder: Any, name: str, value: Any, at: str) -> None:
+    def __init__(self, holder: nn.Module | Tensor, name: str, value: object, at: str) -> None:
         self.holder, self.name, self.value, self.at = weakref.ref(holder), name, value, at
         self.read = False
         """Whether code has read the attribute, which then is the script's own switch."""
@@ -81,9 +81,9 @@ class Facts:
     def __init__(self, sample: Callable[[Tensor], Tensor]) -> None:
         self.sample = sample
         self.marks: dict[tuple[int, str], Mark] = {}
-        self.drawn: dict[int, tuple[Any, Tensor]] = {}
+        self.drawn: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         """By id of a parameter: the parameter (a weak reference), and a sample of the values that were drawn."""
-        self.first: dict[int, tuple[Any, Tensor]] = {}
+        self.first: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         """By id of a parameter: the parameter (a weak reference), and a sample of it at the first backward passes."""
         self.seen_at: dict[int, int] = {}
         """By id of a parameter: how many steps had ended when that sample was taken."""
@@ -92,7 +92,7 @@ class Facts:
         self.arrived: set[int] = set()
         """Ids of parameters that had a gradient after a backward pass."""
         self.looks = self.calls = self.layer_calls = 0
-        self.heads: dict[int, Any] = {}
+        self.heads: dict[int, weakref.ref[nn.Linear]] = {}
         """By number of a model: the layer (a weak reference) whose output is the model's output."""
         self.inputs: set[int] = set()
         """Where the inputs of the last outermost call are stored."""
@@ -138,7 +138,7 @@ class _Attribute:
             mark.read = True
         return holder.__dict__[self.name]
 
-    def __set__(self, holder: object, value: object) -> None:
+    def __set__(self, holder: nn.Module | Tensor, value: object) -> None:
         holder.__dict__[self.name] = value
         observer = self.observer()
         # A class that keeps an argument of its constructor names what it was made with, which may change later.
@@ -193,10 +193,10 @@ def install(observer: Callable[[], Observer]) -> None:
                 if getattr(module, name, None) is original:
                     setattr(module, name, wrapped)
 
-    copy: Callable[..., object] = nn.Parameter.__deepcopy__
+    copy: Callable[..., Tensor] = nn.Parameter.__deepcopy__
 
     @frames.wraps(copy)
-    def __deepcopy__(self: Any, memo: Any) -> object:
+    def __deepcopy__(self: Tensor, memo: object) -> Tensor:
         result = copy(self, memo)
         drawn = observer().facts.drawn
         if id(self) in drawn and drawn[id(self)][0]() is self and id(result) not in drawn:
@@ -227,7 +227,7 @@ def _hide(owner: Any, names: tuple[str, ...]) -> None:
     original = owner.__dir__
 
     @frames.wraps(original)
-    def __dir__(self: Any) -> Any:
+    def __dir__(self: object) -> list[str]:
         return [name for name in original(self) if name not in names or name in self.__dict__]
 
     owner.__dir__ = __dir__
@@ -397,7 +397,9 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
     }
 
 
-def _count_as(facts: Facts, samples: dict[int, tuple[Any, Tensor]], ps: Sequence[Tensor], *, alike: bool) -> object:
+def _count_as(
+    facts: Facts, samples: dict[int, tuple[weakref.ref[Tensor], Tensor]], ps: Sequence[Tensor], *, alike: bool
+) -> object:
     """Return how many parameters still have the values of their samples, or no longer have, read late."""
     rows = []
     for p in ps:

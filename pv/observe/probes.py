@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from .tokens import INTEGERS, Call, _as_rows, _layouts, _mask, floats_in, is_text, shifts, trailing
+from .trace import Event
 
 if TYPE_CHECKING:
     from .observer import Observer
@@ -52,7 +53,7 @@ def run(observer: Observer) -> None:
         return
     observer.first_calls.update(dict.fromkeys(observer.first_calls))
     reason = _obstacle(observer, calls)
-    lines: list[dict[str, Any]] = []
+    lines: list[Event] = []
     if not reason:
         lines, reason = _in_copy(lambda send: _probe(calls, send))
     for line in lines:
@@ -169,7 +170,7 @@ def _probe(calls: list[Call], send: Callable[[object], None]) -> None:
         for probe in (_attention, _future, _padding, _rows):
             try:
                 base = base or _Base(call)
-                facts: Optional[dict[str, Any]] = probe(call, base)
+                facts: Optional[Event] = probe(call, base)
             except Exception as error:
                 facts = {"failed": f"{type(error).__name__}: {error}"[:200]}
             if facts is not None:
@@ -378,7 +379,7 @@ def _attention(call: Call, base: _Base) -> Optional[dict[str, object]]:
     return {"attention": watched.attention, "masks": watched.masks, "masks_of_ones": watched.masks_of_ones}
 
 
-def _future(call: Call, base: _Base) -> Optional[dict[str, Any]]:
+def _future(call: Call, base: _Base) -> Optional[Event]:
     """Change all tokens from one on in a row: do logits before it change?"""
     texts = [(1, text) for text in _language(call)] or [(0, text) for text in _language(call, 0)[:1]]
     facts = [fact for fact in (_future_of(call, base, offset, *text) for offset, text in texts) if fact is not None]
@@ -388,7 +389,7 @@ def _future(call: Call, base: _Base) -> Optional[dict[str, Any]]:
 
 def _future_of(
     call: Call, base: _Base, offset: int, tokens: Tensor, labels: Tensor, scored: Tensor, head: Head, axis: int
-) -> Optional[dict[str, Any]]:
+) -> Optional[Event]:
     watched = base.watched
     before = _logits(base.outputs, watched, tokens, labels, head)
     if before is None:
@@ -449,7 +450,7 @@ def _watch_recurrent(call: Call) -> dict[str, int]:
     return counts
 
 
-def _padding(call: Call, base: _Base) -> Optional[dict[str, Any]]:
+def _padding(call: Call, base: _Base) -> Optional[Event]:
     """Change the embeddings of padding: do outputs of real tokens change? Change the mask: does anything change?"""
     matrices = call.matrices()
     tokens = next((t for t in matrices if t.dtype in INTEGERS and is_text(t)), None)
@@ -483,7 +484,7 @@ def _padding(call: Call, base: _Base) -> Optional[dict[str, Any]]:
         return {"failed": "no output has a row for each example"}
     change, pooled = changes
     padded = ~real.all(1) & real.any(1)
-    facts: dict[str, Any] = {
+    facts: Event = {
         "mask": mask is not None,
         "pooled": pooled,
         "real": _largest(change[padded] if pooled else change[real & padded[:, None]]),
@@ -533,7 +534,7 @@ def _largest(change: Tensor) -> float:
     return float(finite.max()) if finite.numel() else 0.0
 
 
-def _rows(call: Call, base: _Base) -> Optional[dict[str, Any]]:
+def _rows(call: Call, base: _Base) -> Optional[Event]:
     """Change row 0 of the batch: do outputs of other rows change?"""
     language = _language(call)
     watched = base.watched

@@ -12,7 +12,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 from torch import Tensor
@@ -69,7 +69,7 @@ class Reports:
             and (self._observer().is_active())
         )
 
-    def note(self, kind: str, numbers: dict[str, Any]) -> None:
+    def note(self, kind: str, numbers: Mapping[str, object]) -> None:
         """Note a report.
 
         Args:
@@ -238,7 +238,7 @@ class _Rows:
         if not self._names:
             self._names = [str(part) if isinstance(part, str) else "" for part in row]
         names = self._names + [""] * len(row)
-        numbers: dict[str, Any] = {}
+        numbers: dict[str, object] = {}
         for position, part in enumerate(row[:MAX_PARTS]):
             numbers.update(_numbers(names[position] or f"column {position + 1}", part, 1))
         self._reports.note("csv", dict(itertools.islice(numbers.items(), MAX_NUMBERS)))

@@ -18,6 +18,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from .observer import Observer
+    from .trace import Event
 
 FRAMES = 8
 """Frames of the call stack in which `Trainer.training_step` is searched."""
@@ -67,7 +68,7 @@ class Terms:
         """Numbers that were taken from tensors that need a gradient: key, line, and value."""
         self.computed: list[Computed] = []
         """The same losses, with their marks."""
-        self.dropped: list[dict[str, Any]] = []
+        self.dropped: list[Event] = []
         """Losses that the last backward pass left without a gradient, and whether their node is gone."""
         self.with_gradient: set[int] = set()
         """Keys of losses and numbers at whose tensor a gradient has arrived."""

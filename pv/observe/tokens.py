@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import torch
 from torch import Tensor, nn
 
-from .trace import Late
+from .trace import Event, Late
 
 if TYPE_CHECKING:
     from .observer import Observer
@@ -207,7 +207,7 @@ def _facts(
     embeddings_train: bool,
     ends: list[int],
     *lists: list[float],
-) -> dict[str, Any]:
+) -> Event:
     """Return what is known of one batch, from the values of its matrices.
 
     Args:
@@ -229,7 +229,7 @@ def _facts(
     targets = [x for x in inputs if x.shape == inputs[0].shape and is_text(x) and not _is_next(inputs[0], x)]
     tokens = next((x for x in (inputs[0], *targets) if _is_followed(x, labels, scored)), inputs[0])
     inputs = [tokens, *(x for x in inputs if x is not tokens)]
-    facts: dict[str, Any] = {
+    facts: Event = {
         "scored": int(scored.sum()),
         "kinds": int(labels[scored].unique().numel()),
         "shift": shifts(tokens, labels, scored) if is_text(tokens) else [],
@@ -250,7 +250,7 @@ def is_text(tokens: Tensor) -> bool:
     return int(tokens.min()) >= 0 and int(tokens.max()) > 1 and tokens.unique().numel() > 2
 
 
-def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[dict[str, Any]]:
+def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[Event]:
     """Return, for each axis that may be time, how many scored labels are the token at t + offset, of how many."""
     result = []
     for axis in (1, 0):

@@ -29,6 +29,9 @@ FRAMES_IN_KEY = 6
 PLAIN = frozenset((str, int, float, bool, type(None)))
 """Types of values that are written as they are."""
 
+Event = dict[str, Any]
+"""The fields of an event, or a part of them, as `trace.schema.json` describes them."""
+
 
 class Late:
     """A JSON value that is built from tensors when the trace is flushed.
@@ -155,12 +158,12 @@ class Trace:
         self.folder = folder
         self.count = 0
         self._options = options
-        self._waiting: list[dict[str, Any]] = []
+        self._waiting: list[Event] = []
         self._path: Optional[Path] = None
         self._has_step = False
         self._troubles: set[str] = set()
 
-    def add(self, kind: str, /, **fields: object) -> dict[str, Any]:
+    def add(self, kind: str, /, **fields: object) -> Event:
         """Append an event, and return it; fields may hold tensors and `Late` values."""
         event = {"event": kind, "n": self.count, **fields}
         self.count += 1
@@ -196,7 +199,7 @@ class Trace:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(text)
 
-    def _is_readable(self, event: dict[str, Any]) -> bool:
+    def _is_readable(self, event: Event) -> bool:
         try:
             read_late([event])
         except Exception as error:
@@ -221,7 +224,7 @@ class Trace:
         }
 
 
-def read_late(events: list[dict[str, object]]) -> None:
+def read_late(events: list[Event]) -> None:
     """Replace the tensors and `Late` values in events by JSON values, with one transfer for each device."""
     # 1. Walk over all events, and collect the tensors and, for each value, a function that writes it later.
     tensors: list[torch.Tensor] = []

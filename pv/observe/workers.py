@@ -49,7 +49,7 @@ class WorkerNotes:
         self._batches += 1
         if self._pass > 4:
             return
-        fields: dict[str, Any] = {}
+        fields: dict[str, object] = {}
         if self._batches <= STATES:
             fields["states"] = examples.generators(self._dataset)
         if self._batches <= ROWS and isinstance(self._fetcher, fetch._IterableDatasetFetcher):

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -35,6 +35,9 @@ from reference_trainer.distillation.losses import KINDS, Rows, loss_by_blocks, r
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
 from reference_trainer.errors import ShapeError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Group = tuple[range, range]
 """The numbers of consecutive tokens of the student and of the teacher that spell the same text."""
@@ -51,7 +54,7 @@ WINDOW = 8
 """Least number of tokens that are decoded before a token, so that a leading space is decoded as in the whole text."""
 
 
-def spelled(tokenizer: Any, tokens: Sequence[int]) -> tuple[bytes, list[int | None]]:
+def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[bytes, list[int | None]]:
     """Return a text in UTF-8, and where each of its tokens ends in it; None for a token that ends within a character.
 
     A token ends where the text ends that it and the tokens before it spell together, since a tokenizer may write a

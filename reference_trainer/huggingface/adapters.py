@@ -54,14 +54,14 @@ def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, o
     from peft import LoraConfig, get_peft_model
 
     chosen = {"lora_alpha": 2 * rank, "target_modules": "all-linear", **options, "r": rank, "task_type": "CAUSAL_LM"}
-    model: Any = base.model
+    model = base.model
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
             with warnings.catch_warnings():
                 # peft 0.21 reads an attribute whose new name transformers 5 announces; no user can change that.
                 warnings.simplefilter("ignore", FutureWarning)
-                peft_model: Any = get_peft_model(model, LoraConfig(**chosen))
+                peft_model = get_peft_model(model, LoraConfig(**chosen))
         except (TypeError, ValueError) as error:
             raise SettingError(f"lora_options: {first_line(error)}; expected options of peft's LoraConfig") from error
     peft_model.peft_config["default"].base_model_name_or_path = os.fspath(place.resolve() if place.exists() else place)
@@ -98,7 +98,7 @@ def merge_adapter(student: Causal) -> Causal:
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    adapted_model: Any = student.model
+    adapted_model = student.model
     base = adapted_model.get_base_model()
     ends = [base.get_input_embeddings(), base.get_output_embeddings()]
     if all(ends) and ends[0].weight is ends[1].weight and any(isinstance(layer, BaseTunerLayer) for layer in ends):
@@ -119,7 +119,7 @@ def adapter_weights(directory: Path, like: Adapted) -> dict[str, Tensor]:
 
     with loading(directory, expected="an adapter of peft"):
         config, weights = PeftConfig.from_pretrained(os.fspath(directory)), load_peft_weights(os.fspath(directory))
-    peft_model: Any = like.model
+    peft_model = like.model
     for name in ("lora_alpha", "use_rslora"):
         saved, wanted = getattr(config, name, None), getattr(peft_model.peft_config["default"], name)
         if saved != wanted:

@@ -28,6 +28,7 @@ from reference_trainer.errors import SettingError
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
+    from transformers import PreTrainedModel
 
     from reference_trainer.huggingface.models import Causal
 
@@ -288,7 +289,7 @@ def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -
     """
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    transformer: Any = model.model
+    transformer = model.model
     implementation = transformer.config._attn_implementation
     if implementation in (SDPA, FLEX) or FLASH in implementation:
         matches: list[bool] = []  # per call of a layer with a mask: whether it passes the mask's window
@@ -321,7 +322,7 @@ def takes_documents(transformer: nn.Module) -> bool:
     return (getattr(config, "_attn_implementation", None) or "").startswith(BY_DOCUMENT)
 
 
-def leave_uncompiled(transformer: nn.Module) -> None:
+def leave_uncompiled(transformer: PreTrainedModel) -> None:
     """Exclude `attend_documents` of a model from `torch.compile`.
 
     The lengths of documents are Python numbers, for which every batch would be compiled again.
@@ -329,9 +330,8 @@ def leave_uncompiled(transformer: nn.Module) -> None:
     from transformers import AttentionInterface
 
     if takes_documents(transformer):
-        config: Any = transformer.config
-        name = config._attn_implementation
-        attend: Any = torch.compiler.disable(AttentionInterface()[name])
+        name = transformer.config._attn_implementation
+        attend = torch.compiler.disable(AttentionInterface()[name])
         AttentionInterface.register(name, attend)
 
 
@@ -355,7 +355,7 @@ def _marked_mask(**options: object) -> object:
     """Return the mask of `sdpa`, with its window as an attribute if it is a plain causal or sliding mask."""
     from transformers.masking_utils import sdpa_mask
 
-    mask: Any = sdpa_mask(**options)
+    mask = sdpa_mask(**options)
     if mask is not None and not options.get("use_vmap"):
         mask.window = options.get("local_size")
     return mask

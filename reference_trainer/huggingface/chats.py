@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
@@ -28,6 +28,9 @@ from reference_trainer.data.workers import ordered_map
 from reference_trainer.errors import DataError, SettingError, first_line, similar_path
 from reference_trainer.huggingface.pieces import Pieces
 from reference_trainer.storage.files import file_digest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 STATE = "state.json"
 BATCH = 1000
@@ -510,7 +513,9 @@ class ChatWriter:
         options: Variables of the template, such as `enable_thinking`.
     """
 
-    def __init__(self, tokenizer: Any, *, turns: str = "every", options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, *, turns: str = "every", options: Mapping[str, Any] | None = None
+    ) -> None:
         self.tokenizer, self.turns, self.options = tokenizer, turns, dict(options or {})
         self.counts = Counter[str]()
         self.begin_block()

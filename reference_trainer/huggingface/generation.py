@@ -19,7 +19,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -37,6 +37,8 @@ from reference_trainer.plan.objective import Annealed
 from reference_trainer.training.update import micro_batch_seed, own_generators, seed_generators
 
 if TYPE_CHECKING:
+    from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
     from reference_trainer.huggingface.parts import HuggingFace
 
 SHARES = (0.0, 1.0)
@@ -112,7 +114,7 @@ def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Samplin
     """
     from transformers import GenerationConfig
 
-    inner: Any = model.model
+    inner = model.model
     inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner  # an adapter's layers are inside
     device = next(model.parameters()).device
     # One batch, padded on the left, so that all answers begin at the same position.
@@ -142,13 +144,13 @@ def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Samplin
     return [row_T[:size] for row_T, size in zip(written_BT, sizes, strict=True)]
 
 
-def _ends_of(config: Any) -> set[int]:
+def _ends_of(config: GenerationConfig) -> set[int]:
     ends = config.eos_token_id
     return set(ends) if isinstance(ends, list) else {ends} - {None}
 
 
 @contextmanager
-def own_sampling(inner: Any, config: Any) -> Iterator[None]:
+def own_sampling(inner: PreTrainedModel, config: GenerationConfig) -> Iterator[None]:
     """Replace the `generation_config` of a model of transformers within the context."""
     before = inner.generation_config
     inner.generation_config = config
@@ -158,7 +160,7 @@ def own_sampling(inner: Any, config: Any) -> Iterator[None]:
         inner.generation_config = before
 
 
-def end_tokens(tokenizer: Any, options: Mapping[str, object]) -> set[int]:
+def end_tokens(tokenizer: PreTrainedTokenizerBase, options: Mapping[str, object]) -> set[int]:
     """Return the tokens that end an answer: end of sequence, and the first added token after an answer in a chat.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -25,6 +25,10 @@ from reference_trainer.storage.export import CONFIG, INDEX, MANIFEST, MODEL_FILE
 from reference_trainer.storage.export import weight_files as stored_files
 from reference_trainer.storage.files import atomic_write, file_digest
 from reference_trainer.training.update import layers_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.utils import ModelOutput
 
 Loaded = TypeVar("Loaded")
 ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
@@ -49,22 +53,22 @@ class Causal(nn.Module):
     follows the documents of a row, where causal attention cannot see it, so there is no attention mask.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
 
     @property
     def vocab_size(self) -> int:
-        config: Any = self.model.config
-        return int(config.get_text_config().vocab_size)
+        return int(self.model.config.get_text_config().vocab_size)
 
     def get_output_embeddings(self) -> object:
         """Return the output layer."""
-        model: Any = self.model
-        return model.get_output_embeddings()
+        return self.model.get_output_embeddings()
 
-    def forward(self, tokens: Tensor, segments: Tensor | None = None, *, output_hidden_states: bool = False) -> Any:
-        options: dict[str, Any] = {}
+    def forward(
+        self, tokens: Tensor, segments: Tensor | None = None, *, output_hidden_states: bool = False
+    ) -> ModelOutput:
+        options: dict[str, object] = {}
         if segments is not None:
             options["position_ids"] = positions_of(segments)
             if takes_documents(self.model):
@@ -105,7 +109,7 @@ class Source:
         return {"trust_remote_code": self.trust_remote_code} | revision
 
 
-def load_model(source: Source | Path, *, dtype: Any, seed: int | None = None) -> Causal:
+def load_model(source: Source | Path, *, dtype: object, seed: int | None = None) -> Causal:
     """Return a model in a `dtype` of torch, or in its own ("auto").
 
     No generator of the process moves.
@@ -139,7 +143,7 @@ def load_model(source: Source | Path, *, dtype: Any, seed: int | None = None) ->
         if source.device_map is not None:
             chosen["device_map"] = source.device_map
         try:
-            loaded: Any = _loaded(
+            loaded = _loaded(
                 source,
                 AutoModelForCausalLM.from_pretrained,
                 dtype=dtype,
@@ -160,7 +164,7 @@ def load_model(source: Source | Path, *, dtype: Any, seed: int | None = None) ->
     return Causal(model)
 
 
-def load_skeleton(source: Source, *, dtype: Any, directory: Path | None = None) -> Causal | None:
+def load_skeleton(source: Source, *, dtype: object, directory: Path | None = None) -> Causal | None:
     """Return what `load_model` does, with weights that every rank of a sharded model reads in part; else None.
 
     None for files that are not safetensors, for an adapter, for quantized weights, for a model that keeps some weights
@@ -193,7 +197,7 @@ def load_skeleton(source: Source, *, dtype: Any, directory: Path | None = None) 
             causal = skeleton(lambda: Causal(AutoModelForCausalLM.from_config(config, **options)), files)
     if causal is None:
         return None
-    model: Any = causal.model
+    model = causal.model
     if dtype in (torch.float16, torch.bfloat16) and _float32_parts(model):
         return None
     if (directory / "generation_config.json").is_file():
@@ -301,7 +305,7 @@ def vocab_size_of(source: Source | Path) -> int:
     return int(_loaded(_source(source), AutoConfig.from_pretrained).get_text_config().vocab_size)
 
 
-def load_tokenizer(source: Source | Path) -> Any:
+def load_tokenizer(source: Source | Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a model. Raise `ModelFileError` if transformers cannot load it."""
     from transformers import AutoTokenizer
 
@@ -455,7 +459,7 @@ def digested_files(directory: Path) -> list[Path]:
         raise
 
 
-def tokenizer_digests(tokenizer: Any) -> dict[str, str]:
+def tokenizer_digests(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
     """Return SHA-256 digests of a tokenizer, and of its chat template."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     content = json.dumps(sorted(tokenizer.get_vocab().items())) if backend is None else backend.to_str()
@@ -466,7 +470,9 @@ def tokenizer_digests(tokenizer: Any) -> dict[str, str]:
     }
 
 
-def check_tokens(tokenizer: Any, other: Any, whose: str = "teacher", hint: str = "") -> None:
+def check_tokens(
+    tokenizer: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase, whose: str = "teacher", hint: str = ""
+) -> None:
     """Raise `SettingError` unless every token of the student's tokenizer has the same number in the other one.
 
     whose, hint: whose the other one is, and what to try, for the message.
@@ -493,7 +499,7 @@ def logits_of(model: Causal) -> Tensor:
 
 def save_model(
     model: Causal,
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     directory: Path,
     manifest: dict[str, Any],
     *,
@@ -522,7 +528,7 @@ def save_model(
     with torch.compiler.set_stance("force_eager"):  # the CPU may have no compiler
         trained = logits_of(model.to("cpu"))
     model = model if merge is None else merge(model)
-    save: Any = model.model
+    save = model.model
     # peft would look for the base on the hub, to see whether its vocabulary has grown.
     options = {"save_embedding_layers": False} if hasattr(save, "peft_config") else {}
     try:

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -89,6 +89,9 @@ from reference_trainer.storage.produce_once import identity_digest, keep_within,
 from reference_trainer.storage.teacher_outputs import SavedOutputs
 from reference_trainer.storage.whole_weights import tensors_digest
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 GIB = 2**30
 LARGE = 2**23
 """Bytes of data from which on worker processes make tokens, unless the settings have their number."""
@@ -150,7 +153,7 @@ class HuggingFace(Distillation):
         )
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer of the student, with the chat template of the run."""
         return self._chats.tokenizer  # also of a run whose recipe has other data
 
@@ -169,7 +172,7 @@ class ChatData:
         self._paired: list[PairedDocuments] = []  # in the order of their example numbers
 
     @cached_property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> PreTrainedTokenizerBase:
         settings = self._run.settings
         tokenizer = load_tokenizer(student_source(settings))
         if settings.data.chat_template is not None:
@@ -467,7 +470,7 @@ class CausalStudent:
             digest = partial(tensors_digest, frozen_weights(student))
             run.digests["base_sha256"] = str(run.ranks.on_each_machine(digest) if part is not None else digest())
         if settings.student.checkpoint_activations:
-            model: Any = student.model
+            model = student.model
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
         if settings.run.compile:

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 COMPARED = 16
 """The number of first texts that are also tokenised whole, to detect tokenizers for which the above does not hold."""
@@ -26,7 +29,7 @@ class Pieces:
         tokenizer: A tokenizer of transformers.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._stored: dict[str, list[int]] = {}
         self._uncompared = COMPARED
@@ -71,7 +74,7 @@ class Pieces:
         return tokens
 
 
-def cut_pattern(tokenizer: Any) -> re.Pattern[str] | None:
+def cut_pattern(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str] | None:
     """Return a pattern of the added tokens at which texts are cut, or None if the tokenizer does not allow cutting."""
     if not getattr(tokenizer, "is_fast", False) or getattr(tokenizer, "split_special_tokens", False):
         return None

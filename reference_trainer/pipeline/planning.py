@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -140,7 +140,9 @@ def _size(number: int) -> str:
     return f"{number / GIB:7.2f} GiB" if number >= GIB / 10 else f"{number / 2**20:7.2f} MiB"
 
 
-def trained_bytes(student: nn.Module, make_optimizer: Any, *, ranks: int = 1) -> tuple[dict[str, int], list[str]]:
+def trained_bytes(
+    student: nn.Module, make_optimizer: Callable[[], torch.optim.Optimizer], *, ranks: int = 1
+) -> tuple[dict[str, int], list[str]]:
     """Return the bytes of weights, gradients and states of the optimizer of one rank, and notes.
 
     Args:

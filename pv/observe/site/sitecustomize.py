@@ -8,7 +8,8 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from typing import Any
+from types import ModuleType
+from typing import Any, Optional
 
 HERE = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 (pathlib would cost each Python of the run 5 ms)
 NAME = "_pv_observe"
@@ -33,10 +34,10 @@ class _TorchLoader:
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
 
-    def create_module(self, spec: Any) -> Any:
+    def create_module(self, spec: object) -> object:
         return self._loader.create_module(spec)
 
-    def exec_module(self, module: Any) -> None:
+    def exec_module(self, module: ModuleType) -> None:
         sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _TorchFinder)]
         self._loader.exec_module(module)
         try:
@@ -53,7 +54,9 @@ class _TorchFinder:
 
     _searching = False
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(
+        self, name: str, path: object = None, target: object = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
         if name != "torch" or self._searching:
             return None
         self._searching = True

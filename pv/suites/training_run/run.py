@@ -444,9 +444,7 @@ def _model_names(process: Process) -> dict[int, str]:
     return names
 
 
-def _pass(
-    event: Event, reached: Mapping[str, Any], rows: int, inputs: str, loader: int | None, models: Mapping[int, str]
-) -> Pass:
+def _pass(event: Event, reached: Event, rows: int, inputs: str, loader: int | None, models: Mapping[int, str]) -> Pass:
     scale = event["scale"] or 1.0
     losses = [_loss(loss, scale, rows) for loss in event["losses"]]
     if not losses:
@@ -467,7 +465,7 @@ def _pass(
     )
 
 
-def _loss(loss: Mapping[str, Any], scale: float, rows: int) -> Loss | None:
+def _loss(loss: Event, scale: float, rows: int) -> Loss | None:
     # The observer notes gradients as they are, multiplied by the loss scale.
     weight, low, high = (loss[key] / scale for key in ("weight", "low", "high"))
     if not loss["elements"] or weight != weight:
@@ -486,9 +484,7 @@ def _loss(loss: Mapping[str, Any], scale: float, rows: int) -> Loss | None:
     )
 
 
-def _loss_at_logits(
-    loss: Mapping[str, Any], scale: float, rows: int, at: str, models: Mapping[int, str]
-) -> Loss | None:
+def _loss_at_logits(loss: Event, scale: float, rows: int, at: str, models: Mapping[int, str]) -> Loss | None:
     # At least half of the sampled rows must fit a cross-entropy; else the loss is another one.
     fit = loss["weights"]
     if not fit["sampled"] or 2 * fit["fitting"] < fit["sampled"]:

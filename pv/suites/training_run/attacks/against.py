@@ -8,21 +8,24 @@ from hypothesis import strategies as st
 
 from pv.suites.training_run.attacks.drawn import Events, Plan, missed, of, plans
 from pv.suites.training_run.attacks.resume import compared
+from pv.suites.training_run.claim import Record
+from pv.suites.training_run.run import Run
 
 
 def _attack(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None], layers: int = 0) -> None:
-    def run(change: Callable[[Events], None]) -> Any:
+    def changed(change: Callable[[Events], None]) -> Run:
         events = compared(plan)
         for forward in of(events, "forward"):
             forward.update(training_layers=layers, eval_layers=2 - layers)
         change(events)
-        return subject.run_of([events], complete=True)
+        run: Run = subject.run_of([events], complete=True)
+        return run
 
-    def judge(other: Any) -> Any:
-        first, again = run(lambda events: None), run(lambda events: None)
+    def judge(other: Run) -> Record:
+        first, again = changed(lambda events: None), changed(lambda events: None)
         comparison = subject.Comparison(kind="against", uncut=first, again=again, parts=(other,), status=0)
         compared_run = subject.Run(processes=first.processes, complete=True, comparisons=(comparison,))
-        record = subject.judge(compared_run, claim)[claim]
+        record: Record = subject.judge(compared_run, claim)[claim]
         assert record.tried, record.not_reached
         return record
 
@@ -31,8 +34,8 @@ def _attack(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None]
             for rows in forward.get("examples", []):
                 rows.reverse()
 
-    assert not judge(run(reorder)).findings, "another order in a step is accused"
-    record = judge(run(edit))
+    assert not judge(changed(reorder)).findings, "another order in a step is accused"
+    record = judge(changed(edit))
     if not record.findings:
         correct, edited = compared(plan), compared(plan)
         edit(edited)

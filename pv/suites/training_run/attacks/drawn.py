@@ -13,7 +13,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-Events = list[dict[str, Any]]
+from pv.suites.training_run.claim import Record
+
+Event = dict[str, Any]
+Events = list[Event]
 LOSS = "cross_entropy"
 TRAIN, TEST = 11, 12
 """Numbers of the loaders of a drawn run; its model has the number 2, its optimizer 1, its schedule 3."""
@@ -184,7 +187,7 @@ class _Run:
     def construct_loaders(self) -> None:
         """Write the loaders of the training and of the evaluation."""
         plan, ranks = self.plan, self.ranks
-        loader: dict[str, Any] = {"at": "t.py:3", "made_at": "t.py:2", "split": None, "batch": 4, "weights": None}
+        loader: Event = {"at": "t.py:3", "made_at": "t.py:2", "split": None, "batch": 4, "weights": None}
         loader.update(drop_last=False, replacement=False, set_epoch=ranks > 1)
         train: dict[str, object] = {
             "sampler": "DistributedSampler" if ranks > 1 else "RandomSampler",
@@ -314,7 +317,7 @@ class _Run:
         plan, rank, ranks, step = self.plan, self.rank, self.ranks, self.step
         moved = {"checked": 8, "moved": 8, "unmoved": [], "unmoved_contiguous": 0, "moved_frozen": [], "frozen": 1}
         moved |= {"marks": 1, "marked": [], "zero_matrices": [["lora.b", [8, 2]]]}
-        fields: dict[str, Any] = {"moved": moved} if step <= 3 else {}
+        fields: Event = {"moved": moved} if step <= 3 else {}
         if ranks > 1:  # the mean over ranks, unscaled and clipped
             fields["local_gradient"] = [plan.scale * (part + step) for part in (rank, -2.0 * rank, 1.0)]
             shortened = 1 / (2.0 + step / 7 + 1e-6) if plan.clip else 1.0
@@ -443,7 +446,7 @@ class _Run:
             "last_layer": {"name": "head", "trained": True, "drawn": 1, "classes": 9, "matrices": 2}
             | {"frozen": 2, "frozen_drawn": 0},
         }
-        lists: dict[str, Any] = {"left_out": [], "left_out_shapes": [], "outside": [], "without_gradient": []}
+        lists: Event = {"left_out": [], "left_out_shapes": [], "outside": [], "without_gradient": []}
         self.add("parameters", model=2, trainable=8, held=8, **lists, **received)
         held = {
             "parameters": 8,
@@ -559,7 +562,7 @@ def of(events: Events, *kinds: str) -> Events:
     return [event for event in events if event["event"] in kinds]
 
 
-def first(events: Events, kind: str) -> dict[str, Any]:
+def first(events: Events, kind: str) -> Event:
     return of(events, kind)[0]
 
 
@@ -604,7 +607,7 @@ def attack(
 MAX_DIFFERENCES = 6
 
 
-def missed(claim: str, record: Any, correct: Events, edited: Events) -> str:
+def missed(claim: str, record: Record, correct: Events, edited: Events) -> str:
     """Return what a claim should have found in an edited trace: the events that differ from a correct run."""
     lines = list(_differences(correct, edited))
     left = f"; and {len(lines) - MAX_DIFFERENCES} more" if len(lines) > MAX_DIFFERENCES else ""

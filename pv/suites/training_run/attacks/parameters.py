@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +46,7 @@ def falsify_layers_belong_to_the_model(subject: object, plan: Plan) -> None:
 def falsify_no_part_is_cut_off(subject: object, plan: Plan, way: str, lacks: str) -> None:
     """A part without random weights or without dropout may be a fixed encoder, and gives a hint at most."""
     kind = {"detached": "grad"}.get(way, way)
-    part: dict[str, Any] = {"how": kind, "names": ["encoder.weight"], "parameters": 1, "weights": 1, "drawn": 1}
+    part: dict[str, object] = {"how": kind, "names": ["encoder.weight"], "parameters": 1, "weights": 1, "drawn": 1}
     part |= {"changed": 0, "dropout": True, "training": True, "detached": way == "detached", "at": "t.py:3"}
     sure = not lacks or way == "checkpoint"
     if lacks:

@@ -1,6 +1,6 @@
 """Attacks on the claims about runs of several ranks."""
 
-from typing import Any
+from types import ModuleType
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ def falsify_ranks_have_the_same_weights(subject: object, plan: Plan, wrapped: bo
 
 
 @given(plans(ranks=2))
-def falsify_gradients_are_reduced_before_the_step(subject: Any, plan: Plan) -> None:
+def falsify_gradients_are_reduced_before_the_step(subject: ModuleType, plan: Plan) -> None:
     """Both ranks hold shards: the ranks of drawn runs hold whole parameters."""
     sharded = traces(plan, 2)
     for events in sharded:

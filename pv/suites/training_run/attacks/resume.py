@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pv.suites.training_run.attacks.drawn import PLATEAU, TRAIN, Events, Plan, missed, numbered, of, plans, traces
+from pv.suites.training_run.claim import Record
 
 
 def compared(plan: Plan) -> Events:
@@ -107,7 +108,7 @@ def _attack(
     run = subject.run_of([uncut], complete=True)
     killed = subject.run_of([before], complete=False)
 
-    def judge(continuation: Events, status: int) -> Any:
+    def judge(continuation: Events, status: int) -> dict[str, Record]:
         parts = (killed, subject.run_of([continuation], complete=False))
         comparisons = [
             subject.Comparison(
@@ -115,7 +116,9 @@ def _attack(
             )
             for name, code in {"cut": 0, kind: status}.items()
         ]
-        return subject.judge(subject.Run(processes=run.processes, complete=True, comparisons=tuple(comparisons)), claim)
+        whole = subject.Run(processes=run.processes, complete=True, comparisons=tuple(comparisons))
+        records: dict[str, Record] = subject.judge(whole, claim)
+        return records
 
     accused = {name: record.findings for name, record in judge(after, 0).items() if record.findings}
     assert accused == {}, f"a correct continuation is accused: {accused}"
@@ -132,10 +135,11 @@ def _attack_restart(subject: Any, claim: str, plan: Plan, edit: Callable[[Events
     saved = _place(uncut) + 1
     before, after = _interrupted(uncut, saved, saved)
 
-    def judge(events: Events) -> Any:
+    def judge(events: Events) -> dict[str, Record]:
         of(events, "step")[0]["digest_before"] = float(saved)
         events[0]["time"] = 1.0
-        return subject.judge(subject.run_of([before, events], complete=True), claim)
+        records: dict[str, Record] = subject.judge(subject.run_of([before, events], complete=True), claim)
+        return records
 
     records = judge(after)
     accused = {name: record.findings for name, record in records.items() if record.findings}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from types import ModuleType
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -88,7 +88,7 @@ def falsify_ranks_weigh_alike(subject: object, plan: Plan) -> None:
 
 
 @given(plans(ranks=2))
-def falsify_world_size_divides_once(subject: Any, plan: Plan) -> None:
+def falsify_world_size_divides_once(subject: ModuleType, plan: Plan) -> None:
     """Both ranks are edited: the weights of one already sum to less than 2."""
     correct = traces(plan, 2)
     for events in correct:
@@ -99,7 +99,7 @@ def falsify_world_size_divides_once(subject: Any, plan: Plan) -> None:
 
 
 @given(plans(ranks=2))
-def falsify_reduced_gradients_are_averaged(subject: Any, plan: Plan) -> None:
+def falsify_reduced_gradients_are_averaged(subject: ModuleType, plan: Plan) -> None:
     """Every rank takes a mean, and the sum over ranks is applied: both ranks are edited."""
     plan = replace(whole_windows(plan), clip=True)
     accepted = subject.judge(subject.run_of(traces(plan, 2), complete=True), "TR-WEIGHT-007")["TR-WEIGHT-007"]

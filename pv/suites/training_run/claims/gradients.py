@@ -2,9 +2,8 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise, permutations
-from typing import Any
 
 from pv.suites.training_run.claim import Record, claim, is_finite, numbers, windows_of
 from pv.suites.training_run.run import Event, Pass, Process, Run, Window
@@ -201,7 +200,9 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
         used = {(o, p.n) for o, windows in process.windows.items() for w in windows for p in w.passes}
         reached = {e["n"]: {int(name) for name in e["reached"]} for e in process.of("backward")}
 
-        def pulls(passes: Iterable[Pass], generated: bool, model: int, forwards: Any = forwards) -> list[float]:
+        def pulls(
+            passes: Iterable[Pass], generated: bool, model: int, forwards: Mapping[int, Event] = forwards
+        ) -> list[float]:
             return [
                 pull
                 for backward in passes

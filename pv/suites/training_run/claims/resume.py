@@ -9,7 +9,6 @@ process had at a save, and it has restored more than weights; what it has lost i
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Comparison, Event, Process, Run, Window
@@ -35,12 +34,12 @@ class Step:
 
     window: Window
     rates: tuple[float, ...]
-    batches: tuple[Any, ...]
+    batches: tuple[object, ...]
     examples: tuple[int, ...]
     losses: tuple[float, ...]
     scale: float
     norm: float | None
-    state: tuple[Any, ...] | None
+    state: tuple[int, tuple[float, ...]] | None
     before: tuple[float, float] | None
     after: tuple[float, float] | None
 
