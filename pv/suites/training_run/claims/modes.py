@@ -83,6 +83,8 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
     - Labels that a model makes for its own training are in a loader that is made after the pass.
     - New statistics of batch normalization (a target domain, an average of weights) are for an evaluation in eval mode:
       without a loss or dropout, the process must have none.
+    - A cached gradient (GradCache, open_clip) needs the outputs of all parts of a batch before the forwards with
+      gradients: the same step is then trained on the same inputs, at least two.
     - Where no loader is seen, a loss of candidates may choose what is trained next. So these evaluations come at most
       once in three steps, on inputs that are never trained on, of a model with dropout that is never put into eval
       mode: in blocks of two forwards with a mean loss, or again and again on the same inputs.
@@ -96,7 +98,8 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
         loaders |= {loader for loader in data if data[loader] in {data.get(other) for other in loaders}}
         ended = {event["loader"] for event in process.of("pass_end")} - loaders - {None}
         training_inputs = {(f["model"], x) for f, _ in process.training_forwards for x in f["inputs"]}
-        evaluations = _evaluations(process)
+        cached = _cached(process)
+        evaluations = [(f, loss) for f, loss in _evaluations(process) if f["n"] not in cached]
         for model in sorted(trained):
             forwards = [(f, loss) for f, loss in evaluations if f["model"] == model and _has_modes(f)]
             record.tried += len(forwards)
@@ -173,6 +176,20 @@ def _evaluations(process: Process) -> list[tuple[Event, bool]]:
         elif kind == "pass_end":
             evaluations += [(forward, False) for forward in open_passes.pop(event["loader"], [])]
     return sorted(evaluations, key=lambda pair: int(pair[0]["n"]))
+
+
+def _cached(process: Process) -> set[int]:
+    """Return the positions of forwards without gradients whose inputs the same step is trained on, among others."""
+    ends = sorted(window.event["n"] for windows in process.windows.values() for window in windows)
+    trained_on: dict[tuple[int, int], set[float]] = defaultdict(set)
+    for forward, _ in process.training_forwards:
+        trained_on[forward["model"], bisect(ends, forward["n"])].update(forward["inputs"])
+    cached = set()
+    for forward, _ in process.evaluations:
+        inputs = trained_on[forward["model"], bisect(ends, forward["n"])] - {0}
+        if len(inputs) > 1 and set() < set(forward["inputs"]) <= inputs:
+            cached.add(forward["n"])
+    return cached
 
 
 def _partners(process: Process, model: int) -> set[int]:
@@ -359,7 +376,8 @@ def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
             if len({bisect(steps, f["n"]) for f in forwards}) < 3:
                 continue
             second = forwards[1]["n"]  # the first may follow the last step of its own training
-            if any(e["model"] == model and e["n"] > second for e in process.of("network")):
+            # A load after the training is no average.
+            if any(e["model"] == model and second < e["n"] < steps[-1] for e in process.of("network")):
                 continue
             record.tried += len(forwards)
             wrong = [f for f in forwards if f["training"] and f["training_layers"]]
