@@ -201,7 +201,7 @@ def accumulation_plan(frame: Optional[FrameType]) -> dict[str, Any]:
     for _ in range(FRAMES):
         if frame is None:
             break
-        module, name, values = frame.f_globals.get("__name__", ""), frame.f_code.co_name, frame.f_locals
+        module, name, values = str(frame.f_globals.get("__name__")), frame.f_code.co_name, frame.f_locals
         if (module, name) == ("transformers.trainer", "training_step"):
             planned = values["self"].args.gradient_accumulation_steps
             break

@@ -1,5 +1,6 @@
 """Claims about training mode and eval mode."""
 
+import math
 from bisect import bisect
 from collections import defaultdict
 from itertools import pairwise
@@ -367,6 +368,9 @@ def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
             last_trained[forward["model"]] = forward["n"]
         shapes = {event["model"]: event["shapes"] for event in process.of("network")}
         steps = sorted(forward["n"] for forward, _ in process.training_forwards)
+        # Weights that are loaded after the last step are no average.
+        last_step = max((window.n for windows in process.windows.values() for window in windows), default=-1)
+        restored = min((e["n"] for e in process.of("load") if e["n"] > last_step), default=math.inf)
         by_model: dict[int, list[Event]] = defaultdict(list)
         for event in process.of("forward"):
             if event["n"] > last_trained.get(event["model"], -1) and _has_modes(event):
@@ -376,8 +380,7 @@ def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
             if len({bisect(steps, f["n"]) for f in forwards}) < 3:
                 continue
             second = forwards[1]["n"]  # the first may follow the last step of its own training
-            # A load after the training is no average.
-            if any(e["model"] == model and second < e["n"] < steps[-1] for e in process.of("network")):
+            if any(e["model"] == model and second < e["n"] < restored for e in process.of("network")):
                 continue
             record.tried += len(forwards)
             wrong = [f for f in forwards if f["training"] and f["training_layers"]]
