@@ -207,7 +207,7 @@ def accumulation_plan(frame: Optional[FrameType]) -> dict[str, Any]:
             break
         if (module, name) == ("accelerate.accelerator", "backward") and values["self"].gradient_accumulation_steps > 1:
             divider = "accelerate"
-        elif module.endswith("pytorch.loops.optimization.automatic") and "self" in values:
+        elif name == "backward_fn" and module.endswith("pytorch.loops.optimization.automatic"):
             divider = "lightning" if values["self"].trainer.accumulate_grad_batches > 1 else ""
         frame = frame.f_back
     return {**({"planned": planned} if (planned or 1) > 1 else {}), **({"divider": divider} if divider else {})}

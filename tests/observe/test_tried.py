@@ -49,4 +49,4 @@ def test_advice_about_a_short_step_names_the_library_that_divides(
     path.write_text(re.sub(r"(?m)^(cut|runs): .*\n", "", source.replace(old, new)))
     run_scripts(tmp_path, [("short", path)], plain=False)
     record = judge(read_folder(tmp_path / "short/trace", complete=True))["TR-WEIGHT-002"]
-    assert [finding.right.startswith(advice) for finding in record.proofs] == [True], record
+    assert [finding.right.startswith(advice) for finding in record.findings] == [True], record
