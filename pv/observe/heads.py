@@ -244,7 +244,10 @@ def _good_weights(
 ) -> object:
     """Return the weights of the sampled tokens that fit a cross-entropy, and how many of them could tell one."""
     rows = [row for row in zip(scored, weights, residuals, allowed) if row[0] and row[3]]
-    fitting = [weight for _, weight, residual, limit in rows if residual <= limit and weight > 0]
+    fitting = [weight for _, weight, residual, limit in rows if residual <= limit]
+    if 10 * sum(weight < 0 for weight in fitting) > len(rows):  # a loss of preferences or advantages
+        fitting = []
+    fitting = [weight for weight in fitting if weight > 0]
     low, high = min(fitting, default=0.0), max(fitting, default=0.0)
     if precision > 1e-4 and high <= SPREAD_HALF * low:  # only rounding of half precision
         low = high = sum(fitting) / len(fitting)

@@ -11,6 +11,7 @@ A loss that is written by hand, chunked or fused is audited at the logits, from 
 from __future__ import annotations
 
 import functools
+import math
 import weakref
 import zlib
 from collections.abc import Callable
@@ -50,6 +51,8 @@ OPERATIONS_THAT_MOVE_ELEMENTS = (
 ).split()
 MAX_ROWS = 64
 """Rows of logits that are sampled in a micro-batch."""
+CTC_CALLS = 32
+"""Calls of a CTC loss, of one line, whose targets are looked at."""
 MAX_COLUMN_ELEMENTS = 1_000_000
 """Elements of a loss's input up to which its columns are summed."""
 MIN_CLASSES, MIN_CLASSES_HALF = 4, 16
@@ -71,7 +74,11 @@ def install(observer: Callable[[], Observer]) -> None:
 def _wrapped_operands(
     name: str, original: Callable[..., object], observer: Callable[[], Observer]
 ) -> Callable[..., object]:
-    """Wrap a loss whose elements are not counted: the operands of the first call of each line are noted."""
+    """Wrap a loss whose elements are not counted: the operands of the first call of each line are noted.
+
+    Of a CTC loss they are noted in the first calls, since the targets of one batch may all have one length.
+    """
+    limit = CTC_CALLS if name == "ctc_loss" else 1
     names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
 
     @frames.wraps(original)
@@ -82,8 +89,8 @@ def _wrapped_operands(
             with active.observing(name):
                 at, key = active.sites.find(2)
                 key ^= zlib.crc32(name.encode())
-                if (key, out.requires_grad) not in active.known_calls:
-                    active.known_calls.add((key, out.requires_grad))
+                if active.known_calls[key, out.requires_grad] < limit:
+                    active.known_calls[key, out.requires_grad] += 1
                     arguments = {**dict(zip(names, args)), **kwargs}
                     facts: Event = {"reduction": arguments.get("reduction", "mean")}
                     if name == "ctc_loss":
@@ -173,8 +180,8 @@ def _note(observer: Observer, name: str, arguments: dict[str, Any], out: Tensor,
         "value": value if value.dim() == 0 else value.double().sum() / count,
     }
     # Operands are looked at once for each line, in training and in evaluation: reading values costs time.
-    if (key, out.requires_grad) not in observer.known_calls:
-        observer.known_calls.add((key, out.requires_grad))
+    if not observer.known_calls[key, out.requires_grad]:
+        observer.known_calls[key, out.requires_grad] += 1
         facts = event["operands"] = _operands(name, arguments)
         if name in ("nll_loss", "kl_div") and arguments["input"].requires_grad:
             dim = 1 if name == "nll_loss" else -1
@@ -309,8 +316,8 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
         gradient_NV: The gradient of the loss with respect to them.
 
     Returns:
-        Of shape [N] each: the weight; the largest residual of an entry relative to the largest entry; the precision
-        that the gradient's dtype allows for that residual.
+        Of shape [N] each: the weight; the largest residual of an entry relative to the largest entry, infinite where
+        the row seems to have a negative weight; the precision that the gradient's dtype allows for that residual.
     """
     # 1. The label is where the gradient is smallest: all other entries are s p_j + c, and d is subtracted there.
     g = gradient_NV.double()
@@ -345,14 +352,23 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
     excess = slope / (weight + 1e-300) - 1
     smoothed = excess.abs() <= 16 * allowed
     z_loss = ((shift * classes).abs() <= 16 * allowed * weight.abs()) & (excess > 0) & (excess < 0.25)
-    relative = torch.where(only_label | ((smoothed | z_loss) & (d > weight / 2)), relative, torch.ones_like(relative))
+    fits = only_label | ((smoothed | z_loss) & (d > weight / 2))
+    relative = torch.where(fits, relative, torch.ones_like(relative))
+    # With a negative weight, as of a rejected answer, only the gradient of the label is positive.
+    opposed = (relative > allowed) & ((g > 0).sum(-1, keepdim=True) == 1) & ((g < 0).sum(-1, keepdim=True) != 1)
+    relative = torch.where(opposed, torch.full_like(relative, math.inf), relative)
     return weight.squeeze(-1), relative.squeeze(-1), allowed.squeeze(-1)
 
 
 def _good_weights(scored: list[float], weights: list[float], residuals: list[float], allowed: list[float]) -> object:
-    """Return the weights of the sampled scored rows that fit a cross-entropy, and how many rows were sampled."""
+    """Return the weights of the sampled scored rows that fit a cross-entropy, and how many rows were sampled.
+
+    None fits where a tenth of the rows has negative weights: a loss of preferences or advantages is no cross-entropy.
+    """
     rows = [row for row in zip(scored, weights, residuals, allowed) if row[0]]
     fitting = [weight for _, weight, residual, limit in rows if residual <= limit and weight == weight]
+    if 10 * sum(residual == math.inf for _, _, residual, _ in rows) > len(rows):
+        fitting = []
     return {
         "sampled": len(rows),
         "fitting": len(fitting),

@@ -21,7 +21,7 @@ import threading
 import types
 import weakref
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -81,6 +81,8 @@ class OptimizerState:
         """Whether the script changed gradients by itself since the backward pass."""
         self.last_look: dict[int, tuple[object, int]] = {}
         """By id of a parameter: its gradient (a weak reference), and the gradient's version."""
+        self.is_accumulating = False
+        """Whether a backward pass has reached the optimizer since its last step."""
         self.before: dict[int, tuple[Tensor, Optional[Tensor]]] = {}
         """By id of a parameter: samples of it and of its gradient before the step."""
         self.had_gradient: set[int] = set()
@@ -276,7 +278,7 @@ class Observer:
         """The same, if they came from a loader and no gradient is recorded; else 0."""
         self.passes = 0
         """How many passes over loaders have begun."""
-        self.known_calls: set[tuple[int, bool]] = set()
+        self.known_calls: Counter[tuple[int, bool]] = Counter()
         self.fused_calls = 0
         """Calls of losses that are fused with the head."""
         self.hidden_heads: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -504,7 +506,7 @@ class Observer:
             **fields,
         )
         self.look(optimizer)
-        state.scale, state.clipped, state.touched = None, {}, False
+        state.scale, state.clipped, state.touched, state.is_accumulating = None, {}, False, False
         self.ended_steps += 1
         state.written = sum(p._version for p in parameters)
         self.steps = max(self.steps, state.steps)
@@ -630,8 +632,12 @@ class Observer:
         for optimizer, state in list(self.optimizers.items()):
             parameters = parameters_of(optimizer)
             chosen = sentinels(parameters)
-            left, kept = _any_left(chosen, [is_as_before(p, state.last_look) for p in chosen])
-            if waiting and any(id(p) in waiting for p in parameters):
+            looks = [is_as_before(p, state.last_look) for p in chosen]
+            left, kept = _any_left(chosen, looks)
+            # Gradients may be 0 after a backward pass, as behind a head that begins at 0: the next pass adds to them.
+            held = [is_kept for p, is_kept in zip(chosen, looks) if p.grad is not None]
+            adds = state.is_accumulating and bool(held) and all(held)
+            if adds or (waiting and any(id(p) in waiting for p in parameters)):
                 left = kept = True
             written = sum(p._version for p in parameters)
             clipped = [p for p in parameters if is_as_before(p, state.clipped)] if state.clipped else []
@@ -659,6 +665,7 @@ class Observer:
                 onto = sum(not is_as_before(p, state.clipped) for p in clipped)
                 reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
                 state.scale = current["scale"]
+                state.is_accumulating = True
                 self.look(optimizer)
                 if _has_ranks() and not self.wrappers and state.steps < COMPARED_STEPS:
                     chosen = sentinels(parameters_of(optimizer))
@@ -669,8 +676,7 @@ class Observer:
         root = {} if current.get("root") is None else {"root": current["root"]}
         if any(loss["gone"] for loss in current.get("dropped", ())):
             root["computed"] = current["dropped"]
-        if current.get("planned", 1) > 1:
-            root["planned"] = current["planned"]
+        root.update(current.get("plan", {}))
         if self.masters.copies:
             root["copied"] = self.masters.after_backward(current["copied"])
         self.add(
@@ -1069,7 +1075,7 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
             if observer.steps < terms.STEPS:
                 started["root"] = observer.terms.describe(args[0] if args else kwargs.get("tensors"))
                 started["dropped"] = observer.terms.dropped
-                started["planned"] = terms.planned_micro_batches(sys._getframe(1))
+                started["plan"] = terms.accumulation_plan(sys._getframe(1))
             # The parameters 2 and 3 of `torch.autograd.backward` are `retain_graph` and `create_graph`.
             retained = kwargs.get("retain_graph") or kwargs.get("create_graph") or any(args[2:4])
             started["retained"] = bool(retained)

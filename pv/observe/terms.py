@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .observer import Observer
     from .trace import Event
 
-FRAMES = 8
-"""Frames of the call stack in which `Trainer.training_step` is searched."""
+FRAMES = 12
+"""Frames of the call stack in which a library that accumulates gradients is searched."""
 STEPS = 20
 """Number of first optimizer steps whose terms are recorded."""
 MAX_TERMS, MAX_NODES = 16, 64
@@ -188,18 +188,27 @@ def _use(loss: Computed, gradient: Optional[Tensor]) -> None:
     loss.used = loss.used or gradient is not None
 
 
-def planned_micro_batches(frame: Optional[FrameType]) -> int:
-    """Return the number of micro-batches whose gradients `transformers.Trainer` or accelerate is asked to average.
+def accumulation_plan(frame: Optional[FrameType]) -> dict[str, Any]:
+    """Return how a library accumulates gradients, as keys of a `backward` event.
+
+    `planned`: the micro-batches whose gradients `transformers.Trainer` or accelerate is asked to average, if several.
+    `divider`: the library, accelerate or Lightning, that has divided the loss by the planned micro-batches.
 
     Args:
         frame: The frame that calls the backward pass.
     """
+    state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+    planned, divider = (getattr(state, "_shared_state", {}).get("plugin_kwargs") or {}).get("num_steps"), ""
     for _ in range(FRAMES):
         if frame is None:
             break
-        if frame.f_code.co_name == "training_step" and frame.f_globals.get("__name__") == "transformers.trainer":
-            return int(frame.f_locals["self"].args.gradient_accumulation_steps)
+        module, name, values = str(frame.f_globals.get("__name__")), frame.f_code.co_name, frame.f_locals
+        if (module, name) == ("transformers.trainer", "training_step"):
+            planned = values["self"].args.gradient_accumulation_steps
+            break
+        if (module, name) == ("accelerate.accelerator", "backward") and values["self"].gradient_accumulation_steps > 1:
+            divider = "accelerate"
+        elif name == "backward_fn" and module.endswith("pytorch.loops.optimization.automatic"):
+            divider = "lightning" if values["self"].trainer.accumulate_grad_batches > 1 else ""
         frame = frame.f_back
-    state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
-    plan = getattr(state, "_shared_state", {}).get("plugin_kwargs") or {}
-    return int(plan.get("num_steps") or 1)
+    return {**({"planned": planned} if (planned or 1) > 1 else {}), **({"divider": divider} if divider else {})}

@@ -6,6 +6,16 @@ An edit is (script, old text, new text, ...), with pairs of texts; all of them m
 EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-GRAD-001": (
         ("masters_accumulated", "low.grad = None", "pass"),
+        # After Adam, whose last gradients are left over.
+        (
+            "lbfgs_closures",
+            "        optimizer.zero_grad()\n",
+            "        optimizer is first or optimizer.zero_grad()\n",
+            "for _ in range(4):\n    first.step(closure(first))\n",
+            "",
+            "    second.step(closure(second))\n",
+            "    second.step(closure(second))\nfor _ in range(4):\n    first.step(closure(first))\n",
+        ),
         ("master_weights", "    net.zero_grad()\n", ""),
         ("master_weights", "net.zero_grad()", "optimizer.zero_grad()"),
         ("classifier", "        optimizer.zero_grad()\n", ""),
@@ -96,7 +106,10 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "F.cross_entropy(net(inputs), labels).backward()",
         ),
     ),
-    "TR-WEIGHT-002": (("grad_scaler", "target) / size", "target) / ACCUMULATE"),),
+    "TR-WEIGHT-002": (
+        ("grad_scaler", "target) / size", "target) / ACCUMULATE"),
+        ("accelerate_accumulates", "torch.randn(90, 6)", "torch.randn(80, 6)"),  # with a short last window
+    ),
     "TR-CLIP-001": (
         (
             "language_model",
@@ -480,8 +493,14 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-LOSS-008": (
-        ("unusual_targets", "(1,) * 4", "(2,) * 4"),
-        ("unusual_targets", "torch.tensor([[3, 0]] * 4)", "torch.tensor([3, 0, 3, 4])"),
+        ("unusual_targets", "(1 if step else 2,) * 4", "(2,) * 4"),
+        (
+            "unusual_targets",
+            "torch.tensor([[3, 0 if step else 5]] * 4)",
+            "torch.tensor([3, 0, 3, 4])",
+            "(1 if step else 2,) * 4",
+            "(1,) * 4",
+        ),
     ),
     "TR-SHIFT-001": (
         (

@@ -110,7 +110,12 @@ class Window:
     @property
     def modified(self) -> bool:
         """Return whether the script itself changed gradients, after a backward pass or those that it kept."""
-        return bool(self.event["modified"]) or any(backward.touched for backward in self.passes)
+        return bool(self.event["modified"]) or any(backward.touched for backward in self.recent)
+
+    @property
+    def recent(self) -> tuple[Pass, ...]:
+        """Return the backward passes since the step before."""
+        return self.passes[len(self.carried) :]
 
     def losses(self, key: str) -> list[Loss]:
         """Return the losses of one key in the backward passes of the window."""

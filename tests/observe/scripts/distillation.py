@@ -1,4 +1,7 @@
-"""A frozen teacher, a temperature, and a sum of a divergence and a cross-entropy."""
+"""A frozen teacher of the same examples, a temperature, and a sum of a divergence and a cross-entropy.
+
+hints: none
+"""
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +25,7 @@ for p in teacher.parameters():
 optimizer = torch.optim.Adam(student.parameters(), lr=1e-2)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=3 * len(loader))
 TEMPERATURE = 2.0
+loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True, drop_last=True)
 for epoch in range(3):
     for inputs, labels in loader:
         with torch.no_grad():

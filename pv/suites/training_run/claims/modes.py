@@ -1,5 +1,6 @@
 """Claims about training mode and eval mode."""
 
+import math
 from bisect import bisect
 from collections import defaultdict
 from itertools import pairwise
@@ -83,6 +84,8 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
     - Labels that a model makes for its own training are in a loader that is made after the pass.
     - New statistics of batch normalization (a target domain, an average of weights) are for an evaluation in eval mode:
       without a loss or dropout, the process must have none.
+    - A cached gradient (GradCache, open_clip) needs the outputs of all parts of a batch before the forwards with
+      gradients: the same step is then trained on the same inputs, at least two.
     - Where no loader is seen, a loss of candidates may choose what is trained next. So these evaluations come at most
       once in three steps, on inputs that are never trained on, of a model with dropout that is never put into eval
       mode: in blocks of two forwards with a mean loss, or again and again on the same inputs.
@@ -96,7 +99,8 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
         loaders |= {loader for loader in data if data[loader] in {data.get(other) for other in loaders}}
         ended = {event["loader"] for event in process.of("pass_end")} - loaders - {None}
         training_inputs = {(f["model"], x) for f, _ in process.training_forwards for x in f["inputs"]}
-        evaluations = _evaluations(process)
+        cached = _cached(process)
+        evaluations = [(f, loss) for f, loss in _evaluations(process) if f["n"] not in cached]
         for model in sorted(trained):
             forwards = [(f, loss) for f, loss in evaluations if f["model"] == model and _has_modes(f)]
             record.tried += len(forwards)
@@ -173,6 +177,20 @@ def _evaluations(process: Process) -> list[tuple[Event, bool]]:
         elif kind == "pass_end":
             evaluations += [(forward, False) for forward in open_passes.pop(event["loader"], [])]
     return sorted(evaluations, key=lambda pair: int(pair[0]["n"]))
+
+
+def _cached(process: Process) -> set[int]:
+    """Return the positions of forwards without gradients whose inputs the same step is trained on, among others."""
+    ends = sorted(window.event["n"] for windows in process.windows.values() for window in windows)
+    trained_on: dict[tuple[int, int], set[float]] = defaultdict(set)
+    for forward, _ in process.training_forwards:
+        trained_on[forward["model"], bisect(ends, forward["n"])].update(forward["inputs"])
+    cached = set()
+    for forward, _ in process.evaluations:
+        inputs = trained_on[forward["model"], bisect(ends, forward["n"])] - {0}
+        if len(inputs) > 1 and set() < set(forward["inputs"]) <= inputs:
+            cached.add(forward["n"])
+    return cached
 
 
 def _partners(process: Process, model: int) -> set[int]:
@@ -350,6 +368,9 @@ def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
             last_trained[forward["model"]] = forward["n"]
         shapes = {event["model"]: event["shapes"] for event in process.of("network")}
         steps = sorted(forward["n"] for forward, _ in process.training_forwards)
+        # Weights that are loaded after the last step are no average.
+        last_step = max((window.n for windows in process.windows.values() for window in windows), default=-1)
+        restored = min((e["n"] for e in process.of("load") if e["n"] > last_step), default=math.inf)
         by_model: dict[int, list[Event]] = defaultdict(list)
         for event in process.of("forward"):
             if event["n"] > last_trained.get(event["model"], -1) and _has_modes(event):
@@ -359,7 +380,7 @@ def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
             if len({bisect(steps, f["n"]) for f in forwards}) < 3:
                 continue
             second = forwards[1]["n"]  # the first may follow the last step of its own training
-            if any(e["model"] == model and e["n"] > second for e in process.of("network")):
+            if any(e["model"] == model and second < e["n"] < restored for e in process.of("network")):
                 continue
             record.tried += len(forwards)
             wrong = [f for f in forwards if f["training"] and f["training_layers"]]

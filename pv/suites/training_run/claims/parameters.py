@@ -119,7 +119,7 @@ def _resized(orphans: Counter[tuple[int, ...]], shapes: list[list[int]]) -> tupl
     return None
 
 
-@claim("TR-PARAM-002", "no model with trainable parameters ran")
+@claim("TR-PARAM-002", "no model that ran has trainable parameters at the end")
 def trainable_parameters_are_held(run: Run, record: Record) -> None:
     """Trainable parameters get gradients that no optimizer applies.
 
@@ -139,7 +139,7 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
                 )
 
 
-@claim("TR-PARAM-003", "no model with trainable parameters ran")
+@claim("TR-PARAM-003", "no model that ran has trainable parameters at the end")
 def layers_belong_to_the_model(run: Run, record: Record) -> None:
     """Layers run inside a model and are not registered in it, such as layers in a Python list.
 
@@ -212,7 +212,9 @@ def frozen_parameters_stay(run: Run, record: Record) -> None:
             )
 
 
-@claim("TR-PARAM-006", "no model with trainable parameters ran", premises=("TR-GRAD-003", "TR-PARAM-001"))
+@claim(
+    "TR-PARAM-006", "no model that ran has trainable parameters at the end", premises=("TR-GRAD-003", "TR-PARAM-001")
+)
 def layers_get_gradients(run: Run, record: Record) -> None:
     """Layers run and never get a gradient. A hint: stop-gradients, poolers and fixed encoders are meant.
 

@@ -145,14 +145,14 @@ def schedule_once_a_step(run: Run, record: Record) -> None:
     """
     for process in run.processes:
         for schedule in _schedules(process):
-            full = max((len(w.passes) for w in schedule.windows), default=0)
+            full = max((len(w.recent) for w in schedule.windows), default=0)
             if full < 2 or not schedule.calls:
                 continue
             record.tried += 1
             steps, calls = len(schedule.windows), len(schedule.calls)
             # Advances between two backward passes of one step, in at least half of the steps.
             several = sum(
-                any(a.n < call["n"] < b.n for a, b in pairwise(window.passes) for call in schedule.calls)
+                any(a.n < call["n"] < b.n for a, b in pairwise(window.recent) for call in schedule.calls)
                 for window in schedule.windows
             )
             if 2 * several < steps:

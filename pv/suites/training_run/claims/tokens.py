@@ -62,12 +62,6 @@ def _probes(run: Run, record: Record, name: str) -> Iterator[tuple[Process, Even
                     yield process, event
 
 
-def _is_causal(probe: Event) -> bool:
-    """Return whether every operation that mixes positions sees earlier positions only."""
-    kinds = [probe["attention"], probe["recurrent"]]
-    return any(kind["causal"] for kind in kinds) and not any(kind["full"] for kind in kinds)
-
-
 @claim("TR-SHIFT-001", NO_TEXT)
 def labels_are_the_next_tokens(run: Run, record: Record) -> None:
     """Labels are shifted twice, or not at all, although the model is causal.
@@ -75,8 +69,8 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
     Twice: labels equal the token after the next. Prediction of several tokens is excluded by a loss of the next token,
     heads on a frozen model by its embeddings, which do not train. The script already has the next tokens, as an
     argument of the model or in the batch, and its loss uses those after them: so one shift was enough. Not at all:
-    the logit at a token depends on this token, which excludes a model that shifts its input itself, and no operation
-    sees later tokens, which excludes masked language models and autoencoders. Without these facts it is a hint.
+    the logit at a token depends on this token, which excludes a model that shifts its input itself, and a causal
+    operation sees it and no logit depends on later tokens, which excludes masked language models and autoencoders.
     """
     for process in run.processes:
         batches = _batches(process)
@@ -103,10 +97,16 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
                 note(at, seen, "shift labels once: compare logits[:, :-1] with tokens[:, 1:]")
             elif offset == 0:
                 probe = probes.get(batches[key][0]["model"])
-                sure = probe is not None and probe["offset"] == 0 and _is_causal(probe) and share[0] >= 0.999
-                if probe is not None and probe["offset"] == 0 and probe["same"] <= VISIBLE:
-                    continue  # the model shifts its input
-                if probe is not None and sure and probe["early"] <= EQUAL and probe["same"] > 10 * VISIBLE:
+                if probe is None:
+                    record.tried -= len(batches[key])
+                    record.not_reached = (
+                        "the labels are the tokens of the input, and no probe told whether it is copied"
+                    )
+                    continue
+                # An encoder of another text sees all of it.
+                causal = any(probe[kind]["causal"] for kind in ("attention", "recurrent"))
+                sure = probe["offset"] == 0 and causal and share[0] >= 0.999
+                if sure and probe["early"] <= EQUAL and probe["same"] > 10 * VISIBLE:
                     record.falsify(
                         at,
                         f"{seen} of the input, and the logits at t depend on that token: the causal model learns to "

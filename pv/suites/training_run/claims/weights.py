@@ -11,6 +11,17 @@ from pv.suites.training_run.run import Loss, Pass, Process, Run, Window, largest
 UNEXPLAINED_RATIO = 1.02
 """Ratio of weights that are called unequal over ranks, whose losses may be computed in half precision."""
 
+DIVISION = "divide by the number of micro-batches in the step or, better, by its scored elements"
+LIBRARY_DIVISIONS = {
+    "": DIVISION,
+    "accelerate": "accelerator.backward(loss) divides by gradient_accumulation_steps = {full} in every step: before, "
+    f"multiply the loss by {{full}} and {DIVISION}; or continue a short step in the next epoch, by "
+    "GradientAccumulationPlugin(num_steps={full}, sync_with_dataloader=False)",
+    "lightning": "the Trainer divides by accumulate_grad_batches = {full} in all steps: in training_step, multiply the "
+    f"loss by {{full}} and {DIVISION}; or set limit_train_batches to a multiple of {{full}}",
+}
+"""By the library that has divided a loss by the planned micro-batches: the change that corrects short steps."""
+
 
 def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[Loss]]]:
     """Return the steps in which all losses of a key are known and weigh their elements alike.
@@ -137,7 +148,12 @@ def short_windows(run: Run, record: Record) -> None:
             totals = [(len(losses), sum(x.elements * x.weight for x in losses), w, losses) for w, losses in steps]
             whole = [total for count, total, *_ in totals if count == full]
             short = [row for row in totals if row[0] < full]
-            if full < 2 or not short or len(whole) < 2 or largest_ratio(whole) > 1.02:
+            if full < 2 or not short or len(whole) < 2:
+                continue
+            if largest_ratio(whole) > 1.02:
+                record.not_reached = (
+                    "the total weight differs over steps of as many micro-batches, as with class weights"
+                )
                 continue
             record.tried += len(short)
             # The median of full steps. A short step that is divided by the planned number has count / full of it.
@@ -145,18 +161,20 @@ def short_windows(run: Run, record: Record) -> None:
             if level and all(abs(total / level - count / full) <= 2e-3 * count / full for count, total, *_ in short):
                 count, total, window, losses = short[0]
                 added = abs(level - full) <= 2e-3 * full
-                cause = (
-                    "the gradients of micro-batches are added and not divided"
-                    if added
-                    else f"it is divided by the planned {full} micro-batches"
-                )
+                positions = {p.n for w, _ in steps for p in w.passes}
+                dividers = {e.get("divider", "") for e in process.of("backward") if e["n"] in positions}
+                divider = max(dividers, default="")
+                if added:
+                    cause = "the gradients of micro-batches are added and not divided"
+                else:
+                    cause = f"{divider.title() or 'the script'} divides by the planned {full} micro-batches"
                 sure = not added and _ends_of_epochs(process, windows, [w for _, _, w, _ in short])
                 note = record.falsify if sure else record.hint
                 note(
                     losses[0].at,
                     f"the weights of scored elements sum to {level:.4g} in steps of {full} micro-batches, and to "
                     f"{total:.4g} in step {window.step}, which has {count}: {cause}",
-                    "divide by the number of micro-batches in the step or, better, by its scored elements",
+                    LIBRARY_DIVISIONS[divider].format(full=full),
                 )
 
 
