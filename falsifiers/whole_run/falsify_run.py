@@ -1,0 +1,324 @@
+"""Attacks on whole runs: settings are drawn together, and every step is compared with a plain loop in float64."""
+
+import io
+import json
+import math
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+import reference_trainer
+from falsifiers.support.causal import VOCABULARY, WORDS, random_llama, word_tokenizer
+from falsifiers.support.decoder_oracle import with_random_weights
+from falsifiers.support.runs import TIMES, scratch
+from falsifiers.whole_run.plain_loop import Model, PlainRun, chat_rows, text_rows
+from reference_trainer.callbacks.base import Callback
+from reference_trainer.models.decoder import Decoder, DecoderConfig
+from reference_trainer.storage.export import save_decoder
+
+Chosen = dict[str, Any]
+TOLERANCE = 1e-9
+"""Relative to the largest element, or to 1: roundings of 1e-16, amplified over a run; a wrong term has 1e-4 or more."""
+
+
+def _options(optimizer: str, lr: float, **options: Any) -> Chosen:
+    return {"optimizer": optimizer, "lr": lr, "optimizer_options": json.dumps(options) if options else None}
+
+
+OPTIMIZERS = (
+    _options("adamw", 0.01),
+    _options("adamw", 0.03, betas=[0.6, 0.9], eps=1e-3, weight_decay=0.5, amsgrad=True),
+    _options("adafactor", 0.05),
+    _options("adafactor", 0.02, weight_decay=0.5, beta2_decay=-0.5),
+    _options("torch.optim:SGD", 0.1),
+    _options("torch.optim:SGD", 0.03, momentum=0.9, nesterov=True, weight_decay=0.1),
+    _options("torch.optim:RMSprop", 0.01, alpha=0.9, momentum=0.5),
+)
+ROWS = ({"documents": "pad", "group_by_length": True}, *({"documents": kind} for kind in (None, "pad", "pack")))
+SCHEDULES = (
+    *({"schedule": "wsd", "lr_decay": decay, "lr_end": end} for decay, end in ((None, 0.0), (3, 0.1), (100, 0.5))),
+    *({"schedule": shape, "lr_end": end} for shape, end in (("cosine", 0.1), ("cosine", 0.0), ("linear", 0.3))),
+    {"schedule": "constant"},
+)
+BEST = (
+    {"best_metric": "eval/hard_loss"},
+    {"best_metric": "eval/agreement", "best_mode": "max"},
+    {"best_metric": "eval/kl_at_1", "best_min_delta": 0.02},
+)
+VALUES: dict[str, tuple[Any, ...]] = {
+    "batch_size": (1, 2, 3, 5, 64),
+    "accumulate": (1, 2, 3),
+    "epochs": (1, 2, 3),
+    "max_steps": (None, None, 1, 7),
+    "temperature": (1.0, 2.0, 0.5),
+    "temperature_end": (None, 1.0, 3.0),
+    "ce_weight": (0.0, 0.3, 1.0),
+    "ce_weight_end": (None, 0.0, 0.8),
+    "kd_weight": (1.0, 0.6, 0.0),
+    "kd_weight_end": (None, 0.0, 1.5),
+    "feature_weight": (0.0, 0.0, 2.0),
+    "feature_weight_end": (None, None, 0.0, 1.0),
+    "feature_distance": ("cosine", "l2"),
+    "anneal": ("linear", "cosine"),
+    "anneal_warmup": (0, 1, 4),
+    "layer_decay": (1.0, 0.5),
+    "clip": (None, 0.05, 1.0, 1e3),
+    "warmup": (0, 1, 3, 50, 0.03, 0.5),
+    "seed": (0, 1, 7),
+    "log_every": (1, 2, 3, 0),
+    "eval_every": (0, 2, 3),
+    "save_every": (0, 4),
+}
+
+
+def _divergence(draw: st.DrawFn, mode: str | None, teacher: int, student: int) -> Chosen:
+    """Draw a divergence that is finite where one of the models lacks tokens."""
+    allowed = {"jensen_shannon": [0.5, 0.1, 0.9, 0.0, 1.0], "forward_kl": [0.5], "reverse_kl": [0.5]}
+    if mode == "pad":
+        infinite, beta = ("forward_kl", 0.0) if teacher > student else ("reverse_kl", 1.0)
+        del allowed[infinite]
+        allowed["jensen_shannon"].remove(beta)
+    name = draw(st.sampled_from(sorted(allowed)))
+    return {"divergence": name, "beta": draw(st.sampled_from(allowed[name]))}
+
+
+@st.composite
+def objectives(draw: st.DrawFn, names: tuple[str, ...] = tuple(VALUES)) -> Chosen:
+    """Draw settings that runs on texts and on chats share."""
+    chosen = {name: draw(st.sampled_from(VALUES[name])) for name in names}
+    for choices in (OPTIMIZERS, SCHEDULES, BEST):
+        chosen |= draw(st.sampled_from(choices))
+    if not any(chosen[name] for name in ("ce_weight", "ce_weight_end", "kd_weight", "kd_weight_end")):
+        chosen["kd_weight"] = 1.0
+    return chosen
+
+
+@st.composite
+def text_runs(draw: st.DrawFn) -> Chosen:
+    """Draw settings of a run on a text. models: layers and width of student and teacher, and the teacher's tokens."""
+    chosen = draw(objectives()) | draw(st.sampled_from(ROWS))
+    chosen["length"] = draw(st.sampled_from([6, 9, 16]))
+    chosen["data_share"] = draw(st.sampled_from([None, 0.61, 1.0]))
+    chosen["separator"] = draw(st.sampled_from([None, "|", "ab"]))
+    mode, tokens = draw(
+        st.sampled_from(
+            [(None, 256), (None, 256), ("truncate", 300), ("truncate-student", 200), ("pad", 300), ("pad", 200)]
+        )
+    )
+    chosen |= {"share_vocabulary": mode, **_divergence(draw, mode, tokens, 256)}
+    layers = draw(st.sampled_from([(1, 2), (2, 1), (2, 2)]))
+    pairs = draw(st.sampled_from(["-1:-1", "0:0,-1:-1", "-1:0"]))
+    widths = draw(st.sampled_from([(16, 16), (16, 24), (64, 16)]))
+    kind = draw(st.sampled_from(["mixed", "mixed", "short", "many"]))
+    if kind == "many":
+        chosen |= {"batch_size": 64, "max_steps": chosen["max_steps"] or 20}
+    text = (kind, draw(st.integers(0, 999)))
+    models = {"teacher": (layers[1], widths[1], tokens), "text": text, "init": draw(st.booleans())}
+    return chosen | {"feature_layers": pairs, "layers": layers[0], "width": widths[0], "with": models}
+
+
+def _text(kind: str, seed: int) -> bytes:
+    """Return documents of drawn lengths, some of them empty, ended by each of the separators; many: over 1000."""
+    draw = random.Random(seed)
+    ends, parts = (b"\n\n", b"|", b"ab"), list[bytes]()
+    while sum(map(len, parts)) < (9000 if kind == "many" else 180):
+        size = draw.choice([0, 1, 4, 8, 9, 15, 16, 17, 33]) if kind == "mixed" else draw.randrange(5)
+        parts.append(bytes(draw.choices(b"abcd e\n|", k=size)) + draw.choice(ends))
+    return b"".join(parts)
+
+
+class Begin(Callback):
+    """Keeps what a run begins with, and the projections that it trains."""
+
+    def attach(self, pipeline: Any) -> None:
+        self.student = {name: value.detach().clone() for name, value in pipeline.student.named_parameters()}
+        self.modules = torch.nn.ModuleList(pipeline.features.projections)
+        self.projections = {name: value.detach().clone() for name, value in self.modules.named_parameters()}
+
+
+@given(chosen=text_runs())
+def falsify_run_on_text_is_a_plain_loop(subject: Any, chosen: Chosen) -> None:
+    settings = dict(chosen)
+    models = settings.pop("with")
+    layers, width, tokens = models["teacher"]
+    text = _text(*models["text"])
+    with scratch() as directory:
+        (directory / "text").write_bytes(text)
+        teacher = _decoder(directory / "teacher", layers, width, tokens, 1)
+        if models["init"]:
+            _decoder(directory / "begin", settings["layers"], settings["width"], 256, 2)
+            settings["init_from"] = directory / "begin"
+        settings |= {"data": directory / "text", "teacher": directory / "teacher"}
+        begin, result = _run(subject, directory, settings)
+        student = Model(begin.student, 2 if settings["width"] == 64 else 1)
+        if models["init"]:
+            assert_equal("the initial weights", begin.student, load_file(directory / "begin/model.safetensors"), chosen)
+        flat = reference_trainer.Settings(**settings).flat()
+        flat["optimizer_options"] = json.loads(flat["optimizer_options"] or "{}")
+        plain = PlainRun(flat, *text_rows(text, flat), student, teacher, begin.projections)
+        compare(directory, plain, begin, result, chosen)
+
+
+CHATS: dict[str, tuple[Any, ...]] = {
+    "documents": (None, "pad", "pack"),
+    "length": (9, 13, 40),
+    "turns": ("every", "last"),
+    "eval_rows": (0, 2, 256),
+    "feature_layers": ("-1:-1", "0:0,-1:-1", "1:0"),
+}
+
+
+@st.composite
+def chat_runs(draw: st.DrawFn) -> Chosen:
+    """Draw settings of a run on chats. with: of the models and of the chats."""
+    chosen = draw(objectives()) | {name: draw(st.sampled_from(values)) for name, values in CHATS.items()}
+    mode, more = draw(st.sampled_from([(None, 0), (None, 0), ("truncate", 5), ("pad", 5)]))
+    chosen |= {"share_vocabulary": mode, **_divergence(draw, mode, more, 0)}
+    if chosen["documents"] != "pack":
+        chosen["group_by_length"] = draw(st.booleans())
+    models = {"tied": draw(st.booleans()), "width": draw(st.sampled_from([16, 32])), "more": more}
+    return chosen | {"with": {**models, "chats": draw(st.integers(10, 31)), "seed": draw(st.integers(0, 999))}}
+
+
+@given(chosen=chat_runs())
+def falsify_run_on_chats_is_a_plain_loop(subject: Any, chosen: Chosen) -> None:
+    settings = dict(chosen)
+    models = settings.pop("with")
+    with scratch() as directory, mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"}):
+        words, size = word_tokenizer(), len(VOCABULARY)
+        shapes = {"teacher": (size + models["more"], 32, 2, False), "student": (size, models["width"], 1, models["tied"])}
+        llamas = dict[str, Model]()
+        for name, (tokens, width, layers, tied) in shapes.items():
+            llama = random_llama(tokens, width, layers=layers, seed=width, tie_word_embeddings=tied).double()
+            llama.save_pretrained(directory / name)
+            words.save_pretrained(directory / name)
+            llamas[name] = Model({n: p.detach() for n, p in llama.named_parameters()}, 2, llama.config.rms_norm_eps)
+            settings[name] = directory / name
+        chats = _chats(models["chats"], models["seed"])
+        settings |= {"data": directory / "chats.jsonl", "data_cache": directory / "cache"}
+        settings["data"].write_text("\n".join(map(json.dumps, chats)))
+        begin, result = _run(subject, directory, settings)
+        student = llamas["student"]
+        begin.student = {name.removeprefix("model."): value for name, value in begin.student.items()}
+        assert_equal("the initial weights", begin.student, student.weights, chosen)
+        flat = reference_trainer.Settings(**settings).flat()
+        flat["optimizer_options"] = json.loads(flat["optimizer_options"] or "{}")
+        rows = chat_rows(chats, words, flat)
+        plain = PlainRun(flat, *rows, student, llamas["teacher"], begin.projections)
+        compare(directory, plain, begin, result, chosen)
+
+
+def _chats(count: int, seed: int) -> list[Chosen]:
+    """Return conversations of one to three turns, some of whose answers have the weight 0."""
+    draw, chats = random.Random(seed), list[Chosen]()
+    for _ in range(count):
+        turns: list[Chosen] = []
+        for _ in range(draw.randint(1, 3)):
+            question, answer = (" ".join(draw.choices(WORDS, k=draw.randint(1, 4))) for _ in range(2))
+            turns.append({"role": "user", "content": question})
+            turns.append({"role": "assistant", "content": answer, **({"weight": 0} if draw.random() < 0.15 else {})})
+        chats.append({"messages": turns})
+    return chats
+
+
+def _decoder(directory: Path, layers: int, width: int, tokens: int, seed: int) -> Model:
+    heads = 2 if width == 64 else 1
+    config = DecoderConfig(vocab_size=tokens, layers=layers, width=width, heads=heads)
+    decoder = with_random_weights(Decoder(config).double(), seed)
+    directory.mkdir()
+    save_decoder(decoder, directory, {"step": 1})
+    return Model({name: value.detach() for name, value in decoder.named_parameters()}, heads)
+
+
+def _run(subject: Any, directory: Path, settings: Chosen) -> tuple[Begin, Any]:
+    begin, lines = Begin(), reference_trainer.Lines(io.StringIO())
+    files = {"out": directory / "out", "trace": directory / "trace", "hang_after": 0.0}
+    run = reference_trainer.Settings(**settings, **files, dtype="float64", device="cpu")
+    return begin, subject.distill(run, callbacks=[begin], lines=lines)
+
+
+def compare(directory: Path, plain: PlainRun, begin: Begin, result: Any, chosen: Chosen) -> None:
+    """Compare the trace, the held-back metrics, the final weights and the best checkpoint with the plain run's."""
+    events = list(_events(directory / "trace"))
+    steps = [event for event in events if event["event"] == "on_step_end"]
+    started, best = plain.student.weights, Best(plain.settings)
+    for number, expected in enumerate(plain.steps()):
+        assert number < len(steps), f"{number} steps; expected step {number + 1}; {chosen}"
+        for name, value in expected.items():
+            assert_equal(f"step {number + 1} of {plain.planned}: {name}", steps[number][name], value, chosen)
+        best.note(expected, plain)
+    assert_equal("the number of steps", len(steps), number + 1, chosen)
+    losses = {event["epoch"]: event["loss"] for event in events if event["event"] == "on_epoch_end"}
+    assert_equal("the loss by epoch", losses, plain.epoch_losses, chosen)
+    sums, count = plain.evaluation()
+    held_back = {name: metric.sum for name, metric in result.held_back.items()}
+    assert_equal("the held-back sums", held_back, sums, chosen)
+    counts = {name: metric.count for name, metric in result.held_back.items()}
+    assert_equal("the held-back tokens", counts, dict.fromkeys(sums, count), chosen)
+    assert_equal("the final weights", load_file(directory / "out/model.safetensors"), plain.student.weights, chosen)
+    assert_equal("the final projections", dict(begin.modules.named_parameters()), plain.projections, chosen)
+    moved = max(float((plain.student.weights[name] - before).abs().max()) for name, before in started.items())
+    assert moved > 1e-6, f"no weight moves by more than {moved}, so that the run shows nothing; {chosen}"
+    best.compare(directory / "out/checkpoints", chosen)
+
+
+class Best:
+    """The best of the evaluated steps so far, by the metric of the settings, with the weights of this step."""
+
+    def __init__(self, settings: Chosen) -> None:
+        self.metric, self.least = settings["best_metric"], settings["best_min_delta"]
+        self.sign = 1 if settings["best_mode"] == "max" else -1
+        self.step, self.score, self.weights = 0, -math.inf, dict[str, torch.Tensor]()
+
+    def note(self, step: Chosen, plain: PlainRun) -> None:
+        if not step["validation_metrics"]:
+            return
+        score = self.sign * step["validation_metrics"][self.metric]
+        if score > self.score + self.least and math.isfinite(score):
+            self.step, self.score, self.weights = step["step"], score, dict(plain.student.weights)
+
+    def compare(self, checkpoints: Path, chosen: Chosen) -> None:
+        if not self.step:
+            return
+        link = checkpoints / "student-best"
+        assert_equal("the best checkpoint", link.readlink().name, f"student-step{self.step}", chosen)
+        saved = load_file(link / "rank-00000.safetensors").items()
+        weights = {
+            name.removeprefix("student.").removeprefix("model."): value
+            for name, value in saved
+            if name.startswith("student.")
+        }
+        assert_equal("the weights of the best checkpoint", weights, self.weights, chosen)
+
+
+def _events(path: Path) -> Iterator[Chosen]:
+    for line in path.read_text().splitlines():
+        event = json.loads(line)
+        event["metrics"] = {name: value for name, value in event["metrics"].items() if name not in TIMES}
+        yield event
+
+
+def assert_equal(name: str, seen: Any, expected: Any, chosen: Chosen) -> None:
+    """Assert that values, or tensors by name, are equal up to the rounding of float64, which some ten steps amplify."""
+    if isinstance(expected, dict):
+        assert set(seen) == set(expected), f"{name} has {sorted(seen)}; expected {sorted(expected)}; {chosen}"
+        for key, value in expected.items():
+            assert_equal(f"{name} {key}", seen[key], value, chosen)
+    elif isinstance(expected, torch.Tensor):
+        apart = float((seen.detach() - expected.detach()).abs().max()) if seen.shape == expected.shape else math.inf
+        size = float(expected.detach().abs().max())
+        case = f"{name} differ by up to {apart:.3g}, of {size:.3g}, from those of the plain loop"
+        assert apart <= TOLERANCE * (1 + size), f"{case}; {chosen}"
+    elif isinstance(expected, float):
+        is_close = math.isclose(float(seen), expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        assert is_close, f"{name} is {seen}; the plain loop has {expected}; {chosen}"
+    else:
+        assert seen == expected, f"{name} is {seen!r}; expected {expected!r}; {chosen}"
