@@ -25,8 +25,10 @@ from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.storage.export import save_decoder
 
 Chosen = dict[str, Any]
-TOLERANCE = 1e-9
-"""Relative to the largest element, or to 1: roundings of 1e-16, amplified over a run; a wrong term has 1e-4 or more."""
+SEEDS = st.integers(0, 2**32 - 1)
+TOLERANCE, TOLERANCE_OF_LLAMA = 1e-9, 1e-5
+"""Relative to the largest element, or to 1: roundings of float64, amplified by a run, and of the float32 norms of a
+Llama; a wrong term differs by 1e-4 or more."""
 
 
 def _options(optimizer: str, lr: float, **options: Any) -> Chosen:
@@ -40,7 +42,7 @@ OPTIMIZERS = (
     _options("adafactor", 0.02, weight_decay=0.5, beta2_decay=-0.5),
     _options("torch.optim:SGD", 0.1),
     _options("torch.optim:SGD", 0.03, momentum=0.9, nesterov=True, weight_decay=0.1),
-    _options("torch.optim:RMSprop", 0.01, alpha=0.9, momentum=0.5),
+    _options("torch.optim:RMSprop", 0.01, alpha=0.9, momentum=0.5, eps=1e-3),
 )
 ROWS = ({"documents": "pad", "group_by_length": True}, *({"documents": kind} for kind in (None, "pad", "pack")))
 SCHEDULES = (
@@ -79,50 +81,47 @@ VALUES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _divergence(draw: st.DrawFn, mode: str | None, teacher: int, student: int) -> Chosen:
+def _divergence(draw: random.Random, mode: str | None, teacher: int, student: int) -> Chosen:
     """Draw a divergence that is finite where one of the models lacks tokens."""
     allowed = {"jensen_shannon": [0.5, 0.1, 0.9, 0.0, 1.0], "forward_kl": [0.5], "reverse_kl": [0.5]}
     if mode == "pad":
         infinite, beta = ("forward_kl", 0.0) if teacher > student else ("reverse_kl", 1.0)
         del allowed[infinite]
         allowed["jensen_shannon"].remove(beta)
-    name = draw(st.sampled_from(sorted(allowed)))
-    return {"divergence": name, "beta": draw(st.sampled_from(allowed[name]))}
+    name = draw.choice(sorted(allowed))
+    return {"divergence": name, "beta": draw.choice(allowed[name])}
 
 
-@st.composite
-def objectives(draw: st.DrawFn, names: tuple[str, ...] = tuple(VALUES)) -> Chosen:
+def _shared(draw: random.Random) -> Chosen:
     """Draw settings that runs on texts and on chats share."""
-    chosen = {name: draw(st.sampled_from(VALUES[name])) for name in names}
+    chosen = {name: draw.choice(values) for name, values in VALUES.items()}
     for choices in (OPTIMIZERS, SCHEDULES, BEST):
-        chosen |= draw(st.sampled_from(choices))
+        chosen |= draw.choice(choices)
     if not any(chosen[name] for name in ("ce_weight", "ce_weight_end", "kd_weight", "kd_weight_end")):
         chosen["kd_weight"] = 1.0
     return chosen
 
 
-@st.composite
-def text_runs(draw: st.DrawFn) -> Chosen:
-    """Draw settings of a run on a text. models: layers and width of student and teacher, and the teacher's tokens."""
-    chosen = draw(objectives()) | draw(st.sampled_from(ROWS))
-    chosen["length"] = draw(st.sampled_from([6, 9, 16]))
-    chosen["data_share"] = draw(st.sampled_from([None, 0.61, 1.0]))
-    chosen["separator"] = draw(st.sampled_from([None, "|", "ab"]))
-    mode, tokens = draw(
-        st.sampled_from(
-            [(None, 256), (None, 256), ("truncate", 300), ("truncate-student", 200), ("pad", 300), ("pad", 200)]
-        )
+def text_settings(draw: random.Random) -> Chosen:
+    """Draw settings of a run on a text. with: layers, width and tokens of the teacher, the text, and the first weights.
+
+    By `random` and not by Hypothesis, which tries the simplest values and small changes of an example: a run takes half
+    a second, and few of them are to have as many pairs of values as possible.
+    """
+    chosen = _shared(draw) | draw.choice(ROWS)
+    chosen["length"], chosen["separator"] = draw.choice([6, 9, 16]), draw.choice([None, "|", "ab"])
+    chosen["data_share"] = draw.choice([None, 0.61, 1.0])
+    mode, tokens = draw.choice(
+        [(None, 256), (None, 256), ("truncate", 300), ("truncate-student", 200), ("pad", 300), ("pad", 200)]
     )
     chosen |= {"share_vocabulary": mode, **_divergence(draw, mode, tokens, 256)}
-    layers = draw(st.sampled_from([(1, 2), (2, 1), (2, 2)]))
-    pairs = draw(st.sampled_from(["-1:-1", "0:0,-1:-1", "-1:0"]))
-    widths = draw(st.sampled_from([(16, 16), (16, 24), (64, 16)]))
-    kind = draw(st.sampled_from(["mixed", "mixed", "short", "many"]))
+    layers, widths = draw.choice([(1, 2), (2, 1), (2, 2)]), draw.choice([(16, 16), (16, 24), (64, 16)])
+    chosen |= {"layers": layers[0], "width": widths[0], "feature_layers": draw.choice(["-1:-1", "0:0,-1:-1", "-1:0"])}
+    kind = draw.choice(["mixed", "mixed", "mixed", "short", "many"])
     if kind == "many":
         chosen |= {"batch_size": 64, "max_steps": chosen["max_steps"] or 20}
-    text = (kind, draw(st.integers(0, 999)))
-    models = {"teacher": (layers[1], widths[1], tokens), "text": text, "init": draw(st.booleans())}
-    return chosen | {"feature_layers": pairs, "layers": layers[0], "width": widths[0], "with": models}
+    models = {"teacher": (layers[1], widths[1], tokens), "text": (kind, draw.randrange(1000))}
+    return chosen | {"with": {**models, "init": draw.choice([True, True, False])}}
 
 
 def _text(kind: str, seed: int) -> bytes:
@@ -144,9 +143,9 @@ class Begin(Callback):
         self.projections = {name: value.detach().clone() for name, value in self.modules.named_parameters()}
 
 
-@given(chosen=text_runs())
-def falsify_run_on_text_is_a_plain_loop(subject: Any, chosen: Chosen) -> None:
-    settings = dict(chosen)
+@given(seed=SEEDS)
+def falsify_run_on_text_is_a_plain_loop(subject: Any, seed: int) -> None:
+    settings = dict(chosen := text_settings(random.Random(seed)))
     models = settings.pop("with")
     layers, width, tokens = models["teacher"]
     text = _text(*models["text"])
@@ -171,30 +170,35 @@ CHATS: dict[str, tuple[Any, ...]] = {
     "documents": (None, "pad", "pack"),
     "length": (9, 13, 40),
     "turns": ("every", "last"),
-    "eval_rows": (0, 2, 256),
+    "eval_rows": (0, 2, 4, 256),
     "feature_layers": ("-1:-1", "0:0,-1:-1", "1:0"),
 }
 
 
-@st.composite
-def chat_runs(draw: st.DrawFn) -> Chosen:
+def chat_settings(draw: random.Random) -> Chosen:
     """Draw settings of a run on chats. with: of the models and of the chats."""
-    chosen = draw(objectives()) | {name: draw(st.sampled_from(values)) for name, values in CHATS.items()}
-    mode, more = draw(st.sampled_from([(None, 0), (None, 0), ("truncate", 5), ("pad", 5)]))
+    chosen = _shared(draw) | {name: draw.choice(values) for name, values in CHATS.items()}
+    if chosen["optimizer"] == "adamw" and chosen["optimizer_options"] is None:
+        # The norms of a Llama are float32: a smaller epsilon enlarges the roundings of gradients near 0.
+        chosen["optimizer_options"] = json.dumps({"eps": 1e-3})
+    mode, more = draw.choice([(None, 0), (None, 0), ("truncate", 5), ("pad", 5)])
     chosen |= {"share_vocabulary": mode, **_divergence(draw, mode, more, 0)}
     if chosen["documents"] != "pack":
-        chosen["group_by_length"] = draw(st.booleans())
-    models = {"tied": draw(st.booleans()), "width": draw(st.sampled_from([16, 32])), "more": more}
-    return chosen | {"with": {**models, "chats": draw(st.integers(10, 31)), "seed": draw(st.integers(0, 999))}}
+        chosen["group_by_length"] = draw.choice([False, True])
+    models = {"tied": draw.choice([False, True]), "width": draw.choice([16, 32]), "more": more}
+    return chosen | {"with": {**models, "chats": draw.choice([10, 23, 31, 65]), "seed": draw.randrange(1000)}}
 
 
-@given(chosen=chat_runs())
-def falsify_run_on_chats_is_a_plain_loop(subject: Any, chosen: Chosen) -> None:
-    settings = dict(chosen)
+@given(seed=SEEDS)
+def falsify_run_on_chats_is_a_plain_loop(subject: Any, seed: int) -> None:
+    settings = dict(chosen := chat_settings(random.Random(seed)))
     models = settings.pop("with")
     with scratch() as directory, mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"}):
         words, size = word_tokenizer(), len(VOCABULARY)
-        shapes = {"teacher": (size + models["more"], 32, 2, False), "student": (size, models["width"], 1, models["tied"])}
+        shapes = {
+            "teacher": (size + models["more"], 32, 2, False),
+            "student": (size, models["width"], 1, models["tied"]),
+        }
         llamas = dict[str, Model]()
         for name, (tokens, width, layers, tied) in shapes.items():
             llama = random_llama(tokens, width, layers=layers, seed=width, tie_word_embeddings=tied).double()
@@ -291,11 +295,8 @@ class Best:
         link = checkpoints / "student-best"
         assert_equal("the best checkpoint", link.readlink().name, f"student-step{self.step}", chosen)
         saved = load_file(link / "rank-00000.safetensors").items()
-        weights = {
-            name.removeprefix("student.").removeprefix("model."): value
-            for name, value in saved
-            if name.startswith("student.")
-        }
+        weights = {name.removeprefix("student.").removeprefix("model."): value for name, value in saved}
+        weights = {name: weights[name] for name in self.weights}
         assert_equal("the weights of the best checkpoint", weights, self.weights, chosen)
 
 
@@ -308,6 +309,7 @@ def _events(path: Path) -> Iterator[Chosen]:
 
 def assert_equal(name: str, seen: Any, expected: Any, chosen: Chosen) -> None:
     """Assert that values, or tensors by name, are equal up to the rounding of float64, which some ten steps amplify."""
+    tolerance = TOLERANCE_OF_LLAMA if "chats" in chosen["with"] else TOLERANCE
     if isinstance(expected, dict):
         assert set(seen) == set(expected), f"{name} has {sorted(seen)}; expected {sorted(expected)}; {chosen}"
         for key, value in expected.items():
@@ -316,9 +318,9 @@ def assert_equal(name: str, seen: Any, expected: Any, chosen: Chosen) -> None:
         apart = float((seen.detach() - expected.detach()).abs().max()) if seen.shape == expected.shape else math.inf
         size = float(expected.detach().abs().max())
         case = f"{name} differ by up to {apart:.3g}, of {size:.3g}, from those of the plain loop"
-        assert apart <= TOLERANCE * (1 + size), f"{case}; {chosen}"
+        assert apart <= tolerance * (1 + size), f"{case}; {chosen}"
     elif isinstance(expected, float):
-        is_close = math.isclose(float(seen), expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        is_close = math.isclose(float(seen), expected, rel_tol=tolerance, abs_tol=tolerance)
         assert is_close, f"{name} is {seen}; the plain loop has {expected}; {chosen}"
     else:
         assert seen == expected, f"{name} is {seen!r}; expected {expected!r}; {chosen}"

@@ -1,9 +1,9 @@
 """A whole distillation as one plain loop in float64: the oracle of runs with drawn settings.
 
 It follows docs/trainer-objective.md, docs/trainer-data.md and the help of the settings, and shares with the trainer
-only the order of the rows of an epoch, a public function. Every document is computed alone, in a batch of documents of
-all micro-batches of a step: so there is no packing, no accumulation and no block of rows that could be wrong. Gradients
-are those of autograd, and updates those of the optimizers of torch, one for each parameter.
+only the order of the rows of an epoch, by public functions. Every document is computed alone, in a batch of documents
+of all micro-batches of a step: so there is no packing, no accumulation and no block of rows that could be wrong.
+Gradients are those of autograd, and updates those of the optimizers of torch, one for each parameter.
 
 Shape letters: B documents, T position, W width, H head, D width of a head, P scored positions, V vocabulary.
 """
@@ -34,7 +34,6 @@ class Document:
 
     tokens: Sequence[int]
     predicted: Sequence[int]
-
 
 
 Row = list[Document]
@@ -87,7 +86,7 @@ def chat_rows(chats: Sequence[Any], words: Any, settings: Settings) -> tuple[lis
     documents = [document for document in documents if document.predicted]
     cut = len(documents) - math.ceil(len(documents) / 10)
     held_back, rows = documents[cut:], settings["eval_rows"]
-    if rows and rows < len(held_back):
+    if 0 < rows < len(held_back):
         held_back = [held_back[number * len(held_back) // rows] for number in range(rows)]
     return rows_of(documents[:cut], settings), rows_of(held_back, settings)
 
@@ -173,24 +172,28 @@ class Model:
         return x @ head.T, [*states[:-1], x] if self.is_llama else states[1:]
 
     def _norm(self, x: Tensor, gain: Tensor) -> Tensor:
+        if self.is_llama:  # transformers norms in float32, whatever the weights are
+            return gain * (x.float() * (x.float().square().mean(-1, keepdim=True) + self.epsilon).rsqrt()).to(x)
         return gain * x / (x.square().mean(-1, keepdim=True) + self.epsilon).sqrt()
 
     def _attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         D, T = query.shape[-1] // self.heads, query.shape[1]
         q, k, v = (part.unflatten(-1, (-1, D)).transpose(1, 2) for part in (query, key, value))
-        q, k = _turned(q), _turned(k)
+        q, k = self._turned(q), self._turned(k)
         k, v = (part.repeat_interleave(self.heads // part.shape[1], dim=1) for part in (k, v))
         scores = q @ k.mT / math.sqrt(D)
         scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -math.inf)
         return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
 
-
-def _turned(x: Tensor) -> Tensor:
-    """Return x [B, H, T, D] with rotary positions: features j and j + D/2 turned by position · 10000^(-2j/D)."""
-    T, D = x.shape[-2:]
-    angle = torch.arange(T)[:, None].double() * 10000.0 ** (-2 * torch.arange(D // 2).double() / D)
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), dim=-1)
+    def _turned(self, x: Tensor) -> Tensor:
+        """Return x [B, H, T, D] with rotary positions: features j, j + D/2 turned by position · 10000^(-2j/D)."""
+        T, D = x.shape[-2:]
+        kind = torch.float32 if self.is_llama else torch.float64
+        inverse = 1.0 / 10000.0 ** (torch.arange(0, D, 2).to(kind) / D)
+        angle = torch.arange(T)[:, None].to(kind) * inverse
+        cosine, sine = angle.cos().to(x), angle.sin().to(x)
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat((a * cosine - b * sine, b * cosine + a * sine), dim=-1)
 
 
 def layer_of(name: str) -> int | None:
@@ -256,7 +259,7 @@ class PlainRun:
         trained |= {f"projections.{name}": value for name, value in self.projections.items()}
         parameters = {name: value.clone().requires_grad_() for name, value in trained.items()}
         optimizers = {name: self._optimizer(name, parameter) for name, parameter in parameters.items()}
-        seen: dict[str, Any] = {"tokens": 0, "best_loss": math.inf}
+        tokens, best_loss = 0, math.inf
         interval: list[tuple[dict[str, float], int]] = []  # of the steps since the last logged one
         totals: dict[int, list[float]] = {}
         for step, (epoch, window) in enumerate(self._windows(), start=1):
@@ -278,9 +281,9 @@ class PlainRun:
             in_epoch = totals.setdefault(epoch, [0.0, 0])
             in_epoch[0], in_epoch[1] = in_epoch[0] + numbers["loss"], in_epoch[1] + count
             self.epoch_losses[epoch] = in_epoch[0] / in_epoch[1]
-            seen |= {"step": step, "epoch": epoch, "loss": loss, "learning_rate": rate}
-            seen |= {"tokens": seen["tokens"] + count, "best_loss": min(loss, seen["best_loss"])}
-            seen |= {"metrics": {}, "validation_metrics": {}}
+            tokens, best_loss = tokens + count, min(loss, best_loss)
+            seen: dict[str, Any] = {"step": step, "epoch": epoch, "learning_rate": rate, "tokens": tokens}
+            seen |= {"loss": loss, "metrics": {}, "validation_metrics": {}, "best_loss": best_loss}
             interval.append((numbers, count))
             if s["log_every"] and step % s["log_every"] == 0:
                 metrics = means(interval)
@@ -296,7 +299,7 @@ class PlainRun:
             if s["eval_every"] and step % s["eval_every"] == 0:
                 sums, count = self.evaluation()
                 seen["validation_metrics"] = {f"eval/{name}": value for name, value in means([(sums, count)]).items()}
-            yield dict(seen)
+            yield seen
 
     @property
     def _micro_batches(self) -> int:
