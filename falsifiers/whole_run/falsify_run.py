@@ -44,10 +44,13 @@ OPTIMIZERS = (
     _options("torch.optim:SGD", 0.03, momentum=0.9, nesterov=True, weight_decay=0.1),
     _options("torch.optim:RMSprop", 0.01, alpha=0.9, momentum=0.5, eps=1e-3),
 )
-ROWS = ({"documents": "pad", "group_by_length": True}, *({"documents": kind} for kind in (None, "pad", "pack")))
+ROWS = tuple(
+    {"documents": kind, "group_by_length": grouped} for kind in (None, "pad", "pack") for grouped in (False, True)
+)
 SCHEDULES = (
-    *({"schedule": "wsd", "lr_decay": decay, "lr_end": end} for decay, end in ((None, 0.0), (3, 0.1), (100, 0.5))),
-    *({"schedule": shape, "lr_end": end} for shape, end in (("cosine", 0.1), ("cosine", 0.0), ("linear", 0.3))),
+    *({"schedule": "wsd", "lr_decay": None, "lr_end": end} for end in (0.0, 0.2)),
+    *({"schedule": "wsd", "lr_decay": decay, "lr_end": end} for decay, end in ((3, 0.1), (100, 0.5))),
+    *({"schedule": shape, "lr_end": end} for shape in ("cosine", "linear") for end in (0.0, 0.3)),
     {"schedule": "constant"},
 )
 BEST = (
@@ -59,7 +62,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "batch_size": (1, 2, 3, 5, 64),
     "accumulate": (1, 2, 3),
     "epochs": (1, 2, 3),
-    "max_steps": (None, None, 1, 7),
+    "max_steps": (None, None, None, 1, 7),
     "temperature": (1.0, 2.0, 0.5),
     "temperature_end": (None, 1.0, 3.0),
     "ce_weight": (0.0, 0.3, 1.0),
@@ -73,7 +76,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "anneal_warmup": (0, 1, 4),
     "layer_decay": (1.0, 0.5),
     "clip": (None, 0.05, 1.0, 1e3),
-    "warmup": (0, 1, 3, 50, 0.03, 0.5),
+    "warmup": (0, 1, 2, 3, 0.03, 0.3, 50),
     "seed": (0, 1, 7),
     "log_every": (1, 2, 3, 0),
     "eval_every": (0, 2, 3),
@@ -99,6 +102,8 @@ def _shared(draw: random.Random) -> Chosen:
         chosen |= draw.choice(choices)
     if not any(chosen[name] for name in ("ce_weight", "ce_weight_end", "kd_weight", "kd_weight_end")):
         chosen["kd_weight"] = 1.0
+    if chosen["batch_size"] == 1 and chosen["max_steps"] is None:
+        chosen["max_steps"] = 30  # of up to 80
     return chosen
 
 
@@ -119,18 +124,20 @@ def text_settings(draw: random.Random) -> Chosen:
     chosen |= {"layers": layers[0], "width": widths[0], "feature_layers": draw.choice(["-1:-1", "0:0,-1:-1", "-1:0"])}
     kind = draw.choice(["mixed", "mixed", "mixed", "short", "many"])
     if kind == "many":
-        chosen |= {"batch_size": 64, "max_steps": chosen["max_steps"] or 20}
+        chosen |= {"batch_size": 64, "max_steps": min(chosen["max_steps"] or 8, 8), "data_share": 1.0}
     models = {"teacher": (layers[1], widths[1], tokens), "text": (kind, draw.randrange(1000))}
     return chosen | {"with": {**models, "init": draw.choice([True, True, False])}}
 
 
-def _text(kind: str, seed: int) -> bytes:
-    """Return documents of drawn lengths, some of them empty, ended by each of the separators; many: over 1000."""
+def _text(kind: str, seed: int, separator: str | None) -> bytes:
+    """Return documents of drawn lengths, some of them empty, and other separators; many: over 1000 short ones."""
     draw = random.Random(seed)
-    ends, parts = (b"\n\n", b"|", b"ab"), list[bytes]()
-    while sum(map(len, parts)) < (9000 if kind == "many" else 180):
+    end, parts = (separator or "\n\n").encode(), list[bytes]()
+    if kind == "many":
+        return b"".join(bytes(draw.choices(b"cde", k=draw.randrange(4))) + end for _ in range(1300))
+    while sum(map(len, parts)) < 180:
         size = draw.choice([0, 1, 4, 8, 9, 15, 16, 17, 33]) if kind == "mixed" else draw.randrange(5)
-        parts.append(bytes(draw.choices(b"abcd e\n|", k=size)) + draw.choice(ends))
+        parts.append(bytes(draw.choices(b"abcd e\n|", k=size)) + draw.choice([end, end, b"\n\n", b"|", b"ab"]))
     return b"".join(parts)
 
 
@@ -148,7 +155,7 @@ def falsify_run_on_text_is_a_plain_loop(subject: Any, seed: int) -> None:
     settings = dict(chosen := text_settings(random.Random(seed)))
     models = settings.pop("with")
     layers, width, tokens = models["teacher"]
-    text = _text(*models["text"])
+    text = _text(*models["text"], settings["separator"])
     with scratch() as directory:
         (directory / "text").write_bytes(text)
         teacher = _decoder(directory / "teacher", layers, width, tokens, 1)
@@ -183,8 +190,7 @@ def chat_settings(draw: random.Random) -> Chosen:
         chosen["optimizer_options"] = json.dumps({"eps": 1e-3})
     mode, more = draw.choice([(None, 0), (None, 0), ("truncate", 5), ("pad", 5)])
     chosen |= {"share_vocabulary": mode, **_divergence(draw, mode, more, 0)}
-    if chosen["documents"] != "pack":
-        chosen["group_by_length"] = draw.choice([False, True])
+    chosen["group_by_length"] = draw.choice([False, True])
     models = {"tied": draw.choice([False, True]), "width": draw.choice([16, 32]), "more": more}
     return chosen | {"with": {**models, "chats": draw.choice([10, 23, 31, 65]), "seed": draw.randrange(1000)}}
 

@@ -324,7 +324,8 @@ class PlainRun:
 
     def _order(self, epoch: int) -> list[int]:
         s = self.settings
-        if s["group_by_length"]:
+        is_padded = s["documents"] == "pad" or (s["documents"] is None and self.teacher.is_llama)
+        if s["group_by_length"] and is_padded:
             lengths = torch.tensor([sum(len(document.tokens) for document in row) for row in self.rows])
             groups = LengthGroups(lengths=lengths, batch_size=s["batch_size"])
             return list(groups.order(s["seed"], epoch).tolist())
