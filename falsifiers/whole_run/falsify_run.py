@@ -67,7 +67,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "temperature_end": (None, 1.0, 3.0),
     "ce_weight": (0.0, 0.3, 1.0),
     "ce_weight_end": (None, 0.0, 0.8),
-    "kd_weight": (1.0, 0.6, 0.0),
+    "kd_weight": (1.0, 0.6, 0.0, 0.0),
     "kd_weight_end": (None, 0.0, 1.5),
     "feature_weight": (0.0, 0.0, 2.0),
     "feature_weight_end": (None, None, 0.0, 1.0),
@@ -78,7 +78,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "clip": (None, 0.05, 1.0, 1e3),
     "warmup": (0, 1, 2, 3, 0.03, 0.3, 50),
     "seed": (0, 1, 7),
-    "log_every": (1, 2, 3, 0),
+    "log_every": (1, 2, 3, 3, 0),
     "eval_every": (0, 2, 3),
     "save_every": (0, 4),
 }
