@@ -77,9 +77,8 @@ def chat_rows(chats: Sequence[Any], words: Any, settings: Settings) -> tuple[lis
             content = [*message["content"].split(), "<end>"]
             if message["role"] == "assistant":
                 is_last = message is chat["messages"][-1]
-                places = range(len(text), len(text) + len(content))
                 if message.get("weight", 1) and (is_last or settings["turns"] == "every"):
-                    predicted += places
+                    predicted += range(len(text), len(text) + len(content))
             text += content
         places = [place for place in predicted if place < settings["length"]]
         documents.append(Document(words.convert_tokens_to_ids(text[: settings["length"]]), places))
@@ -297,17 +296,17 @@ class PlainRun:
                     del seen["metrics"]["feature_weight"]
                 interval = []
             if s["eval_every"] and step % s["eval_every"] == 0:
-                sums, count = self.evaluation()
-                seen["validation_metrics"] = {f"eval/{name}": value for name, value in means([(sums, count)]).items()}
+                evaluated = means([self.evaluation()])
+                seen["validation_metrics"] = {f"eval/{name}": value for name, value in evaluated.items()}
             yield seen
 
     @property
     def _micro_batches(self) -> int:
-        return math.ceil(len(self.rows) / self.settings["batch_size"])
+        return int(math.ceil(len(self.rows) / self.settings["batch_size"]))
 
     @property
     def planned(self) -> int:
-        return self.settings["epochs"] * math.ceil(self._micro_batches / self.settings["accumulate"])
+        return int(self.settings["epochs"] * math.ceil(self._micro_batches / self.settings["accumulate"]))
 
     def _windows(self) -> Iterator[tuple[int, list[Row]]]:
         """Yield the epoch of each step, and the rows of its batches."""
