@@ -5,7 +5,7 @@ from typing import Any
 from unittest import mock
 
 
-def zero_is_the_default(original: Any, step: int, *, end: float, **options: Any) -> float:
+def zero_is_the_default(original: Any, step: int, *, end: float = 0.1, **options: Any) -> float:
     rate: float = original(step, end=end or 0.1, **options)
     return rate
 

@@ -302,7 +302,7 @@ class PlainRun:
 
     @property
     def _micro_batches(self) -> int:
-        return int(math.ceil(len(self.rows) / self.settings["batch_size"]))
+        return math.ceil(len(self.rows) / int(self.settings["batch_size"]))
 
     @property
     def planned(self) -> int:
