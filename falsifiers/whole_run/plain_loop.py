@@ -25,6 +25,7 @@ Weights = Mapping[str, Tensor]
 Settings = Mapping[str, Any]
 OPTIMIZERS = {"adamw": torch.optim.AdamW, "adafactor": torch.optim.Adafactor}
 PACKED_TOGETHER = 1000
+CHANGING = ("temperature", "ce_weight", "kd_weight", "feature_weight")
 OF_TEACHER = "soft_loss kl_at_T kl_at_1 teacher_loss teacher_entropy teacher_perplexity agreement".split()
 
 
@@ -223,7 +224,7 @@ def _cosine(progress: float) -> float:
 def learning_rate(settings: Settings, step: int, total: int) -> float:
     """Return the rate of a step, from 1, of a run of `total` planned steps."""
     peak, shape, end = settings["lr"], settings["schedule"], settings["lr_end"]
-    warmup, begin = settings["warmup"], 0
+    warmup = settings["warmup"]
     if isinstance(warmup, float):
         warmup = math.ceil(warmup * total)
     if step < warmup:
@@ -262,7 +263,7 @@ class PlainRun:
         interval: list[tuple[dict[str, float], int]] = []  # of the steps since the last logged one
         totals: dict[int, list[float]] = {}
         for step, (epoch, window) in enumerate(self._windows(), start=1):
-            now = {name: annealed(s, name, step, self.planned) for name in self._changing}
+            now = {name: annealed(s, name, step, self.planned) for name in CHANGING}
             model, maps = self._models(parameters)
             documents = [document for row in window for document in row]
             sums, count = self._sums(model, maps, documents, now)
@@ -287,7 +288,7 @@ class PlainRun:
             if s["log_every"] and step % s["log_every"] == 0:
                 metrics = means(interval)
                 if not self._has_weight(step, "kd_weight", "feature_weight"):
-                    absent = [*OF_TEACHER]
+                    absent = list(OF_TEACHER)
                     if not self._has_weight(step, "ce_weight", in_all=True):
                         absent += ["hard_loss", "student_perplexity"]
                     metrics = {name: value for name, value in metrics.items() if name not in absent}
@@ -312,14 +313,14 @@ class PlainRun:
         """Yield the epoch of each step, and the rows of its batches."""
         s = self.settings
 
-        def every() -> Iterator[tuple[int, list[Row]]]:
+        def all_windows() -> Iterator[tuple[int, list[Row]]]:
             for epoch in range(1, s["epochs"] + 1):
                 order = self._order(epoch)
                 size = s["batch_size"] * s["accumulate"]
                 for start in range(0, len(order), size):
                     yield epoch, [self.rows[number] for number in order[start : start + size]]
 
-        return itertools.islice(every(), s["max_steps"])
+        return itertools.islice(all_windows(), s["max_steps"])
 
     def _order(self, epoch: int) -> list[int]:
         s = self.settings
@@ -329,10 +330,6 @@ class PlainRun:
             groups = LengthGroups(lengths=lengths, batch_size=s["batch_size"])
             return list(groups.order(s["seed"], epoch).tolist())
         return list(epoch_order(s["seed"], epoch, len(self.rows)).tolist())
-
-    @property
-    def _changing(self) -> tuple[str, ...]:
-        return ("temperature", "ce_weight", "kd_weight", "feature_weight")
 
     def _models(self, values: Weights) -> tuple[Model, Weights]:
         of = {
@@ -418,7 +415,7 @@ class PlainRun:
     @torch.no_grad()
     def evaluation(self) -> tuple[dict[str, float], int]:
         """Return the sums on the held-back rows with the weights of now, and the number of predicted tokens."""
-        now = {name: annealed(self.settings, name, self.planned, self.planned) for name in self._changing}
+        now = {name: annealed(self.settings, name, self.planned, self.planned) for name in CHANGING}
         documents = [document for row in self.held_back for document in row]
         sums, count = self._sums(self.student, {}, documents, {**now, "feature_weight": 0.0})
         return {name: float(value) for name, value in sums.items() if name != "loss"}, count
@@ -436,9 +433,9 @@ def means(interval: list[tuple[dict[str, float], int]]) -> dict[str, float]:
     for sums, _ in interval:
         for name, value in sums.items():
             totals[name] += value
-    every = set.intersection(*(set(sums) for sums, _ in interval))
+    in_all = set.intersection(*(set(sums) for sums, _ in interval))
     count = sum(count for _, count in interval)
-    means = {name: totals[name] / count for name in every}
+    means = {name: totals[name] / count for name in in_all}
     for model, loss in (("student", "hard_loss"), ("teacher", "teacher_loss")):
         means[f"{model}_perplexity"] = math.exp(min(means[loss], 20))
     return means
