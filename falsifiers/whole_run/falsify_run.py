@@ -35,7 +35,7 @@ def _options(optimizer: str, lr: float, **options: Any) -> Chosen:
     return {"optimizer": optimizer, "lr": lr, "optimizer_options": json.dumps(options) if options else None}
 
 
-OPTIMIZERS = (
+OPTIMIZERS: tuple[Chosen, ...] = (
     _options("adamw", 0.01),
     _options("adamw", 0.03, betas=[0.6, 0.9], eps=1e-3, weight_decay=0.5, amsgrad=True),
     _options("adafactor", 0.05),
@@ -44,16 +44,16 @@ OPTIMIZERS = (
     _options("torch.optim:SGD", 0.03, momentum=0.9, nesterov=True, weight_decay=0.1),
     _options("torch.optim:RMSprop", 0.01, alpha=0.9, momentum=0.5, eps=1e-3),
 )
-ROWS = tuple(
+ROWS: tuple[Chosen, ...] = tuple(
     {"documents": kind, "group_by_length": grouped} for kind in (None, "pad", "pack") for grouped in (False, True)
 )
-SCHEDULES = (
+SCHEDULES: tuple[Chosen, ...] = (
     *({"schedule": "wsd", "lr_decay": None, "lr_end": end} for end in (0.0, 0.2)),
     *({"schedule": "wsd", "lr_decay": decay, "lr_end": end} for decay, end in ((3, 0.1), (100, 0.5))),
     *({"schedule": shape, "lr_end": end} for shape in ("cosine", "linear") for end in (0.0, 0.3)),
     {"schedule": "constant"},
 )
-BEST = (
+BEST: tuple[Chosen, ...] = (
     {"best_metric": "eval/hard_loss"},
     {"best_metric": "eval/agreement", "best_mode": "max"},
     {"best_metric": "eval/kl_at_1", "best_min_delta": 0.02},
@@ -154,7 +154,8 @@ def falsify_run_on_text_is_a_plain_loop(subject: Any, seed: int) -> None:
     settings = dict(chosen := text_settings(random.Random(seed)))
     models = settings.pop("with")
     layers, width, tokens = models["teacher"]
-    text = _text(*models["text"], settings["separator"])
+    kind, number = models["text"]
+    text = _text(kind, number, settings["separator"])
     with scratch() as directory:
         (directory / "text").write_bytes(text)
         teacher = _decoder(directory / "teacher", layers, width, tokens, 1)

@@ -27,8 +27,7 @@ def decayed_embeddings(original: Any, *modules: Any) -> Any:
 
 def temperature_of_the_limit(original: Any, self: Any) -> Any:
     from reference_trainer.pipeline import parts
-
-    right = parts.objective
+    from reference_trainer.pipeline.loss import objective as right
 
     def limited(settings: Any) -> Any:
         return SimpleNamespace(
