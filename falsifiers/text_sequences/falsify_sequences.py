@@ -1,7 +1,6 @@
 """Attacks on the sequences of a text, its documents, and the order in which a run reads them."""
 
 import hashlib
-import io
 import math
 import os
 from collections import Counter
@@ -21,7 +20,7 @@ from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.fake_cuda import CUDA, fake_cuda
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import epoch, file_of, run, scratch, sequences_of, small
-from reference_trainer import DataError, Document, Lines, rows_of_documents
+from reference_trainer import DataError, Document, rows_of_documents
 from reference_trainer.data import text as trainer_text
 from reference_trainer.data.text import Sequences, epoch_order
 
@@ -313,51 +312,6 @@ def falsify_a_text_without_documents_is_refused(subject: Any, text: str, pack: b
     shape = {"length": 6, "batch_size": 2, "device": torch.device("cpu")}
     call = partial(subject.document_rows, _bytes(text), "|", pack=pack, **shape)
     assert_refused(repr(text), call, "separator", "'|'")
-
-
-TEXT = b"".join(b"%d, %d.\n\n" % (k, k * k) + b"so it goes on and on. " * (k % 3) for k in range(150))
-
-
-@given(mode=st.sampled_from(["pad", "pack"]), separator=st.sampled_from([None, ". ", "\n"]), seed=st.integers(0, 3))
-def falsify_a_run_evaluates_each_document_alone(subject: Any, mode: str, separator: str | None, seed: int) -> None:
-    with scratch() as directory:
-        settings = small(directory, out=directory / "out", documents=mode, separator=separator, seed=seed)
-        settings = settings.replace(dtype="float64", length=24, lr=0.01, warmup=0)
-        settings.data.path.write_bytes(TEXT)
-        result = run(subject, settings)
-    total, count = _one_by_one(result.student, TEXT[len(TEXT) * 9 // 10 :], (separator or "\n\n").encode(), 24)
-    seen = result.held_back["hard_loss"]
-    assert seen.count == count, f"{mode}, {separator!r}: {seen.count} tokens are evaluated; expected {count}"
-    assert math.isclose(seen.sum, total, rel_tol=1e-12), f"{mode}: {seen.sum!r} nats; alone they give {total!r}"
-
-
-def falsify_a_run_packs_as_named(subject: Any) -> None:
-    batches: dict[str, Any] = {}
-    for mode in ("pad", "pack"):
-        with scratch() as root:
-            settings = small(root, out=root / "out", documents=mode).model_copy(update={"length": 64})
-            settings.data.path.write_bytes(TEXT)
-            with subject.Distillation(settings, lines=Lines(io.StringIO())) as prepared:
-                prepared.prepare()
-                batches[mode] = prepared.batches
-    most = max(int(batches["pack"].batch(1, k).segments.max()) for k in range(1, 4))
-    assert most > 1, f"with pack, rows of 64 bytes have at most {most} document"
-    assert batches["pad"].batch(1, 1).segments is None, "with pad, rows have segments"
-    counts = {mode: batch.batches for mode, batch in batches.items()}
-    assert counts["pack"] < counts["pad"], f"the batches of an epoch are {counts}"
-
-
-def _one_by_one(student: Any, text: bytes, separator: bytes, length: int) -> tuple[float, int]:
-    """Return cross-entropy in nats and predicted bytes of pieces that share a byte, each in a forward of its own."""
-    nats, count = [], 0
-    for document in _documents(text, separator):
-        for start in range(0, max(len(document) - 1, 0), length - 1):
-            piece = torch.tensor([list(document[start : start + length])])
-            with torch.no_grad():
-                log_p = student.eval()(piece).log_softmax(-1)
-            nats += [-float(log_p[0, place - 1, int(piece[0, place])]) for place in range(1, piece.shape[1])]
-            count += piece.shape[1] - 1
-    return math.fsum(nats), count
 
 
 ROW_LENGTH, COUNT = 8, 12

@@ -32,7 +32,6 @@ from falsifiers.resume.runs import (
     settings,
     small_distillation,
 )
-from falsifiers.support import runs
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import assert_same_history, lines, refused, scratch, small, unchanged_files
 from falsifiers.teacher_outputs.falsify_outputs import written
@@ -152,27 +151,6 @@ def falsify_metrics_are_those_of_the_step(subject: Any, every: int, log_every: i
         events = [json.loads(line) for line in (directory / "trace").read_text().splitlines()]
         traced = {e["step"]: e["validation_metrics"] for e in events if e["event"] == "on_evaluate"}
         assert traced == watching.seen, f"{when}, the trace has the evaluations {traced}; expected {watching.seen}"
-
-
-@given(limit=st.sampled_from([1, 2, None]), first=st.sampled_from([4.0, 0.5]))
-@example(limit=1, first=4.0)
-def falsify_evaluations_are_at_the_last_planned_temperature(subject: Any, limit: int | None, first: float) -> None:
-    """limit: --max-steps; first: the temperature of the first of three steps, which is annealed to 1."""
-    with scratch() as directory:
-        options = {"eval_every": 1, "max_steps": limit, "temperature": first, "temperature_end": 1.0}
-        watching = Watching()
-        runs.run(subject, small(directory, out=directory / "out", **options), callbacks=[watching])
-        case = f"--max-steps {limit}, the temperature falls from {first} to 1"
-        assert list(watching.seen) == [1, 2, 3][:limit], f"{case}: the steps {list(watching.seen)} are evaluated"
-        for step, metrics in watching.seen.items():
-            expected = metrics["eval/kl_at_1"]
-            assert expected > 1e-3, f"{case}: teacher and student of step {step} do not differ enough: {expected}"
-            for metric in ("eval/kl_at_T", "eval/soft_loss"):
-                got = metrics[metric]
-                assert abs(got - expected) <= 1e-5 * expected, (
-                    f"{case}: {metric} of step {step} is {got}; expected {expected}, that at the temperature 1 of the "
-                    f"last planned step"
-                )
 
 
 def scripted(scores: Sequence[float | None]) -> Callable[[Any], dict[str, Any]]:

@@ -4,9 +4,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 
 @contextmanager
@@ -30,20 +28,6 @@ def saved_where_due(original: Any, self: Any, run: Any, metrics_length: int) -> 
 
 def any_metric_accepted(metric: str, accept_depth: int, **options: Any) -> None:
     """Wait for the first evaluation."""
-
-
-def temperature_of_the_limit(original: Any, self: Any) -> Any:
-    from reference_trainer.pipeline import loss, parts
-
-    right = loss.objective
-
-    def limited(settings: Any) -> Any:
-        return SimpleNamespace(
-            weights=lambda step, steps: right(settings).weights(settings.schedule.max_steps or step, steps)
-        )
-
-    with mock.patch.object(parts, "objective", limited):
-        return original(self)
 
 
 def share_of_one_rank(original: Any, *arguments: Any, parallel: Any = None, **rest: Any) -> Any:

@@ -312,7 +312,14 @@ class ChatData:
         run.lines.write(f"data: {most} of {len(documents)} held-back conversations are evaluated; see --eval-rows")
         self._chosen = most
         run.digests["evaluated"] = f"{most} of {len(documents)}"  # a resumed run compares its best step with others
-        return documents[:: len(documents) // most][:most]
+        numbers = [number * len(documents) // most for number in range(most)]
+
+        def few(of: Sequence[Document]) -> Sequence[Document]:
+            return ChainedDocuments([of[number : number + 1] for number in numbers])  # read when they are asked for
+
+        if isinstance(documents, PairedDocuments):
+            return PairedDocuments(few(documents.student), few(documents.teacher), few(documents.flat_groups))
+        return few(documents)
 
     def _tokenized(self, data: Path, digests: Mapping[str, str], writer: ChatWriter, workers: int, whose: str) -> Path:
         """Return the directory with the tokens of the data."""
