@@ -345,7 +345,7 @@ class PlainRun:
             options = {"weight_decay": 0.01, **options}
         if parameter.dim() < 2 or "embed" in name:
             options["weight_decay"] = 0.0
-        return kind([parameter], lr=s["lr"], **options)  # type: ignore[no-any-return]
+        return kind([parameter], lr=s["lr"], **options)
 
     def _scale(self, name: str) -> float:
         """Return the factor of the rate of a weight: `layer_decay` to the number of layers between it and the head."""
