@@ -82,7 +82,7 @@ def falsify_titled_lines_differ_from_student_lines(subject: Any, plan: Plan, eve
     assert_equal("lines about a teacher in the student's format", students, [])
 
 
-UNITS = {0.5: (60, "30 s"), 1.2: (99, "119 s"), 2.0: (300, "10 min"), 7.5: (2000, "4.2 h")}
+UNITS = {0.5: (60, "30 s"), 1.2: (99, "119 s"), 2.0: (3570, "119 min"), 7.5: (2000, "4.2 h")}
 """Seconds of a step, with the steps after it and the time that these take."""
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.checkpoint_files.saved import assert_same
+from falsifiers.support.assertions import refusal
 from falsifiers.support.oracles import assert_refused
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import CheckpointError
@@ -80,7 +81,10 @@ class Pair:
         torch.manual_seed(seed)
         self.dtype, model, head = dtype, Model(dtype), nn.Linear(2, 1, dtype=dtype)
         self.modules = {"student": model, "head": head}
-        groups = [{"params": list(model.parameters())}, {"params": list(head.parameters()), "weight_decay": 0.5}]
+        groups = [
+            {"params": list(model.parameters())},
+            {"params": list(head.parameters()), "weight_decay": 0.5, "lr_scale": 0.5},
+        ]
         self.optimizer = OPTIMIZERS[kind](groups)
 
     def steps(self, first: int, last: int) -> None:
@@ -262,6 +266,8 @@ CHANGES: dict[str, Change] = {
     "another kind of optimizer": lambda t, o: o.update(kind="SGD"),
     "other betas": lambda t, o: o.update({"0.betas": [0.8, 0.999]}),
     "a missing option": lambda t, o: o.pop("0.eps"),
+    "a missing option that is None": lambda t, o: o.pop("0.foreach"),
+    "another scale of the rate": lambda t, o: o.update({"1.lr_scale": 0.25}),
 }
 
 
@@ -281,6 +287,23 @@ OTHER_CHANGES: dict[str, tuple[str, Change]] = {
     "bytes as numbers": ("Counting", _replaced(SIGNS, Tensor.float)),
 }
 """Changes of state that is unlike its parameter, of an optimizer."""
+
+
+@given(kind=KINDS)
+def falsify_state_unlike_a_divided_weight_is_refused(subject: Any, kind: str) -> None:
+    """The weights look divided among ranks, and this rank has all of them."""
+    pair = Pair(1, kind)
+    pair.steps(1, 1)
+    unlike = False
+    for parameter, state in pair.optimizer.state.items():
+        parameter.to_local = parameter.detach  # type: ignore[method-assign]  # as a DTensor has it
+        shapes = [part.shape for name, part in state.items() if isinstance(part, Tensor) and name != "step"]
+        unlike = unlike or any(shape != parameter.shape for shape in shapes)
+    message = refusal(lambda: subject.snapshot(pair.modules, pair.optimizer), CheckpointError)
+    refused = "unlike its weight" in message and "use the strategy ddp" in message
+    assert refused == unlike and bool(message) == unlike, (
+        f"the state of {kind} for divided weights: {message or 'saved'}"
+    )
 
 
 @given(kind=st.sampled_from([*CHANGES, *OTHER_CHANGES]))
