@@ -154,14 +154,15 @@ def falsify_force_accepts_nonempty_directory(subject: Any) -> None:
 @given(force=st.booleans(), there=st.booleans())
 def falsify_second_claim_is_refused(subject: Any, force: bool, there: bool) -> None:
     with scratch() as directory:
-        path = directory / "out"
+        path = directory / "runs" / "out"
         if there:
-            path.mkdir()
+            path.mkdir(parents=True)
         with _claim(subject, path, force=force):
             message = _refused(subject, path, force=force)
             assert str(path) in message, f"the second claim of {path} is {message or 'granted'}"
         assert_equal("the first claim has ended, the next refusal", _refused(subject, path, force=force), "")
-        path.mkdir(exist_ok=True)
+        assert_equal("whether the directories are left", [*directory.iterdir()] != [], there)
+        path.mkdir(parents=True, exist_ok=True)
 
         def finish(descriptor: int, operation: int) -> None:  # another run, just before the directory is locked
             (path / "manifest.json").touch()

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-RUNS = ("a", "a-step1", "[ab]*", "a-step", "step2\n-step", "\N{GREEK SMALL LETTER TAU}?")
+RUNS = ("a", "a-step1", "[ab]*", "a-step", "step2-step", "\N{GREEK SMALL LETTER TAU}?")
 NO_STEPS = ("", "-1", "01", "1 ", "+1", "1_0", "1.0", "\N{ARABIC-INDIC DIGIT ONE}", "1.5.partial", "x", "latest", "1\n")
 SCORES = (math.nan, math.inf, -math.inf, 1.0, 1.25, 1.5, -1.0)
 

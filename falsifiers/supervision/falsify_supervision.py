@@ -525,7 +525,7 @@ def falsify_announcement_that_nobody_renews_is_not_followed(subject: Any, verdic
 
 
 DUE = {False: 5000, True: 500}
-"""Steps after which a checkpoint is saved by default, of a student with weights or without, as the documentation says."""
+"""Steps after which a checkpoint is saved by default, of a student without weights and with weights."""
 CONFLICTING = {"smoke": 2, "max_steps": 9, "resume": Path("latest")}
 
 
