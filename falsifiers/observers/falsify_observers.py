@@ -319,6 +319,7 @@ def _default_waits(subject: Any) -> list[float]:
 
 
 @given(fired=EVENTS, at=st.sampled_from(["a checkpoint", "a checkpoint, removed", "the end", "the end, failed"]))
+@example(fired=["on_log"], at="a checkpoint, removed")
 def falsify_run_waits_for_observers(subject: Any, fired: list[str], at: str) -> None:
     go, seen = threading.Event(), list[str]()
 

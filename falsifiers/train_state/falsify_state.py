@@ -159,6 +159,7 @@ DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
 
 
 @given(kind=KINDS, dtype=DTYPES, before=st.integers(0, 3), after=st.integers(1, 3))
+@example(kind="Counting", dtype=torch.float32, before=2, after=1)
 def falsify_restored_run_goes_on_bit_for_bit(
     subject: Any, kind: str, dtype: torch.dtype, before: int, after: int
 ) -> None:
