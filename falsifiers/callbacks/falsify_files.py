@@ -98,6 +98,11 @@ def falsify_what_is_no_file_is_refused(subject: Any) -> None:
     with scratch() as root:
         for path in (root / "none", root, Path(f"{HERE}:Mine"), Path("__import__('os').abort()")):
             assert_refused(f"{path}", partial(subject.load_callbacks, path), str(path), kind=SettingError)
+        path = root / "callbacks.toml"
+        path.write_text(entry("Mine").ljust(2**20))
+        assert_equal("callbacks of a file of 1 MiB", len(subject.load_callbacks(path)), 1)
+        path.write_text(entry("Mine").ljust(2**20 + 1))
+        assert_refused("a larger file", partial(subject.load_callbacks, path), str(path), "1048576", kind=SettingError)
 
 
 @given(

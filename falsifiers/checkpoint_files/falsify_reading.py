@@ -69,13 +69,23 @@ def _with_another_loss(path: Path) -> None:
     (path / MANIFEST).write_text(text.replace('"loss": 0.5', '"loss": 0.4'))
 
 
-def _two_of_three(path: Path) -> None:
-    other = "rank-00001.safetensors"
-    shutil.copy(path / RANK, path / other)
-    edited(path / MANIFEST, lambda tree: tree["files"].update({other: tree["files"][RANK]}))
-    _set(world_size=3)(path)
+def _second_rank(world_size: int) -> Damage:
+    """Add the file of a second rank, of so many."""
+
+    def change(path: Path) -> None:
+        shutil.copy(path / RANK, path / SECOND)
+        edited(path / MANIFEST, lambda tree: tree["files"].update({SECOND: tree["files"][RANK]}))
+        _set(world_size=world_size)(path)
+
+    return change
 
 
+def _second_rank_damaged(path: Path) -> None:
+    _second_rank(2)(path)
+    flip(path / SECOND)
+
+
+SECOND = "rank-00001.safetensors"
 DAMAGES: dict[str, Damage] = {
     "no directory": shutil.rmtree,
     "no manifest": lambda p: (p / MANIFEST).unlink(),
@@ -89,8 +99,10 @@ DAMAGES: dict[str, Damage] = {
     "a future version": _set(format="reference-trainer/checkpoint/2"),
     "a manifest cut": lambda p: os.truncate(p / MANIFEST, 40),
     "a flipped digit in the manifest": _with_another_loss,
+    "a manifest of nested lists": lambda p: (p / MANIFEST).write_text("[" * 10**6),
     "a missing field": lambda p: edited(p / MANIFEST, lambda tree: tree.pop("world_size")),
-    "files of two ranks of three": _two_of_three,
+    "files of two ranks of three": _second_rank(3),
+    "a flipped bit in the file of the second rank": _second_rank_damaged,
     "an object in place of tensors": _forged(lambda p: pickle.dumps(Planted(p.parent / "executed"))),
     "text in place of tensors": _forged(lambda p: b"not tensors at all"),
 }
@@ -114,6 +126,8 @@ def falsify_directory_without_manifest_is_no_checkpoint(subject: Any) -> None:
         assert_equal("the steps", subject.saved_steps(directory, RUN), [1])
         latest = subject.find_checkpoint(directory, RUN, "latest").name
         assert_equal("the latest", latest, checkpoint_name(RUN, 1))
+        file = directory / checkpoint_name(RUN, 8)
+        assert_refused("steps in a file", lambda: subject.saved_steps(file, RUN), str(file))
         assert_equal("steps of a directory that does not exist", subject.saved_steps(directory / "absent", RUN), [])
 
 

@@ -18,6 +18,7 @@ from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, assert_who
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.interruptions import ended_before
 from falsifiers.support.oracles import assert_refused
+from falsifiers.support.runs import flip
 from reference_trainer.errors import CheckpointError, OutputError
 from reference_trainer.storage.checkpoints import MANIFEST, Disk, find_checkpoint, read_checkpoint, saved_steps
 from reference_trainer.storage.retention import checkpoint_name
@@ -92,20 +93,35 @@ def falsify_files_are_synced_before_the_rename(subject: Any) -> None:
     assert_equal("operations, and whether the checkpoint is in place", disk.log, ORDER)
 
 
-@given(at=st.integers(1, len(ORDER)), number=st.sampled_from([errno.ENOSPC, errno.EIO]))
-def falsify_failed_save_keeps_the_older_ones(subject: Any, at: int, number: int) -> None:
-    """If only the last sync fails, the new one is there and whole too."""
+@given(
+    at=st.integers(1, len(ORDER)),
+    number=st.sampled_from([errno.ENOSPC, errno.EIO]),
+    older=st.integers(0, 2),
+    damaged=st.booleans(),
+)
+@example(at=1, number=errno.ENOSPC, older=2, damaged=False)
+@example(at=len(ORDER), number=errno.EIO, older=2, damaged=False)
+def falsify_failed_save_keeps_the_older_ones(subject: Any, at: int, number: int, older: int, damaged: bool) -> None:
+    """If only the last sync fails, the new one is there and whole too. damaged: whether the newest before it is not."""
 
     def fail(count: int) -> None:
         if count == at:
             raise OSError(number, os.strerror(number))
 
-    with place(1, 2) as directory:
-        final = directory / checkpoint_name(RUN, 3)
+    with place(*range(1, older + 1)) as directory:
+        final, steps = directory / checkpoint_name(RUN, 3), [*range(1, older + 1), *([3] if at == len(ORDER) else [])]
+        newest = (
+            f"the newest checkpoint, {checkpoint_name(RUN, steps[-1])}, is whole" if steps else "no other checkpoint"
+        )
+        if damaged and older:
+            flip(directory / checkpoint_name(RUN, older) / RANK)
+            newest = newest if steps[-1] == 3 else f"damaged: {directory / checkpoint_name(RUN, older) / RANK}"
         save = partial(subject.save_checkpoint, directory, manifest(3), tensors(3), disk=Recorder(final, fail))
-        when = f"where operation {at} fails with {os.strerror(number)!r}"
-        assert_refused(when, save, str(final), os.strerror(number), kind=OutputError)
-        assert_whole(directory, [[1, 2, 3] if at == len(ORDER) else [1, 2]], when)
+        when = f"beside {older} checkpoints, where operation {at} fails with {os.strerror(number)!r}"
+        assert_refused(when, save, str(final), os.strerror(number), newest, kind=OutputError)
+        if damaged and older:
+            flip(directory / checkpoint_name(RUN, older) / RANK)
+        assert_whole(directory, [steps], when)
         assert_equal(f"{when}, partial files", _partial(directory), [])
 
 

@@ -1,6 +1,7 @@
 """Attacks on atomic writes, on claims of an output directory, and on checkpoints that are written in the background."""
 
 import errno
+import fcntl
 import os
 import shutil
 import threading
@@ -153,13 +154,27 @@ def falsify_force_accepts_nonempty_directory(subject: Any) -> None:
 @given(force=st.booleans(), there=st.booleans())
 def falsify_second_claim_is_refused(subject: Any, force: bool, there: bool) -> None:
     with scratch() as directory:
-        path = directory / "out"
+        path = directory / "runs" / "out"
         if there:
-            path.mkdir()
+            path.mkdir(parents=True)
         with _claim(subject, path, force=force):
             message = _refused(subject, path, force=force)
             assert str(path) in message, f"the second claim of {path} is {message or 'granted'}"
         assert_equal("the first claim has ended, the next refusal", _refused(subject, path, force=force), "")
+        assert_equal("whether the directories are left", [*directory.iterdir()] != [], there)
+        path.mkdir(parents=True, exist_ok=True)
+
+        def finish(descriptor: int, operation: int) -> None:  # another run, just before the directory is locked
+            (path / "manifest.json").touch()
+            lock(descriptor, operation)
+
+        lock = fcntl.flock
+        with mock.patch("fcntl.flock", finish):
+            message = _refused(subject, path, force=force)
+        said = message or "granted"
+        assert ("complete run" in message) is not force, (
+            f"a run has finished meanwhile, the claim, force {force}: {said}"
+        )
 
 
 def _file(path: Path) -> Path:
@@ -298,16 +313,32 @@ def falsify_interrupted_run_finishes_its_checkpoint(subject: Any, step: int) -> 
         read_checkpoint(checkpoints / f"student-step{step}")
 
 
-@given(fails=st.booleans())
-def falsify_request_to_stop_needs_its_checkpoint(subject: Any, fails: bool) -> None:
-    def work() -> None:
-        if fails:
-            raise OSError("the disk is full")
+@given(
+    failure=st.sampled_from([None, OSError, SystemExit]),
+    cause=st.sampled_from([None, StopRequestedError, KeyboardInterrupt, RuntimeError]),
+)
+@example(failure=OSError, cause=RuntimeError)
+@example(failure=OSError, cause=StopRequestedError)
+@example(failure=SystemExit, cause=None)
+def falsify_request_to_stop_needs_its_checkpoint(subject: Any, failure: Any, cause: Any) -> None:
+    """The failure of the work replaces no error but the request; it is a note then."""
 
+    def work() -> None:
+        if failure is not None:
+            raise failure("the disk is full")
+
+    raised: BaseException | None = None
     try:
         with subject.Background() as background:
             background.start(work, "writer")
-            raise StopRequestedError("stopped on request")
-    except (OSError, StopRequestedError) as error:
-        kind = type(error)
-    assert_equal(f"the error, a failed checkpoint: {fails}", kind, OSError if fails else StopRequestedError)
+            if cause is not None:
+                raise cause("the block")
+    except (OSError, SystemExit, StopRequestedError, KeyboardInterrupt, RuntimeError) as error:
+        raised = error
+    replaced = cause in (None, StopRequestedError) or failure is SystemExit
+    expected = failure if failure is not None and replaced else cause
+    case = f"the work raises {failure}, and the block {cause}: the error"
+    assert_equal(case, None if raised is None else type(raised), expected)
+    notes = "".join(getattr(raised, "__notes__", []))
+    noted = failure is not None and expected is not failure
+    assert ("the disk is full" in notes) == noted, f"{case} has the notes {notes!r}"

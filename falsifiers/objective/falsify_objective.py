@@ -1,5 +1,6 @@
 """Attacks on objectives, on values that change with the steps, and on errors that are raised later than they occur."""
 
+import itertools
 import math
 from functools import partial
 from typing import Any
@@ -137,11 +138,20 @@ TOTALS = st.sampled_from([1, 2, 3, 10]) | st.integers(1, 10**6)
 
 
 @example(start=0.0, end=1.0, shape="linear", total=3)
+@example(start=1.0, end=0.0, shape="linear", total=3)
 @given(start=RATES, end=st.none() | RATES, shape=CHANGING, total=TOTALS)
 def falsify_zero_is_seen_before_the_run(subject: Any, start: float, end: float | None, shape: str, total: int) -> None:
     annealed = subject.Annealed(start) if end is None else subject.Annealed(start, end, shape)
     values = {annealed.at(step, total + 1) for step in (1, total + 1)}
     assert annealed.is_zero is (values == {0.0}), f"is_zero is {annealed.is_zero} with values {values}, for {annealed}"
+    for first, last in itertools.combinations_with_replacement(sorted({1, 2, total, total + 1}), 2):
+        wanted = any(annealed.at(step, total + 1) > 0 for step in (first, (first + last) // 2, last))
+        for name in ("kd_weight", "feature_weight"):
+            weights = {"kd_weight": 0.0, name: annealed}
+            objective = subject.Objective(temperature=1.0, ce_weight=1.0, **weights)
+            seen = objective.is_taught(first, last, total + 1)
+            case = f"steps {first} to {last} of {total + 1} with {name} from {start} to {end}"
+            assert seen is wanted, f"{case}: is_taught is {seen}; expected {wanted}"
 
 
 TEMPERATURES = (1e-4, 1e4)

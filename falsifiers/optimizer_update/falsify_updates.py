@@ -163,6 +163,11 @@ class Layered(nn.Module):
         self.embedding, self.norm, self.head = nn.Embedding(3, 2), nn.LayerNorm(2), nn.Linear(2, 3, bias=False)
         self.layers = nn.ModuleList(nn.ModuleList([nn.Linear(2, 2)]) for _ in range(layers))
         self.inner = nn.Sequential(self.layers)  # as the decoder within a model has them
+        # A shorter list, of another tower, is none of the layers; embeddings are of either class.
+        if layers > 1:
+            self.first = nn.ModuleList([nn.Linear(2, 2)])
+            self._modules = {"first": self._modules.pop("first"), **self._modules}
+        self.bag = nn.EmbeddingBag(3, 2)
         if tied:
             self.head.weight = self.embedding.weight
 
@@ -175,6 +180,8 @@ class Layered(nn.Module):
 
     def place(self, parameter: Tensor) -> int:
         """Return the number of layers below a parameter, with the embedding."""
+        if parameter is self.bag.weight:
+            return 0
         for number, layer in enumerate([self.embedding, *self.layers]):
             if any(parameter is held for held in layer.parameters()):
                 return number

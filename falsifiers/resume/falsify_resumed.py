@@ -382,16 +382,26 @@ UNFIT: dict[str, Callable[[Path], object]] = {
     "another optimizer": lambda d: _edit(d, lambda tree: tree["state"]["optimizer"].update(kind="SGD")),
     "no metrics file": lambda d: (d / "out" / "metrics.jsonl").unlink(),
     "a shorter metrics file": lambda d: (d / "out" / "metrics.jsonl").write_text('{"step": 1}\n'),
+    "a file with the name of a checkpoint": lambda d: _checkpoint(d).with_name("student-step5").touch(),
     "a later checkpoint": lambda d: shutil.copytree(_checkpoint(d), _checkpoint(d).with_name("student-step3")),
 }
-SAID = {"a damaged checkpoint": ["--rewind --resume", "student-step1"]}
+MISSPELT = {"lastest": "did you mean 'latest'?", "Best": "did you mean 'best'?"}
+"""What the refusal of a name says. The run that it names is complete, so --force is missing as well."""
+SAID = {
+    "a damaged checkpoint": ["--rewind --resume", "student-step1"],
+    "a file with the name of a checkpoint": ["step 5 cannot be saved there"],
+}
 """Words of refusals, by kind."""
 
 
-@given(kind=st.sampled_from(list(UNFIT)))
+@given(kind=st.sampled_from([*UNFIT, *MISSPELT]))
+@example(kind="lastest")
 def falsify_unfit_checkpoint_is_refused(subject: Any, kind: str) -> None:
     with scratch() as directory:
         ended(subject, settings(directory, "out", max_steps=2))
+        if kind in MISSPELT:
+            _assert_refused(subject, kind, directory, [MISSPELT[kind]], resume=Path(kind), force=False)
+            return
         UNFIT[kind](directory)
         resume = _checkpoint(directory) if kind == "a later checkpoint" else Path("latest")
         _assert_refused(subject, kind, directory, SAID.get(kind, []), resume=resume)

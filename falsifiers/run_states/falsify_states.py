@@ -599,6 +599,22 @@ def falsify_a_failing_callback_loses_no_answer(subject: Any, steps_per_epoch: in
     assert_same_calls(resumed.calls, [*begin, *calls[at:]])
 
 
+UPDATING = ["on_before_forward", "on_after_backward", "on_pre_optimizer_step", "on_optimizer_step"]
+"""Hooks after which a student that applies its gradient itself may be changed."""
+
+
+@given(hook=st.sampled_from(UPDATING), step=st.integers(2, 3))
+def falsify_a_failure_within_an_update_saves_nothing(subject: Any, hook: str, step: int) -> None:
+    silent = Script(epochs=1, steps_per_epoch=3, limit=None, answers=((),))
+    at = next(n for n, call in enumerate(lifecycle(silent).calls) if (call.event, call.step) == (hook, step))
+    try:
+        run = FailingRun(subject, silent, asked_at=at)
+    except RuntimeError:
+        return
+    saved = [save.state.position.step for save in run.snapshots]
+    raise AssertionError(f"asked to stop in {hook} of step {step}, which fails, the run saves the steps {saved}")
+
+
 def _losses(plan: Plan) -> list[float | None]:
     return [plan.sums(step).mean("loss") for step in range(1, plan.steps + 1)]
 

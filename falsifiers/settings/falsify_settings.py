@@ -42,6 +42,19 @@ UNUSED: list[tuple[dict[str, Any], set[str]]] = [
     ({"log_to": "wandb"}, set()),
     ({"lora_merge": True, **STUDENT}, {"lora_merge"}),
     ({"teacher_width": 64, "teacher": Path("t")}, {"teacher_width"}),
+    ({"group_by_length": True}, {"group_by_length"}),
+    ({"group_by_length": True, **STUDENT}, set()),
+    ({"group_by_length": True, "documents": "pack", **STUDENT}, {"group_by_length"}),
+    ({"answer_tokens": 9, **STUDENT}, {"answer_tokens"}),
+    ({"answer_tokens": 9, "on_policy_end": 0.5, "anneal": "cosine", **STUDENT}, set()),
+    ({"divergence": "reverse_kl", "cross_tokenizer": True}, {"cross_tokenizer"}),
+    ({"divergence": "reverse_kl", "cross_tokenizer": True, **STUDENT}, {"divergence"}),
+    ({"anneal_warmup": 2, "temperature_end": 2.0, "anneal": "cosine"}, {"anneal_warmup"}),
+    ({"anneal_warmup": 2, "kd_weight": 0.0, "ce_weight_end": 1.0}, set()),
+    ({"beta": 0.2}, {"beta"}),
+    ({"teacher_steps": 4, "teacher_outputs": Path("t")}, {"teacher_steps"}),
+    ({"teacher_layers": 2}, {"teacher_layers"}),
+    ({"teacher_layers": 2, "data": Path("d")}, set()),
 ]
 """Settings of a run, and the names of the settings that have no effect in it."""
 PATHS = ["first", "/second/path", "a third", "."]

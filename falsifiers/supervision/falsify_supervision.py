@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -217,14 +218,19 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@given(damages=st.lists(st.none() | st.sampled_from(sorted(DAMAGES)), min_size=1, max_size=4))
-def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | None]) -> None:
+@given(damages=st.lists(st.none() | st.sampled_from(sorted(DAMAGES)), min_size=1, max_size=4), aside=st.integers(0, 3))
+@example(damages=[None, "a flipped bit"], aside=3)
+def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | None], aside: int) -> None:
+    """aside: the number of damaged checkpoints of the last step that were renamed before."""
     with scratch() as directory:
         out = directory / "out"
         for step, damage in enumerate(damages, start=1):
             path = _save(out, step)
             if damage is not None:
                 DAMAGES[damage](path)
+        before_it = [f"{path.name}.damaged{number if number > 1 else ''}" for number in range(1, aside + 1)]
+        for name in before_it:
+            shutil.copytree(path, path.with_name(name))
         before, told = _contents(out), list[str]()
         whole = [step for step, damage in enumerate(damages, start=1) if damage is None]
         try:
@@ -238,6 +244,9 @@ def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | N
         left = sorted(path.name for path in (out / "checkpoints").glob(f"{RUN}-step*"))
         steps = range(1, len(damages) + 1)
         names = [f"{RUN}-step{step}{'' if step <= stays else '.damaged'}" for step in steps]
+        if aside and stays < len(damages):
+            names[-1] += f"{aside + 1}"
+        names = sorted([*names, *before_it])
         assert left == names, f"with the damages {damages} the checkpoints are {left}; expected {names}"
         assert len(told) == len(damages) - stays, f"with the damages {damages}, {told} is reported"
 
@@ -513,3 +522,31 @@ def falsify_announcement_that_nobody_renews_is_not_followed(subject: Any, verdic
         announce(run_id="old", verdict=verdict)
         seen = subject.next_announcement(directory / "out", "", pause)
     assert (seen.run_id, paused >= looks) == ("new", True), f"after {paused} of {looks} looks, {seen} is followed"
+
+
+DUE = {False: 5000, True: 500}
+"""Steps after which a checkpoint is saved by default, of a student without weights and with weights."""
+CONFLICTING = {"smoke": 2, "max_steps": 9, "resume": Path("latest")}
+
+
+@given(
+    save_every=st.none() | st.integers(0, 9),
+    step=st.none() | st.integers(1, 9) | st.sampled_from([499, 500, 4999, 5000]),
+    pretrained=st.booleans(),
+    other=st.sampled_from([None, *CONFLICTING]),
+)
+@example(save_every=None, step=500, pretrained=True, other=None)
+@example(save_every=3, step=3, pretrained=False, other="resume")
+@example(save_every=0, step=None, pretrained=False, other="smoke")
+def falsify_runs_that_cannot_be_supervised_are_named(
+    subject: Any, save_every: int | None, step: int | None, pretrained: bool, other: str | None
+) -> None:
+    values: dict[str, Any] = {} if save_every is None else {"save_every": save_every}
+    values |= {"student": Path("a-model"), "data": Path("chats.jsonl")} if pretrained else {}
+    seen = subject.problems(Settings(**values, **({} if other is None else {other: CONFLICTING[other]})), step)
+    every = DUE[pretrained] if save_every is None else save_every
+    expected = [] if other is None else [f"--{other.replace('_', '-')} "]
+    if not every or (step is not None and every > step):
+        expected.append(f"--save-every is {every}{'' if every else ';'}")
+    is_named = len(seen) == len(expected) and all(map(str.startswith, seen, expected))
+    assert is_named, f"with {values}, {other} and the step {step}, the problems are {seen}; expected {expected}"

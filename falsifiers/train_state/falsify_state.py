@@ -12,11 +12,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.checkpoint_files.saved import assert_same
+from falsifiers.support.assertions import refusal
 from falsifiers.support.oracles import assert_refused
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import CheckpointError
@@ -24,7 +25,7 @@ from reference_trainer.training.update import MasterAdamW
 
 
 class Counting(torch.optim.Optimizer):
-    """An optimizer with state of its own kinds: a Python number, bytes of another shape, and a vector on the CPU."""
+    """An optimizer with state of its own kinds: Python numbers, bytes of another shape, and a vector on the CPU."""
 
     def __init__(self, parameters: Iterable[Any], lr: float) -> None:
         super().__init__(parameters, {"lr": lr})
@@ -35,18 +36,21 @@ class Counting(torch.optim.Optimizer):
             for parameter in (held for held in group["params"] if held.grad is not None):
                 state = self.state[parameter]
                 if not state:
-                    state.update(step=0, signs=torch.zeros(3, dtype=torch.uint8), norms=torch.zeros(1))
+                    state.update(step=0, mean=0.5, signs=torch.zeros(3, dtype=torch.uint8), norms=torch.zeros(1))
                 state["step"] += 1
+                state["mean"] = 0.5 * state["mean"] + parameter.grad.mean().item()
                 state["signs"] += (parameter.grad.sum() > 0).to(torch.uint8)
                 state["norms"] = torch.cat([state["norms"], parameter.grad.float().norm().reshape(1)])
-                rate = group["lr"] / (state["step"] + state["norms"].sum().item() + int(state["signs"][0]))
+                rate = group["lr"] / (
+                    state["step"] + state["mean"] ** 2 + state["norms"].sum().item() + int(state["signs"][0])
+                )
                 parameter.sub_(parameter.grad, alpha=rate)
 
 
 Optimizers = Callable[[Iterable[Any]], torch.optim.Optimizer]
 OPTIMIZERS: dict[str, Optimizers] = {
     "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.1),
-    "AdamW, amsgrad": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, amsgrad=True),
+    "AdamW, amsgrad": lambda parameters: torch.optim.AdamW(parameters, lr=0.1),  # in the second group
     "MasterAdamW": lambda parameters: MasterAdamW(parameters, lr=0.1),
     "SGD with momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
     "Adafactor": lambda parameters: torch.optim.Adafactor(parameters, lr=0.1),
@@ -80,7 +84,11 @@ class Pair:
         torch.manual_seed(seed)
         self.dtype, model, head = dtype, Model(dtype), nn.Linear(2, 1, dtype=dtype)
         self.modules = {"student": model, "head": head}
-        groups = [{"params": list(model.parameters())}, {"params": list(head.parameters()), "weight_decay": 0.5}]
+        groups: list[dict[str, Any]] = [
+            {"params": list(model.parameters())},
+            {"params": list(head.parameters()), "weight_decay": 0.5, "lr_scale": 0.5},
+        ]
+        groups[1] |= {"amsgrad": True} if kind == "AdamW, amsgrad" else {}
         self.optimizer = OPTIMIZERS[kind](groups)
 
     def steps(self, first: int, last: int) -> None:
@@ -151,6 +159,7 @@ DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
 
 
 @given(kind=KINDS, dtype=DTYPES, before=st.integers(0, 3), after=st.integers(1, 3))
+@example(kind="Counting", dtype=torch.float32, before=2, after=1)
 def falsify_restored_run_goes_on_bit_for_bit(
     subject: Any, kind: str, dtype: torch.dtype, before: int, after: int
 ) -> None:
@@ -173,9 +182,10 @@ def falsify_restored_run_goes_on_bit_for_bit(
         assert_same(f"{name}, {after} steps later", pair.bits(), uninterrupted.bits())
 
 
-@given(fused=st.booleans(), capturable=st.booleans(), kind=st.sampled_from(["AdamW", "AdamW, amsgrad"]))
+@given(fused=st.booleans(), capturable=st.booleans(), kind=st.sampled_from(["AdamW", "AdamW, amsgrad", "Counting"]))
+@example(fused=False, capturable=False, kind="Counting")
 def falsify_state_is_placed_as_the_optimizer_creates_it(subject: Any, fused: bool, capturable: bool, kind: str) -> None:
-    """The device is `meta`, which has no memory: only places can be seen."""
+    """The device is `meta`, which has no memory: only places can be seen. `Counting` has its state on the CPU."""
     pair = Pair(1, kind)
     with torch.device("meta"):
         other = Pair(2, kind)
@@ -185,7 +195,9 @@ def falsify_state_is_placed_as_the_optimizer_creates_it(subject: Any, fused: boo
     subject.restore(subject.snapshot(pair.modules, pair.optimizer), other.modules, other.optimizer)
     for state in other.optimizer.state.values():
         for name, value in state.items():
-            expected = "cpu" if name == "step" and not (fused or capturable) else "meta"
+            if not isinstance(value, Tensor):
+                continue
+            expected = "cpu" if kind == "Counting" or (name == "step" and not (fused or capturable)) else "meta"
             assert value.device.type == expected, f"{fused}, {capturable}: {name} is on {value.device}"
 
 
@@ -262,7 +274,13 @@ CHANGES: dict[str, Change] = {
     "another kind of optimizer": lambda t, o: o.update(kind="SGD"),
     "other betas": lambda t, o: o.update({"0.betas": [0.8, 0.999]}),
     "a missing option": lambda t, o: o.pop("0.eps"),
+    "a missing option that is None": lambda t, o: o.pop("0.foreach"),
 }
+OPTIONS: dict[str, dict[str, Any]] = {
+    "another scale of the rate": {"lr_scale": 0.25},
+    "another decay of the second group": {"weight_decay": 0.25},
+}
+"""Options of the second group of the optimizer that gets the state."""
 
 
 WORDS = {
@@ -283,14 +301,35 @@ OTHER_CHANGES: dict[str, tuple[str, Change]] = {
 """Changes of state that is unlike its parameter, of an optimizer."""
 
 
-@given(kind=st.sampled_from([*CHANGES, *OTHER_CHANGES]))
+@given(kind=KINDS)
+def falsify_state_unlike_a_divided_weight_is_refused(subject: Any, kind: str) -> None:
+    """The weights look divided among ranks, and this rank has all of them."""
+    pair = Pair(1, kind)
+    pair.steps(1, 1)
+    unlike = False
+    for parameter, state in pair.optimizer.state.items():
+        vars(parameter)["to_local"] = parameter.detach  # as a DTensor has it
+        shapes = [part.shape for name, part in state.items() if isinstance(part, Tensor) and name != "step"]
+        unlike = unlike or any(shape != parameter.shape for shape in shapes)
+    assert_refused(
+        "a module called optimizer", lambda: subject.snapshot({"optimizer": nn.Linear(1, 1)}, None), "optimizer"
+    )
+    message = refusal(lambda: subject.snapshot(pair.modules, pair.optimizer), CheckpointError)
+    refused = "unlike its weight" in message and "use the strategy ddp" in message
+    assert refused == unlike and bool(message) == unlike, (
+        f"the state of {kind} for divided weights: {message or 'saved'}"
+    )
+
+
+@given(kind=st.sampled_from([*CHANGES, *OTHER_CHANGES, *OPTIONS]))
 def falsify_other_state_is_refused(subject: Any, kind: str) -> None:
-    optimizer, change = OTHER_CHANGES[kind] if kind in OTHER_CHANGES else ("AdamW", CHANGES[kind])
+    optimizer, change = OTHER_CHANGES.get(kind, ("AdamW", CHANGES.get(kind, lambda tensors, optimizer: None)))
     uninterrupted, other = Pair(1, optimizer), Pair(2, optimizer)
     uninterrupted.steps(1, 2)
     other.steps(1, 1)
     saved = subject.snapshot(uninterrupted.modules, uninterrupted.optimizer)
     change(saved.tensors, saved.optimizer)
+    other.optimizer.param_groups[1].update(OPTIONS.get(kind, {}))
     before = copy.deepcopy(other.bits())
     call = partial(subject.restore, saved, other.modules, other.optimizer)
     assert_refused(kind, call, WORDS.get(kind, ""), kind=CheckpointError)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,9 +17,9 @@ from torch import nn
 from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.callbacks.loggers import TENSORBOARD
 from reference_trainer.callbacks.metrics_file import FILE as METRICS
-from reference_trainer.config.kinds import path_in_json
+from reference_trainer.config.kinds import path_in_json, suggestion
 from reference_trainer.config.settings import FIELDS, Settings
-from reference_trainer.errors import CheckpointError, DriftError
+from reference_trainer.errors import CheckpointError, DriftError, similar_path
 from reference_trainer.models.decoder import Decoder
 from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline.evaluations import BestTracker
@@ -86,6 +88,8 @@ def conditions(
 
 CHECKPOINTS, RUN_ID = "checkpoints", "student"
 """Names of the directory in the output, and of its checkpoints: `checkpoints/student-step100`."""
+NAMED = ("latest", "best")
+"""Checkpoints that `--resume` takes by a word in place of a path."""
 
 Result = TypeVar("Result")
 
@@ -120,9 +124,17 @@ def has_later(directory: Path, resume: Path | None) -> bool:
 
 
 def named_checkpoint(directory: Path, resume: Path) -> Path:
-    """Return the path of a checkpoint; "latest" and "best" are those in `directory`. Errors: `CheckpointError`."""
-    named = str(resume) in ("latest", "best")
-    return find_checkpoint(directory, RUN_ID, str(resume)) if named else resume
+    """Return the path of a checkpoint; "latest" and "best" are those in `directory`.
+
+    Raise `CheckpointError` if there is none of that name, or no such path; the message names one that is spelt alike.
+    """
+    if str(resume) in NAMED:
+        return find_checkpoint(directory, RUN_ID, str(resume))
+    if not os.path.lexists(resume):
+        near = suggestion(str(resume), NAMED)
+        hint = f" ({near})" if near else similar_path(resume)
+        raise CheckpointError(f"cannot read {resume}: {os.strerror(errno.ENOENT)}{hint}; expected a checkpoint")
+    return resume
 
 
 def open_checkpoint(directory: Path, resume: Path | None, *, rewinding: bool) -> Checkpoint | None:

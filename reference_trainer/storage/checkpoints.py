@@ -168,12 +168,12 @@ def saved_steps(directory: Path, run_id: str) -> list[int]:
 
 
 def check_complete(directory: Path, run_id: str) -> None:
-    """Raise `CheckpointError` for a directory that has the name of a checkpoint, but no manifest.
+    """Raise `CheckpointError` for a file or directory that has the name of a checkpoint, but no manifest.
 
     It is none, and in its place no checkpoint can be written: a run would end at this step.
     """
     try:
-        names = [entry.name for entry in directory.iterdir() if entry.is_dir() and not (entry / MANIFEST).is_file()]
+        names = [entry.name for entry in directory.iterdir() if not (entry / MANIFEST).is_file()]
     except FileNotFoundError:
         return
     except OSError as error:

@@ -38,7 +38,7 @@ def checkpoint_name(run_id: str, step: int) -> str:
 
 def parsed_name(name: str) -> tuple[str, int] | None:
     """Return run id and step of the checkpoint of that name; None for another name."""
-    match = re.fullmatch(r"([^./\0][^/\0]*)-step(0|[1-9][0-9]{0,17})", name, re.DOTALL)
+    match = re.fullmatch(r"([^./\0][^/\0]*)-step(0|[1-9][0-9]{0,17})", name)
     return None if match is None else (match[1], int(match[2]))
 
 
