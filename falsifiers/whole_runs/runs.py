@@ -27,8 +27,9 @@ CONTENT = "{{ m['content'] }} <end>"
 TOOLS = "{% for tool in tools or [] %}{{ tool['function']['name'] }} {% endfor %}"
 PLAIN = TOOLS + TEMPLATE.replace("{{ m['content'] }}", "{{ m['content'].split()[-1] if brief else m['content'] }}")
 MARKED = TOOLS + TEMPLATE.replace(
-    CONTENT, f"{{% if m['role'] == 'assistant' %}}{{% generation %}}{CONTENT}{{% endgeneration %}}"
-    f"{{% else %}}{CONTENT}{{% endif %}}"
+    CONTENT,
+    f"{{% if m['role'] == 'assistant' %}}{{% generation %}}{CONTENT}{{% endgeneration %}}"
+    f"{{% else %}}{CONTENT}{{% endif %}}",
 )
 HOOKS = [name for name in vars(Callback) if name.startswith("on_")]
 
@@ -176,7 +177,10 @@ for _name in HOOKS:
 
 
 class Noted(Callback):
-    """Callback without hooks: it notes the student before the training, and counts forwards with a gradient."""
+    """Callback without hooks: it notes the student before the training, and counts forwards with a gradient.
+
+    Forwards are those of a part of a layer, since hooks of the layer itself are not called when it is computed again.
+    """
 
     def __init__(self) -> None:
         self.initial: dict[str, Tensor] = {}
@@ -185,7 +189,7 @@ class Noted(Callback):
     def attach(self, pipeline: Any) -> None:
         self.run = pipeline
         self.initial = tensors(pipeline.student)
-        layer = next(module for name, module in pipeline.student.named_modules() if name.endswith("layers.0"))
+        layer = next(module for name, module in pipeline.student.named_modules() if name.endswith("layers.0.self_attn"))
         layer.register_forward_pre_hook(self._count)
 
     def _count(self, module: Any, arguments: Any) -> None:
@@ -217,7 +221,8 @@ class Interrupt(Callback):
 
 
 def tensors(module: Any) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+    """Return copies of all parameters, also of those that an adapter leaves out of its state."""
+    return {name: value.detach().clone() for name, value in module.named_parameters()}
 
 
 @dataclass
@@ -267,7 +272,7 @@ def conduct(subject: Any, place: Place, row: Row) -> Facts:
     model = getattr(noted.run.student, "model", noted.run.student)
     return Facts(
         row=row,
-        initial=noted.initial,
+        initial=_as_merged(noted.initial) if "lora_merge" in chosen else noted.initial,
         weights=tensors(result.student),
         steps=lines,
         held_back={name: (total.sum, total.count) for name, total in result.held_back.items()},
@@ -325,8 +330,11 @@ def _stored(place: Place, row: Row, chosen: dict[str, Any], out: str) -> Path:
     if row["outputs"] == "every token kept":
         top_k = place.tokens
     precompute(
-        Settings(**{**chosen, **changes}), top_k=top_k, shard_bytes=(1, 2**28)[place.seed % 2],
-        lines=Lines(io.StringIO()), environment={},
+        Settings(**{**chosen, **changes}),
+        top_k=top_k,
+        shard_bytes=(1, 2**28)[place.seed % 2],
+        lines=Lines(io.StringIO()),
+        environment={},
     )
     return outputs
 
@@ -345,6 +353,12 @@ def _other_data(place: Place, chosen: Mapping[str, Any]) -> dict[str, Any]:
     options = {"template_options": None if chosen.get("template_options") else '{"brief": true}'}
     others = [turns, options, {"length": chosen["length"] - 1}]
     return others[place.seed % 3]
+
+
+def _as_merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a base, by their names without an adapter."""
+    base = {name: value for name, value in weights.items() if "lora_" not in name}
+    return {name.replace("base_model.model.", "").replace(".base_layer", ""): value for name, value in base.items()}
 
 
 def _entries(cache: Path) -> set[str]:
@@ -369,7 +383,6 @@ def comparable(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return lines of a metrics file without times and evaluations."""
     kept = [{name: value for name, value in line.items() if name not in TIMES} for line in lines]
     return [
-        line
-        | {"metrics": {n: v for n, v in line["metrics"].items() if n not in TIMES and not n.startswith("eval/")}}
+        line | {"metrics": {n: v for n, v in line["metrics"].items() if n not in TIMES and not n.startswith("eval/")}}
         for line in kept
     ]
