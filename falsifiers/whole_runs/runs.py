@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import torch
@@ -20,7 +20,7 @@ from falsifiers.support.runs import TIMES
 from falsifiers.universal.falsify_universal import byte_tokenizer
 from falsifiers.whole_runs.design import TRAINED, Row
 from reference_trainer import Callback, HuggingFace, Lines, Settings, StopRequestedError
-from reference_trainer.config.sources import flag, gather, variables
+from reference_trainer.config.sources import gather, variables
 from reference_trainer.pipeline.precompute import precompute
 
 CONTENT = "{{ m['content'] }} <end>"
@@ -155,9 +155,9 @@ def made(directory: Path, source: str, chosen: Mapping[str, Any]) -> Settings:
 
 
 class Watch(Callback):
-    """Callback that reads every value in every hook; `made` has all instances, so that those of a file are known."""
+    """Callback that reads every value in every hook. made: all instances, of which a file makes some."""
 
-    made: "list[Watch]" = []
+    made: ClassVar[list[Any]] = []
 
     def __init__(self) -> None:
         self.steps = 0
