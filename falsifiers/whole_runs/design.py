@@ -23,7 +23,7 @@ TRAINED: Mapping[str, Mapping[str, dict[str, Any]]] = {
         "3, accumulated": {"batch_size": 3, "accumulate": 2},
         "1, accumulated": {"batch_size": 1, "accumulate": 4},
     },
-    "epochs": {"2": {"epochs": 2}, "1": {"epochs": 1}, "3": {"epochs": 3}},
+    "epochs": {"2": {"epochs": 2}, "1": {"epochs": 1}},
     "student": {
         "whole": {},
         "with dropout": {},
@@ -136,8 +136,8 @@ def possible(row: Row) -> Row:
         row |= {"divergence": "forward"}  # a token that one model lacks has an infinite reverse divergence
     if row["numbers"] == "bfloat16":
         row |= {"optimizer": "adamw"}  # which alone updates float32 copies
-    if "packed" in row["rows"] and row["batches"] != "2" and row["epochs"] == "1":
-        row |= {"epochs": "3"}  # so that a run has several steps
+    if "packed" in row["rows"] or (row["turns"], row["length"]) == ("last", "cut"):
+        row |= {"epochs": "2"}  # fewer rows, and a run has several steps
     if row["student"] == "merged adapter" and row["numbers"] == "bfloat16":
         row |= {"numbers": "autocast"}
     return row

@@ -6,7 +6,7 @@ import os
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -54,13 +54,19 @@ def chats(seed: int, number: int) -> list[dict[str, Any]]:
 
 @dataclass
 class Place:
-    """A directory with models and data of one configuration, and runs in it. row: the choices that are trained."""
+    """A directory with models and data of one configuration, and runs in it.
+
+    row: the choices that are trained. runs: how many were conducted. steps: of a run. models: with their tokenizers.
+    tokens: that have a logit of a teacher whose outputs are stored.
+    """
 
     directory: Path
     row: Row
     seed: int
     runs: int = 0
     steps: int = 0
+    models: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    tokens: int = 0
 
     def __post_init__(self) -> None:
         self._write_data()
@@ -92,11 +98,17 @@ class Place:
         student = random_llama(size + surplus[1], 16, seed=self.seed, **options.get(row["student"], {}))
         taught_size = len(taught) if is_other else size + surplus[0]
         teacher = random_llama(taught_size, 32, seed=self.seed + 1).to(dtype)
-        self.tokens = size + 3 if row["teacher"] == "padded" else size  # that have a logit of a stored teacher
-        for suffix, shard in (("", "1GB"), (" in parts", "8KB")):
-            for name, model, tokenizer in (("student", student, words), ("teacher", teacher, taught)):
-                model.save_pretrained(self.directory / f"{name}{suffix}", max_shard_size=shard)
-                tokenizer.save_pretrained(self.directory / f"{name}{suffix}")
+        self.tokens = size + 3 if row["teacher"] == "padded" else size
+        self.models = {"student": (student, words), "teacher": (teacher, taught)}
+
+    def model(self, name: str, *, parts: bool) -> Path:
+        """Return the directory of a model, in one file or in several, which is written when it is first asked for."""
+        directory = self.directory / (f"{name} in parts" if parts else name)
+        if not directory.exists():
+            model, tokenizer = self.models[name]
+            model.save_pretrained(directory, max_shard_size="8KB" if parts else "1GB")
+            tokenizer.save_pretrained(directory)
+        return directory
 
     def settings(self, row: Row, out: str, **changes: Any) -> dict[str, Any]:
         """Return the settings of a run by their names, without those of `outputs`."""
@@ -104,8 +116,8 @@ class Place:
         for name, choices in TRAINED.items():
             chosen |= choices[row[name]]
         chosen["length"] *= 4 if row["teacher"] == "other tokenizer" else 1  # which has a token for each byte
-        suffix = " in parts" if row["files of models"] == "several" else ""
-        chosen |= {name: self.directory / f"{name}{suffix}" for name in ("student", "teacher")}
+        parts = row["files of models"] == "several"
+        chosen |= {name: self.model(name, parts=parts) for name in ("student", "teacher")}
         ending = {"JSON lines": ".jsonl", "Parquet": ".parquet", "several": ""}[row["files"]]
         chosen |= {"data": self.directory / f"data{ending}", "out": self.directory / out}
         if "eval_data" in chosen:
