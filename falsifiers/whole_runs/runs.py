@@ -4,7 +4,7 @@ import io
 import json
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -303,6 +303,13 @@ def conduct(subject: Any, place: Place, row: Row) -> Facts:
     )
 
 
+def distil(subject: Any, settings: Settings, callbacks: Sequence[Callback] = (), *, lines: Lines) -> Any:
+    """Return the result of a run; an interrupt at its end reaches the outer block."""
+    with subject.HuggingFace(settings, callbacks=callbacks, lines=lines) as run, run:
+        run.prepare()
+        return run.conclude(run.run())
+
+
 def _to_the_end(subject: Any, place: Place, row: Row, chosen: dict[str, Any]) -> tuple[Noted, Any, int]:
     noted = Noted()
     callbacks: list[Callback] = [noted]
@@ -310,18 +317,18 @@ def _to_the_end(subject: Any, place: Place, row: Row, chosen: dict[str, Any]) ->
     quiet = Lines(io.StringIO())
     steps = place.steps
     if row["interrupted"] == "no":
-        return noted, subject.distill(made(place.directory, row["source"], chosen), callbacks=callbacks, lines=quiet), 0
+        return noted, distil(subject, made(place.directory, row["source"], chosen), callbacks=callbacks, lines=quiet), 0
     step = 2 + place.seed % (steps - 1)  # from 2 to the last
     chosen = {**chosen, "save_every": min(chosen["save_every"] or 1, step - 1)}
     if row["interrupted"] == "limited":
         step -= 1
-        subject.distill(Settings(**chosen, max_steps=step), lines=quiet)
+        distil(subject, Settings(**chosen, max_steps=step), lines=quiet)
     else:
         hook = {"after a step": "on_step_end", "within a step": "on_after_backward"}.get(row["interrupted"])
         if hook is None:
             hook = "on_evaluate" if row["evaluated"].startswith("every step") else "on_before_forward"
         try:
-            subject.distill(Settings(**chosen), callbacks=[Interrupt(hook, step)], lines=quiet)
+            distil(subject, Settings(**chosen), callbacks=[Interrupt(hook, step)], lines=quiet)
         except (KeyboardInterrupt, StopRequestedError):
             pass
         else:
@@ -329,7 +336,7 @@ def _to_the_end(subject: Any, place: Place, row: Row, chosen: dict[str, Any]) ->
     saved = [int(path.name.removeprefix("student-step")) for path in chosen["out"].glob("checkpoints/student-step*")]
     assert saved, f"no checkpoint is there after {step} steps"
     settings = made(place.directory, row["source"], {**chosen, "resume": Path("latest"), "force": True})
-    result = subject.distill(settings, callbacks=callbacks, lines=quiet)
+    result = distil(subject, settings, callbacks=callbacks, lines=quiet)
     return noted, result, max(saved)
 
 
