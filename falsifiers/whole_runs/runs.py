@@ -93,7 +93,10 @@ class Place:
         taught = byte_tokenizer(270) if is_other else words
         taught.chat_template = words.chat_template
         surplus = {"larger": (7, 0), "smaller": (0, 5), "padded": (0, 3)}.get(row["teacher"], (0, 0))
-        options = {"with dropout": {"attention_dropout": 0.2}, "tied": {"tie_word_embeddings": True}}
+        options: dict[str, dict[str, Any]] = {
+            "with dropout": {"attention_dropout": 0.2},
+            "tied": {"tie_word_embeddings": True},
+        }
         dtype = {"float64": torch.float64, "float32": torch.float32}.get(row["numbers"], torch.bfloat16)
         student = random_llama(size + surplus[1], 16, seed=self.seed, **options.get(row["student"], {}))
         taught_size = len(taught) if is_other else size + surplus[0]
@@ -135,12 +138,13 @@ class Place:
             "every step, last kept": {"save_every": 1, "keep": 1},
             "every second step": {"save_every": 2, "keep": 0},
         }[row["saved"]]
-        chosen |= {
+        evaluations: dict[str, dict[str, Any]] = {
             "at the end": {},
             "every step": {"eval_every": 1},
             "every second step, drafts": {"eval_every": 2, "accept_depth": 2},
             "every step, a row": {"eval_every": 1, "eval_rows": 1, "best_metric": "eval/hard_loss", "keep": 1},
-        }[row["evaluated"]]
+        }
+        chosen |= evaluations[row["evaluated"]]
         chosen |= {"log_every": {"every step": 1, "every second step": 2, "epochs": 0}[row["logged"]]}
         if row["watched"] != "no":
             chosen |= {"trace": self.directory / f"{out}.trace", "project_to_steps": 7}
@@ -196,7 +200,8 @@ class Noted(Callback):
 
     def __init__(self) -> None:
         self.initial: dict[str, Tensor] = {}
-        self.layer_calls, self.run = 0, None
+        self.layer_calls = 0
+        self.run: Any = None
 
     def attach(self, pipeline: Any) -> None:
         self.run = pipeline
@@ -281,7 +286,7 @@ def conduct(subject: Any, place: Place, row: Row) -> Facts:
     directory = place.directory / out
     metrics = directory / "metrics.jsonl"
     lines = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
-    model = getattr(noted.run.student, "model", noted.run.student)
+    model: Any = getattr(noted.run.student, "model", noted.run.student)
     return Facts(
         row=row,
         initial=_as_merged(noted.initial) if "lora_merge" in chosen else noted.initial,
@@ -370,7 +375,7 @@ def _other_data(place: Place, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with which the same files have other tokens."""
     turns = {"turns": "last" if chosen.get("turns", "every") == "every" else "every"}
     options = {"template_options": None if chosen.get("template_options") else '{"brief": true}'}
-    others = [turns, options, {"length": chosen["length"] - 1}]
+    others: list[dict[str, Any]] = [turns, options, {"length": chosen["length"] - 1}]
     return others[place.seed % 3]
 
 
