@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -55,12 +55,14 @@ class Sampling:
         top_p: The probability of the nucleus: only the smallest set of most probable tokens with at least this
             probability is sampled.
         ends: Tokens that end an answer, of which they are the last token.
+        limit: Tokens from this number on are not sampled; None for no limit.
     """
 
     tokens: int
     temperature: float = 1.0
     top_p: float = 1.0
     ends: Set[int] = field(default_factory=frozenset)
+    limit: int | None = None
 
 
 def is_generated(share: float, *, seed: int, epoch: int, position: int) -> bool:
@@ -132,6 +134,7 @@ def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Samplin
         top_p=sampling.top_p,
         top_k=0,  # no limit; the default is the 50 most probable tokens
         max_new_tokens=max(min(sampling.tokens, places - width), 1),
+        suppress_tokens=None if sampling.limit is None else [*range(sampling.limit, model.vocab_size)] or None,
         eos_token_id=ends or None,
         pad_token_id=PADDING,
         use_cache=True,
@@ -189,6 +192,7 @@ class MixedBatches:
         student: Returns the model that generates.
         share: Returns the share for an epoch and a position in it, both from 1.
         sampling: How tokens are sampled.
+        limit: Returns the limit of `Sampling`, which is known once the teacher is loaded.
         seed: The seed of the run.
         bfloat16: Whether the model computes in bfloat16, by autocast.
     """
@@ -198,6 +202,7 @@ class MixedBatches:
     share: Callable[[int, int], float]
     sampling: Sampling
     seed: int
+    limit: Callable[[], int | None] = lambda: None
     bfloat16: bool = False
 
     @property
@@ -223,7 +228,7 @@ class MixedBatches:
             prompts = prompts_of(batch)
             if not prompts:
                 return batch
-            answers = generate_answers(model, prompts, self.sampling)
+            answers = generate_answers(model, prompts, replace(self.sampling, limit=self.limit()))
         documents = [Document(torch.cat(pair), len(pair[0])) for pair in zip(prompts, answers, strict=True)]
         new = pad_documents(documents, padding_id=PADDING)
         return Batch(tokens=new.tokens.to(device), labels=new.labels.to(device))
@@ -254,6 +259,10 @@ def with_generated(run: HuggingFace, batches: ShuffledBatches) -> Batches:
         assert isinstance(run.student, Causal)
         return run.student
 
+    def limit() -> int | None:
+        # A teacher that runs here and has fewer tokens cannot read the others.
+        return None if settings.teacher.share_vocabulary is None or run.served else run.teacher_vocab_size()
+
     ends = end_tokens(run.tokenizer, json.loads(settings.data.template_options or "{}"))
     tokens, temperature, top_p = (
         settings.objective.answer_tokens,
@@ -266,6 +275,7 @@ def with_generated(run: HuggingFace, batches: ShuffledBatches) -> Batches:
         share=share_of,
         sampling=Sampling(tokens=tokens, temperature=temperature, top_p=top_p, ends=ends),
         seed=settings.run.seed,
+        limit=limit,
         bfloat16=settings.run.dtype == "bfloat16",
     )
 

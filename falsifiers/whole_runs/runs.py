@@ -1,0 +1,412 @@
+"""Whole runs of small models of transformers on drawn chats, and the facts by which two runs are compared."""
+
+import io
+import json
+import os
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from falsifiers.support.causal import TEMPLATE, VOCABULARY, WORDS, random_llama, word_tokenizer
+from falsifiers.support.interruptions import in_child
+from falsifiers.support.runs import TIMES
+from falsifiers.universal.falsify_universal import byte_tokenizer
+from falsifiers.whole_runs.design import TRAINED, Row
+from reference_trainer import Callback, HuggingFace, Lines, Settings, StopRequestedError
+from reference_trainer.config.sources import gather, variables
+from reference_trainer.pipeline.precompute import precompute
+
+CONTENT = "{{ m['content'] }} <end>"
+TOOLS = "{% for tool in tools or [] %}{{ tool['function']['name'] }} {% endfor %}"
+PLAIN = TOOLS + TEMPLATE.replace("{{ m['content'] }}", "{{ m['content'].split()[-1] if brief else m['content'] }}")
+MARKED = TOOLS + TEMPLATE.replace(
+    CONTENT,
+    f"{{% if m['role'] == 'assistant' %}}{{% generation %}}{CONTENT}{{% endgeneration %}}"
+    f"{{% else %}}{CONTENT}{{% endif %}}",
+)
+HOOKS = [name for name in vars(Callback) if name.startswith("on_")]
+
+
+def chats(seed: int, number: int) -> list[dict[str, Any]]:
+    """Draw conversations of one to three turns, prompts with completions, and rows with a system message and tools."""
+    draw = random.Random(seed)
+
+    def text() -> str:
+        return " ".join(draw.choices(WORDS, k=draw.randint(1, 7)))
+
+    rows: list[dict[str, Any]] = []
+    for n in range(number):
+        messages = [{"role": "system", "content": text()}] if n % 3 == 1 else []
+        for _ in range(draw.randint(1, 3)):
+            messages += [{"role": "user", "content": text()}, {"role": "assistant", "content": text()}]
+        names = draw.sample(WORDS, n % 2 + 1)
+        tools = [{"type": "function", "function": {"name": name, "description": "-"}} for name in names]
+        rows.append({"messages": messages, "tools": tools if n % 4 == 2 else None})
+    return rows
+
+
+@dataclass
+class Place:
+    """A directory with models and data of one configuration, and runs in it.
+
+    row: the choices that are trained. runs: how many were conducted. steps: of a run. models: with their tokenizers.
+    tokens: that have a logit of a teacher whose outputs are stored.
+    """
+
+    directory: Path
+    row: Row
+    seed: int
+    runs: int = 0
+    steps: int = 0
+    models: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self._write_data()
+        self._write_models()
+
+    def _write_data(self) -> None:
+        from pyarrow import Table, parquet
+
+        for at, (name, number) in enumerate({"data": 11, "other": 5, "held-back": 4}.items()):
+            rows = chats(self.seed * 10 + at, number)
+            lines = [json.dumps(row) + "\n" for row in rows]
+            (self.directory / f"{name}.jsonl").write_text("".join(lines))
+            parquet.write_table(Table.from_pylist(rows), self.directory / f"{name}.parquet")
+            (self.directory / name).mkdir()
+            for part, begin in enumerate(range(0, number, 2)):
+                (self.directory / name / f"{part}.jsonl").write_text("".join(lines[begin : begin + 2]))
+
+    def _write_models(self) -> None:
+        row, size = self.row, len(VOCABULARY)
+        words = word_tokenizer()
+        words.chat_template = MARKED if row["template"] == "marked" else PLAIN
+        (self.directory / "template.jinja").write_text(words.chat_template)
+        is_other = row["teacher"] == "other tokenizer"
+        taught = byte_tokenizer(270) if is_other else words
+        taught.chat_template = words.chat_template
+        surplus = {"larger": (7, 0), "smaller": (0, 5), "padded": (0, 3)}.get(row["teacher"], (0, 0))
+        options: dict[str, dict[str, Any]] = {
+            "with dropout": {"attention_dropout": 0.2},
+            "tied": {"tie_word_embeddings": True},
+        }
+        dtype = {"float64": torch.float64, "float32": torch.float32}.get(row["numbers"], torch.bfloat16)
+        student = random_llama(size + surplus[1], 16, seed=self.seed, **options.get(row["student"], {}))
+        taught_size = len(taught) if is_other else size + surplus[0]
+        teacher = random_llama(taught_size, 32, seed=self.seed + 1).to(dtype)
+        self.tokens = size + 3 if row["teacher"] == "padded" else size
+        self.models = {"student": (student, words), "teacher": (teacher, taught)}
+
+    def model(self, name: str, *, parts: bool) -> Path:
+        """Return the directory of a model, in one file or in several, which is written when it is first asked for."""
+        directory = self.directory / (f"{name} in parts" if parts else name)
+        if not directory.exists():
+            model, tokenizer = self.models[name]
+            model.save_pretrained(directory, max_shard_size="8KB" if parts else "1GB")
+            tokenizer.save_pretrained(directory)
+        return directory
+
+    def settings(self, row: Row, out: str, **changes: Any) -> dict[str, Any]:
+        """Return the settings of a run by their names, without those of `outputs`."""
+        chosen: dict[str, Any] = {"device": "cpu", "hang_after": 0.0, "seed": self.seed, "data_workers": 0}
+        for name, choices in TRAINED.items():
+            chosen |= choices[row[name]]
+        chosen["length"] *= 4 if row["teacher"] == "other tokenizer" else 1  # which has a token for each byte
+        parts = row["files of models"] == "several"
+        chosen |= {name: self.model(name, parts=parts) for name in ("student", "teacher")}
+        ending = {"JSON lines": ".jsonl", "Parquet": ".parquet", "several": ""}[row["files"]]
+        chosen |= {"data": self.directory / f"data{ending}", "out": self.directory / out}
+        if "eval_data" in chosen:
+            chosen |= {"eval_data": self.directory / f"held-back{ending}"}
+        if "mix" in chosen:
+            chosen |= {"mix": json.dumps({str(self.directory / f"other{ending}"): chosen["mix"]})}
+        if row["files of models"] == "template in a file":
+            chosen |= {"chat_template": self.directory / "template.jinja"}
+        chosen |= {"eval_rows": 0, "data_cache": self.directory / f"cache of {out}"}
+        chosen |= {"data_workers": 2} if row["tokens"] == "by workers" else {}
+        chosen |= {"checkpoint_activations": True} if row["memory"] == "computed again" else {}
+        chosen |= {"attn_implementation": "eager"} if row["attention"] == "eager" else {}
+        chosen |= {
+            "never": {"save_every": 0},
+            "every step, last kept": {"save_every": 1, "keep": 1},
+            "every second step": {"save_every": 2, "keep": 0},
+        }[row["saved"]]
+        evaluations: dict[str, dict[str, Any]] = {
+            "at the end": {},
+            "every step": {"eval_every": 1},
+            "every second step, drafts": {"eval_every": 2, "accept_depth": 2},
+            "every step, a row": {"eval_every": 1, "eval_rows": 1, "best_metric": "eval/hard_loss", "keep": 1},
+        }
+        chosen |= evaluations[row["evaluated"]]
+        chosen |= {"log_every": {"every step": 1, "every second step": 2, "epochs": 0}[row["logged"]]}
+        if row["watched"] != "no":
+            chosen |= {"trace": self.directory / f"{out}.trace", "project_to_steps": 7}
+        if row["watched"] == "by a file":
+            file = self.directory / "callbacks.toml"
+            file.write_text('[[callbacks]]\nuse = "falsifiers.whole_runs.runs:Watch"\n')
+            chosen |= {"callbacks": file}
+        return chosen | changes
+
+
+def made(directory: Path, source: str, chosen: Mapping[str, Any]) -> Settings:
+    """Return the settings, given to the constructor, or as flags, a file, or variables of the environment."""
+    if source == "call":
+        return Settings(**chosen)
+    values = {name: str(value) if isinstance(value, Path) else value for name, value in chosen.items()}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    if source == "flags":
+        return gather(texts, {}, None)
+    if source == "variables":
+        return gather({}, {variables(name)[0]: text for name, text in texts.items()}, None)
+    file = directory / "settings.toml"
+    file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
+    return gather({}, {}, file)
+
+
+class Watch(Callback):
+    """Callback that reads every value in every hook. made: all instances, of which a file makes some."""
+
+    made: ClassVar[list[Any]] = []
+
+    def __init__(self) -> None:
+        self.steps = 0
+        Watch.made.append(self)
+
+
+def _watching(name: str) -> Any:
+    def hook(self: Watch, context: Any) -> None:
+        context.snapshot()
+        self.steps += name == "on_step_end"
+
+    return hook
+
+
+for _name in HOOKS:
+    setattr(Watch, _name, _watching(_name))
+
+
+class Noted(Callback):
+    """Callback without hooks: it notes the student before the training, and counts forwards with a gradient.
+
+    Forwards are those of a part of a layer, since hooks of the layer itself are not called when it is computed again.
+    """
+
+    def __init__(self) -> None:
+        self.initial: dict[str, Tensor] = {}
+        self.layer_calls = 0
+        self.run: Any = None
+
+    def attach(self, pipeline: Any) -> None:
+        self.run = pipeline
+        self.initial = tensors(pipeline.student)
+        layer = next(module for name, module in pipeline.student.named_modules() if name.endswith("layers.0.self_attn"))
+        layer.register_forward_pre_hook(self._count)
+
+    def _count(self, module: Any, arguments: Any) -> None:
+        self.layer_calls += module.training and torch.is_grad_enabled()
+
+
+class Interrupt(Callback):
+    """Callback that interrupts the run once, in the hook of a step."""
+
+    def __init__(self, hook: str, step: int) -> None:
+        self.hook, self.step, self.done = hook, step, False
+
+    def _act(self, hook: str, context: Any) -> None:
+        if not self.done and hook == self.hook and context.step == self.step:
+            self.done = True
+            raise KeyboardInterrupt
+
+    def on_before_forward(self, context: Any) -> None:
+        self._act("on_before_forward", context)
+
+    def on_after_backward(self, context: Any) -> None:
+        self._act("on_after_backward", context)
+
+    def on_evaluate(self, context: Any) -> None:
+        self._act("on_evaluate", context)
+
+    def on_step_end(self, context: Any) -> None:
+        self._act("on_step_end", context)
+
+
+def tensors(module: Any) -> dict[str, Tensor]:
+    """Return copies of all parameters, also of those that an adapter leaves out of its state."""
+    return {name: value.detach().clone() for name, value in module.named_parameters()}
+
+
+@dataclass
+class Facts:
+    """What a run ends with. entries: of the cache of tokens, before and after the run."""
+
+    row: Row
+    initial: dict[str, Tensor]
+    weights: dict[str, Tensor]
+    steps: list[dict[str, Any]]
+    held_back: dict[str, tuple[float, int]]
+    trained: dict[str, Any]
+    manifest: dict[str, Any]
+    files: dict[str, bytes]
+    entries: tuple[set[str], set[str]]
+    layer_calls: int
+    forks: int
+    attention: str
+    directory: Path
+    resumed_from: int
+    saves: bool
+    watched: int
+
+
+def conduct(subject: Any, place: Place, row: Row) -> Facts:
+    """Carry out a run, with what its row asks for before it, and return its facts."""
+    place.runs += 1
+    out = f"run {place.runs}"
+    chosen = place.settings(row, out)
+    cache = chosen["data_cache"]
+    if row["outputs"] != "live":
+        chosen |= {"teacher_outputs": _stored(place, row, chosen, out)}
+    if row["tokens"] == "beside those of another run":
+        _tokenize(place, chosen, **_other_data(place, chosen))
+    elif row["tokens"] == "kept":
+        _tokenize(place, chosen)
+    elif row["tokens"] == "kept by another process":
+        ended = in_child(lambda: _tokenize(place, chosen))
+        assert ended == "done", f"a process that makes tokens ended with {ended}"
+    before = _entries(cache)
+    Watch.made.clear()
+    with _counted_forks() as forks:
+        noted, result, resumed_from = _to_the_end(subject, place, row, chosen)
+    directory = place.directory / out
+    metrics = directory / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+    model: Any = getattr(noted.run.student, "model", noted.run.student)
+    return Facts(
+        row=row,
+        initial=_as_merged(noted.initial) if "lora_merge" in chosen else noted.initial,
+        weights=tensors(result.student),
+        steps=lines,
+        held_back={name: (total.sum, total.count) for name, total in result.held_back.items()},
+        trained={name: getattr(result.train, name) for name in ("steps_completed", "tokens", "initial_loss")}
+        | {name: getattr(result.train, name) for name in ("final_loss", "best_loss", "finite", "stopped")},
+        manifest=json.loads((directory / "manifest.json").read_text()),
+        files={path.name: path.read_bytes() for path in directory.glob("*.safetensors")},
+        entries=(before, _entries(cache)),
+        layer_calls=noted.layer_calls,
+        forks=len(forks),
+        attention=str(getattr(model.config, "_attn_implementation", "")),
+        directory=directory,
+        resumed_from=resumed_from,
+        saves=chosen["save_every"] > 0 or chosen.get("eval_every", 0) > 0 or resumed_from > 0,
+        watched=Watch.made[-1].steps if Watch.made else 0,
+    )
+
+
+def distil(subject: Any, settings: Settings, callbacks: Sequence[Callback] = (), *, lines: Lines) -> Any:
+    """Return the result of a run; an interrupt at its end reaches the outer block."""
+    with subject.HuggingFace(settings, callbacks=callbacks, lines=lines) as run, run:
+        run.prepare()
+        return run.conclude(run.run())
+
+
+def _to_the_end(subject: Any, place: Place, row: Row, chosen: dict[str, Any]) -> tuple[Noted, Any, int]:
+    noted = Noted()
+    callbacks: list[Callback] = [noted]
+    callbacks += [Watch()] if row["watched"] == "by objects" else []
+    quiet = Lines(io.StringIO())
+    steps = place.steps
+    if row["interrupted"] == "no":
+        return noted, distil(subject, made(place.directory, row["source"], chosen), callbacks=callbacks, lines=quiet), 0
+    step = 2 + place.seed % (steps - 1)  # from 2 to the last
+    chosen = {**chosen, "save_every": min(chosen["save_every"] or 1, step - 1)}
+    if row["interrupted"] == "limited":
+        step -= 1
+        distil(subject, Settings(**chosen, max_steps=step), lines=quiet)
+    else:
+        hook = {"after a step": "on_step_end", "within a step": "on_after_backward"}.get(row["interrupted"])
+        if hook is None:
+            hook = "on_evaluate" if row["evaluated"].startswith("every step") else "on_before_forward"
+        try:
+            distil(subject, Settings(**chosen), callbacks=[Interrupt(hook, step)], lines=quiet)
+        except (KeyboardInterrupt, StopRequestedError):
+            pass
+        else:
+            raise AssertionError(f"a run is not interrupted in {hook} of step {step}")
+    saved = [int(path.name.removeprefix("student-step")) for path in chosen["out"].glob("checkpoints/student-step*")]
+    assert saved, f"no checkpoint is there after {step} steps"
+    settings = made(place.directory, row["source"], {**chosen, "resume": Path("latest"), "force": True})
+    result = distil(subject, settings, callbacks=callbacks, lines=quiet)
+    return noted, result, max(saved)
+
+
+def _stored(place: Place, row: Row, chosen: dict[str, Any], out: str) -> Path:
+    """Write outputs of the teacher in batches and files of other sizes than the run has, and return their directory."""
+    outputs = place.directory / f"outputs of {out}"
+    changes = {"out": outputs, "batch_size": 4, "accumulate": 1, "data_cache": place.directory / "other cache"}
+    changes |= {"group_by_length": False, "trace": None, "callbacks": None}
+    top_k = None
+    if row["outputs"] == "every token kept":
+        top_k = place.tokens
+    precompute(
+        Settings(**{**chosen, **changes}),
+        top_k=top_k,
+        shard_bytes=(1, 2**28)[place.seed % 2],
+        lines=Lines(io.StringIO()),
+        environment={},
+    )
+    return outputs
+
+
+def _tokenize(place: Place, chosen: dict[str, Any], **changes: Any) -> None:
+    """Make the tokens of a run."""
+    settings = Settings(**{**chosen, "trace": None, "callbacks": None, "teacher_outputs": None, **changes})
+    with HuggingFace(settings, lines=Lines(io.StringIO()), environment={}) as run:
+        run.device = torch.device("cpu")
+        run.make_batches()
+
+
+def _other_data(place: Place, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with which the same files have other tokens."""
+    turns = {"turns": "last" if chosen.get("turns", "every") == "every" else "every"}
+    options = {"template_options": None if chosen.get("template_options") else '{"brief": true}'}
+    others: list[dict[str, Any]] = [turns, options, {"length": chosen["length"] - 1}]
+    return others[place.seed % 3]
+
+
+def _as_merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a base, by their names without an adapter."""
+    base = {name: value for name, value in weights.items() if "lora_" not in name}
+    return {name.replace("base_model.model.", "").replace(".base_layer", ""): value for name, value in base.items()}
+
+
+def _entries(cache: Path) -> set[str]:
+    return {str(path.relative_to(cache)) for path in cache.rglob("*") if path.is_dir()} if cache.exists() else set()
+
+
+@contextmanager
+def _counted_forks() -> Iterator[list[int]]:
+    """Yield the list of processes that are forked within the context."""
+    fork, seen = os.fork, list[int]()
+
+    def counting() -> int:
+        pid = fork()
+        seen.append(pid)
+        return pid
+
+    with mock.patch.object(os, "fork", counting):
+        yield seen
+
+
+def comparable(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return lines of a metrics file without times and evaluations."""
+    kept = [{name: value for name, value in line.items() if name not in TIMES} for line in lines]
+    return [
+        line | {"metrics": {n: v for n, v in line["metrics"].items() if n not in TIMES and not n.startswith("eval/")}}
+        for line in kept
+    ]
