@@ -14,11 +14,11 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from falsifiers.neutral_settings.design import TRAINED, Row
 from falsifiers.support.causal import TEMPLATE, VOCABULARY, WORDS, random_llama, word_tokenizer
 from falsifiers.support.interruptions import in_child
 from falsifiers.support.runs import TIMES
 from falsifiers.universal.falsify_universal import byte_tokenizer
-from falsifiers.whole_runs.design import TRAINED, Row
 from reference_trainer import Callback, HuggingFace, Lines, Settings, StopRequestedError
 from reference_trainer.config.sources import gather, variables
 from reference_trainer.pipeline.precompute import precompute
@@ -150,7 +150,7 @@ class Place:
             chosen |= {"trace": self.directory / f"{out}.trace", "project_to_steps": 7}
         if row["watched"] == "by a file":
             file = self.directory / "callbacks.toml"
-            file.write_text('[[callbacks]]\nuse = "falsifiers.whole_runs.runs:Watch"\n')
+            file.write_text('[[callbacks]]\nuse = "falsifiers.neutral_settings.runs:Watch"\n')
             chosen |= {"callbacks": file}
         return chosen | changes
 

@@ -2,8 +2,8 @@
 
 `GROUPS` has configurations of models of transformers on chats, and for each one several choices of settings that must
 not matter, `design.NEUTRAL`. Each of these runs is compared with the run that has the usual choices.
-`design.covering_rows` draws the rows that have most new pairs of choices, of which one is of a neutral setting: those
-below have most of all pairs. Examples are distinct, so as many as there are groups try all of them.
+`design.covering_rows` draws the rows that have most new pairs of choices, of which one is of a neutral setting.
+Examples are distinct, so as many as there are groups try all of them.
 """
 
 import json
@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from falsifiers.neutral_settings.design import APPROXIMATE, NEUTRAL, TRAINED, Row, changed, covering_rows, usual
+from falsifiers.neutral_settings.runs import Facts, Place, comparable, conduct
 from falsifiers.support.runs import scratch
-from falsifiers.whole_runs.design import APPROXIMATE, NEUTRAL, TRAINED, Row, changed, covering_rows, usual
-from falsifiers.whole_runs.runs import Facts, Place, comparable, conduct
 
 GROUPS = list(enumerate(covering_rows(4)[:4]))
 CLOSE = 1e-3
