@@ -63,7 +63,7 @@ class Workspace:
         runs: Number of runs so far.
         steps: Number of optimizer steps of a run, once the first run has ended.
         models: Student and teacher, with their tokenizers.
-        tokens: Number of tokens of a stored teacher row that stores all of them.
+        tokens: Number of tokens that have a logit in stored teacher outputs.
     """
 
     directory: Path
