@@ -17,11 +17,9 @@ def clipped_last(run: Run, record: Record) -> None:
     Or the gradient is clipped after the step that used it and cleared before the next step, and no other clipping has
     an effect.
 
-    Not a fault: a limit above the norm, which only measures the norm; and early clippings that are followed by one
-    after the last backward pass, unless the gradient is clipped after every pass.
-
-    At least two steps must show the fault, since one may be the last of an epoch. It is a hint if no norm of the run
-    exceeds the limit.
+    A limit above the norm, which only measures the norm, is no fault. Early clippings are no fault if one follows after
+    the last backward pass, unless the gradient is clipped after every pass. At least two steps must show the fault,
+    since one may be the last of an epoch. It is a hint if no norm of the run exceeds the limit.
     """
     for _process, _optimizer, windows in windows_of(run):
         wrong: list[tuple[Window, Event]] = []
