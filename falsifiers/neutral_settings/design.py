@@ -1,4 +1,4 @@
-"""Settings of whole runs: those that may change a run, those that must not, and rows that cover all pairs of both."""
+"""The settings of compared runs: those that define a configuration, neutral ones, and rows that cover their pairs."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -80,26 +80,37 @@ TRAINED: Mapping[str, Mapping[str, dict[str, Any]]] = {
     },
     "held back": {"last tenth": {}, "other file": {"eval_data": True}},
 }
-"""The settings of a configuration, by what they choose. A run with another choice may be another run."""
+"""The settings of a configuration, by name of the factor and of the choice. Another choice may change the result."""
 
 NEUTRAL: Mapping[str, tuple[str, ...]] = {
+    # Who tokenizes the data: the run, its worker processes, the process before the run (cached), another process
+    # (cached); in the last choice the cache has the tokens of the same files with other settings.
     "tokens": ("made here", "by workers", "kept", "kept by another process", "beside those of another run"),
+    # The format of the data files.
     "files": ("JSON lines", "Parquet", "several"),
+    # The teacher outputs: from a forward, stored logits, or stored top-k outputs with k = all tokens.
     "outputs": ("live", "stored", "every token kept"),
+    # Activation checkpointing.
     "memory": ("activations kept", "computed again"),
+    # Checkpoints.
     "saved": ("never", "every step, last kept", "every second step"),
+    # An interrupt of the run, which is then resumed; "limited" ends the first part by `max_steps`.
     "interrupted": ("no", "after a step", "within a step", "limited", "while it is evaluated"),
+    # Evaluations; "drafts" also measures accepted draft tokens, "a row" evaluates one row.
     "evaluated": ("at the end", "every step", "every second step, drafts", "every step, a row"),
     "logged": ("every step", "every second step", "epochs"),
+    # Callbacks that read every value: passed as objects, or named in a callback file.
     "watched": ("no", "by objects", "by a file"),
     "attention": ("usual", "eager"),
+    # How the settings are given.
     "source": ("call", "flags", "file", "variables"),
+    # How models are saved; the chat template in the tokenizer, or in a file of its own.
     "files of models": ("one", "several", "template in a file"),
 }
-"""Settings that decide how a run is computed; the first choice is the usual one."""
+"""Settings that only affect how a run is computed. The first choice is the usual one."""
 
 APPROXIMATE = {"outputs", "attention"}
-"""Neutral settings that round otherwise: other batches or operations give the same logits."""
+"""Neutral settings that change rounding: logits are computed in other batches or by other operations."""
 
 
 def usual(row: Mapping[str, str]) -> Row:
@@ -113,7 +124,7 @@ def changed(row: Mapping[str, str]) -> list[str]:
 
 
 def possible(row: Row) -> Row:
-    """Return the row with other choices where two choices exclude each other."""
+    """Return the row with a choice replaced wherever two choices are incompatible."""
     row = dict(row)
     is_stored = row["outputs"] != "live"
     if row["teacher"] == "other tokenizer":
@@ -131,23 +142,27 @@ def possible(row: Row) -> Row:
     if any(name in APPROXIMATE for name in changed(row)):
         row |= {"numbers": "float64"}
         row |= {"student": "tied"} if row["attention"] == "eager" and row["student"] == "with dropout" else {}
-        row |= {"answers": "data"}  # a sampled token may be another one
+        row |= {"answers": "data"}  # rounding may change a sampled token
     if row["teacher"] == "padded" and row["divergence"] != "forward":
         row |= {"divergence": "forward"}  # a token that one model lacks has an infinite reverse divergence
     if row["numbers"] == "bfloat16":
-        row |= {"optimizer": "adamw"}  # which alone updates float32 copies
+        row |= {"optimizer": "adamw"}  # the only one that updates float32 copies
     if "packed" in row["rows"] or (row["turns"], row["length"]) == ("last", "cut"):
-        row |= {"epochs": "2"}  # fewer rows, and a run has several steps
+        row |= {"epochs": "2"}  # there are fewer rows, but a run needs several steps
     if row["student"] == "merged adapter" and row["numbers"] == "bfloat16":
         row |= {"numbers": "autocast"}
     return row
 
 
 def covering_rows(variants: int, seed: int = 0) -> list[list[Row]]:
-    """Return groups of rows that together have every possible pair of choices, greedily.
+    """Return groups of rows that together have every pair of choices of which one is neutral, as far as possible.
 
-    The rows of a group are one configuration with `variants` choices of neutral settings. A pair that no row has, since
-    its choices exclude each other, is left out.
+    A greedy covering array: every new row is, of 40 random candidates, the one with the most missing pairs. The search
+    ends after 100 groups, since no row has an incompatible pair.
+
+    Args:
+        variants: Number of rows of a group, which share the configuration and differ in neutral settings.
+        seed: The seed of the candidates.
     """
     draw = random.Random(seed)
     missing = {

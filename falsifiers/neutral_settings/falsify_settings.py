@@ -1,9 +1,10 @@
-"""Attacks on whole runs: settings that only decide how a run is computed change nothing of what it trains.
+"""Attacks on whole runs: settings that only affect how a run is computed must not change its result.
 
-`GROUPS` has configurations of models of transformers on chats, and for each one several choices of settings that must
-not matter, `design.NEUTRAL`. Each of these runs is compared with the run that has the usual choices.
-`design.covering_rows` draws the rows that have most new pairs of choices, of which one is of a neutral setting.
-Examples are distinct, so as many as there are groups try all of them.
+1. A group of `GROUPS` is one configuration, with several rows of choices of neutral settings (`design.NEUTRAL`).
+2. Every row is run and compared with the run of the same configuration with the usual neutral settings.
+3. `design.covering_rows` chooses rows greedily, so that few rows have many pairs of choices.
+
+Hypothesis tries an example only once, so a contract with as many examples as groups runs all groups.
 """
 
 import json
@@ -16,21 +17,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.neutral_settings.design import APPROXIMATE, NEUTRAL, TRAINED, Row, changed, covering_rows, usual
-from falsifiers.neutral_settings.runs import Facts, Place, comparable, conduct
+from falsifiers.neutral_settings.runs import RunRecord, Workspace, comparable, run_and_record
 from falsifiers.support.runs import scratch
 
 GROUPS = list(enumerate(covering_rows(4)[:4]))
 CLOSE = 1e-3
-"""Largest difference of approximate runs: of the weights together, relative to the distance they move, and of metrics.
+"""Largest difference of approximate runs: of metrics, and of all weights relative to the distance that they move.
 
 Models in float64 normalise, and attend with `eager`, in float32, so logits have errors of 1e-7 of their size. The
 optimizers divide by the size of a gradient, which amplifies errors where it is small.
 """
 OF_A_TEACHER = {"kl_at_1", "kl_at_T", "teacher_loss", "teacher_entropy", "teacher_perplexity", "agreement"}
-"""Metrics that outputs of the most probable tokens do not have."""
+"""Metrics that a run with stored top-k outputs does not have."""
 
 MEANS = ("loss", "hard_loss", "soft_loss", "kl_at_1", "kl_at_T")
-"""Metrics of a line that are means over the tokens since the last logged step."""
+"""Logged metrics that are means over the tokens since the last logged step."""
 
 
 @given(group=st.sampled_from(GROUPS))
@@ -43,39 +44,45 @@ def compare_runs(subject: Any, seed: int, rows: list[Row]) -> None:
     """Compare the run of each row with the run that has the same configuration and the usual neutral settings."""
     base = usual(rows[0])
     with scratch() as directory:
-        place = Place(directory, base, seed)
-        expected = conduct(subject, place, base)
+        workspace = Workspace(directory, base, seed)
+        expected = run_and_record(subject, workspace, base)
         moved = distance(expected.weights, expected.initial)
         assert moved > 1e-3, f"the run moves its weights by {moved}, so that nothing is compared"
-        place.steps = expected.trained["steps_completed"]
+        workspace.steps = expected.trained["steps_completed"]
         for row in rows:
-            seen = conduct(subject, place, row)
+            seen = run_and_record(subject, workspace, row)
             if message := first_difference(seen, expected):
-                smallest, message = _smallest(subject, place, row, expected, message)
+                smallest, message = _smallest(subject, workspace, row, expected, message)
                 choices = {name: row[name] for name in smallest}
                 trained = {name: row[name] for name in TRAINED}
                 raise AssertionError(f"{choices} changes a run: {message}; the run has {trained}, seed {seed}")
-            assert_effects(seen, expected, place.steps)
+            assert_effects(seen, expected, workspace.steps)
 
 
-def _smallest(subject: Any, place: Place, row: Row, expected: Facts, message: str) -> tuple[list[str], str]:
-    """Return the neutral settings that are needed for a difference, and the difference."""
+def _smallest(subject: Any, workspace: Workspace, row: Row, expected: RunRecord, message: str) -> tuple[list[str], str]:
+    """Return the neutral settings that cause a difference, and the difference.
+
+    Every setting is reset to its usual choice if the difference remains without it.
+    """
     for name in changed(row):
         fewer = {**row, name: NEUTRAL[name][0]}
-        if other := first_difference(conduct(subject, place, fewer), expected):
+        if other := first_difference(run_and_record(subject, workspace, fewer), expected):
             row, message = fewer, other
     return changed(row), message
 
 
 def distance(seen: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    """Return the Euclidean distance of two models."""
+    """Return the Euclidean distance between the weights of two models."""
     return math.sqrt(
         sum(float((seen[name].double() - value.double()).square().sum()) for name, value in expected.items())
     )
 
 
-def first_difference(seen: Facts, expected: Facts) -> str:
-    """Return the first difference of two runs: of a logged step, the result, the held-back rows, or the weights."""
+def first_difference(seen: RunRecord, expected: RunRecord) -> str:
+    """Return the first difference of two runs, "" if they are equal.
+
+    Compared are the logged steps, the result, the weights, the written files and the metrics on held-back rows.
+    """
     is_exact = not APPROXIMATE & {*changed(seen.row)}
     allowed = 0.0 if is_exact else CLOSE
     leaves_out = OF_A_TEACHER if seen.row["outputs"] == "every token kept" else set[str]()
@@ -88,7 +95,7 @@ def first_difference(seen: Facts, expected: Facts) -> str:
     for line in lines:
         other, close = wanted[line["step"]], allowed
         if not is_usual and not {*MEANS} & {*line["metrics"]}:
-            continue  # of an evaluation alone
+            continue  # the line has an evaluation only
         if not is_usual:
             other = {**other, "metrics": _means(wanted, before, line["step"])}
             line = {**line, "metrics": {name: line["metrics"].get(name) for name in other["metrics"]}}
@@ -119,7 +126,7 @@ def first_difference(seen: Facts, expected: Facts) -> str:
 
 
 def _means(lines: Mapping[int, dict[str, Any]], before: int, step: int) -> dict[str, float]:
-    """Return the metrics of a line about the steps after `before`, which are means over their tokens."""
+    """Return the mean metrics over the tokens of the steps after `before` up to `step`."""
     steps = range(before + 1, step + 1)
     tokens = [lines[n]["tokens"] - (lines[n - 1]["tokens"] if n > 1 else 0) for n in steps]
     names = [name for name in MEANS if all(name in lines[n]["metrics"] for n in steps)]
@@ -128,7 +135,7 @@ def _means(lines: Mapping[int, dict[str, Any]], before: int, step: int) -> dict[
 
 
 def _unequal(seen: Any, expected: Any, allowed: float, leaves_out: set[str]) -> str:
-    """Return where two values differ by more than is allowed; empty if they do not."""
+    """Return a message if two values differ by more than `allowed`, else ""."""
     if isinstance(seen, dict) and isinstance(expected, dict):
         names = [name for name in {**expected, **seen} if name not in leaves_out]
         parts = ((name, _unequal(seen.get(name), expected.get(name), allowed, leaves_out)) for name in names)
@@ -146,8 +153,8 @@ def _unequal(seen: Any, expected: Any, allowed: float, leaves_out: set[str]) -> 
     return "" if is_equal else f"is {seen!r}; expected {expected!r}"
 
 
-def assert_effects(seen: Facts, expected: Facts, steps: int) -> None:
-    """Assert that the neutral settings of a run were used."""
+def assert_effects(seen: RunRecord, expected: RunRecord, steps: int) -> None:
+    """Assert that every neutral setting had its effect, so that the comparison is not vacuous."""
     row, (before, after) = seen.row, seen.entries
     where = f"with { ({name: row[name] for name in changed(row)}) }"
     assert (seen.forks > 0) == (row["tokens"] == "by workers"), f"{where}, {seen.forks} processes are forked"

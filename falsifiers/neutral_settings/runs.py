@@ -1,4 +1,4 @@
-"""Whole runs of small models of transformers on drawn chats, and the facts by which two runs are compared."""
+"""Run small models of transformers on random chats, and record what two runs are compared by."""
 
 import io
 import json
@@ -53,11 +53,17 @@ def chats(seed: int, number: int) -> list[dict[str, Any]]:
 
 
 @dataclass
-class Place:
-    """A directory with models and data of one configuration, and runs in it.
+class Workspace:
+    """A directory with the models, the data and the runs of one configuration.
 
-    row: the choices that are trained. runs: how many were conducted. steps: of a run. models: with their tokenizers.
-    tokens: that have a logit of a teacher whose outputs are stored.
+    Attributes:
+        directory: The directory.
+        row: The choices of the configuration; those of neutral settings are not used.
+        seed: The seed of data, models and runs.
+        runs: Number of runs so far.
+        steps: Number of optimizer steps of a run, once the first run has ended.
+        models: Student and teacher, with their tokenizers.
+        tokens: Number of tokens that have a logit in stored teacher outputs.
     """
 
     directory: Path
@@ -90,8 +96,8 @@ class Place:
         words.chat_template = MARKED if row["template"] == "marked" else PLAIN
         (self.directory / "template.jinja").write_text(words.chat_template)
         is_other = row["teacher"] == "other tokenizer"
-        taught = byte_tokenizer(270) if is_other else words
-        taught.chat_template = words.chat_template
+        teacher_tokenizer = byte_tokenizer(270) if is_other else words
+        teacher_tokenizer.chat_template = words.chat_template
         surplus = {"larger": (7, 0), "smaller": (0, 5), "padded": (0, 3)}.get(row["teacher"], (0, 0))
         options: dict[str, dict[str, Any]] = {
             "with dropout": {"attention_dropout": 0.2},
@@ -99,13 +105,13 @@ class Place:
         }
         dtype = {"float64": torch.float64, "float32": torch.float32}.get(row["numbers"], torch.bfloat16)
         student = random_llama(size + surplus[1], 16, seed=self.seed, **options.get(row["student"], {}))
-        taught_size = len(taught) if is_other else size + surplus[0]
-        teacher = random_llama(taught_size, 32, seed=self.seed + 1).to(dtype)
+        teacher_size = len(teacher_tokenizer) if is_other else size + surplus[0]
+        teacher = random_llama(teacher_size, 32, seed=self.seed + 1).to(dtype)
         self.tokens = size + 3 if row["teacher"] == "padded" else size
-        self.models = {"student": (student, words), "teacher": (teacher, taught)}
+        self.models = {"student": (student, words), "teacher": (teacher, teacher_tokenizer)}
 
     def model(self, name: str, *, parts: bool) -> Path:
-        """Return the directory of a model, in one file or in several, which is written when it is first asked for."""
+        """Return the directory of a model, saved at the first call. parts: save several files instead of one."""
         directory = self.directory / (f"{name} in parts" if parts else name)
         if not directory.exists():
             model, tokenizer = self.models[name]
@@ -114,11 +120,11 @@ class Place:
         return directory
 
     def settings(self, row: Row, out: str, **changes: Any) -> dict[str, Any]:
-        """Return the settings of a run by their names, without those of `outputs`."""
+        """Return the flat settings of a run, except `teacher_outputs`."""
         chosen: dict[str, Any] = {"device": "cpu", "hang_after": 0.0, "seed": self.seed, "data_workers": 0}
         for name, choices in TRAINED.items():
             chosen |= choices[row[name]]
-        chosen["length"] *= 4 if row["teacher"] == "other tokenizer" else 1  # which has a token for each byte
+        chosen["length"] *= 4 if row["teacher"] == "other tokenizer" else 1  # its tokens are bytes
         parts = row["files of models"] == "several"
         chosen |= {name: self.model(name, parts=parts) for name in ("student", "teacher")}
         ending = {"JSON lines": ".jsonl", "Parquet": ".parquet", "several": ""}[row["files"]]
@@ -155,8 +161,8 @@ class Place:
         return chosen | changes
 
 
-def made(directory: Path, source: str, chosen: Mapping[str, Any]) -> Settings:
-    """Return the settings, given to the constructor, or as flags, a file, or variables of the environment."""
+def settings_from(directory: Path, source: str, chosen: Mapping[str, Any]) -> Settings:
+    """Return the settings, built from keywords, flags, a file or environment variables, as `source` says."""
     if source == "call":
         return Settings(**chosen)
     values = {name: str(value) if isinstance(value, Path) else value for name, value in chosen.items()}
@@ -171,7 +177,10 @@ def made(directory: Path, source: str, chosen: Mapping[str, Any]) -> Settings:
 
 
 class Watch(Callback):
-    """Callback that reads every value in every hook. made: all instances, of which a file makes some."""
+    """Callback that reads every value of the context in every hook, and counts the steps.
+
+    made: all instances; a callback file creates instances that the caller cannot reach otherwise.
+    """
 
     made: ClassVar[list[Any]] = []
 
@@ -192,10 +201,11 @@ for _name in HOOKS:
     setattr(Watch, _name, _watching(_name))
 
 
-class Noted(Callback):
-    """Callback without hooks: it notes the student before the training, and counts forwards with a gradient.
+class Recorder(Callback):
+    """Callback without hooks of its own: it records the initial student, and counts forwards with a gradient.
 
-    Forwards are those of a part of a layer, since hooks of the layer itself are not called when it is computed again.
+    It counts the forwards of the attention of the first layer: hooks of the layer itself are not called when activation
+    checkpointing computes the layer again.
     """
 
     def __init__(self) -> None:
@@ -214,7 +224,7 @@ class Noted(Callback):
 
 
 class Interrupt(Callback):
-    """Callback that interrupts the run once, in the hook of a step."""
+    """Callback that raises `KeyboardInterrupt` once, in a hook of a step."""
 
     def __init__(self, hook: str, step: int) -> None:
         self.hook, self.step, self.done = hook, step, False
@@ -238,13 +248,32 @@ class Interrupt(Callback):
 
 
 def tensors(module: Any) -> dict[str, Tensor]:
-    """Return copies of all parameters, also of those that an adapter leaves out of its state."""
+    """Return copies of all parameters, also of the base weights that the state of an adapter leaves out."""
     return {name: value.detach().clone() for name, value in module.named_parameters()}
 
 
 @dataclass
-class Facts:
-    """What a run ends with. entries: of the cache of tokens, before and after the run."""
+class RunRecord:
+    """The record of a run, which is compared with that of another run.
+
+    Attributes:
+        row: The choices of the run.
+        initial: The weights before the training.
+        weights: The weights after the training.
+        steps: The lines of the metrics file.
+        held_back: Sum and count of every metric on held-back rows.
+        trained: The fields of the result of the training.
+        manifest: The manifest of the output.
+        files: The bytes of the weight files.
+        entries: The entries of the token cache before and after the run.
+        layer_calls: Number of forwards of the first layer in training.
+        forks: Number of forked processes.
+        attention: The attention implementation.
+        directory: The output directory.
+        resumed_from: The step that the run resumed from; 0 for a run without interrupt.
+        saves: Whether checkpoints are expected.
+        watched: Number of steps that a `Watch` saw.
+    """
 
     row: Row
     initial: dict[str, Tensor]
@@ -264,32 +293,32 @@ class Facts:
     watched: int
 
 
-def conduct(subject: Any, place: Place, row: Row) -> Facts:
-    """Carry out a run, with what its row asks for before it, and return its facts."""
-    place.runs += 1
-    out = f"run {place.runs}"
-    chosen = place.settings(row, out)
+def run_and_record(subject: Any, workspace: Workspace, row: Row) -> RunRecord:
+    """Prepare teacher outputs and the token cache as the row says, run the training, and return its record."""
+    workspace.runs += 1
+    out = f"run {workspace.runs}"
+    chosen = workspace.settings(row, out)
     cache = chosen["data_cache"]
     if row["outputs"] != "live":
-        chosen |= {"teacher_outputs": _stored(place, row, chosen, out)}
+        chosen |= {"teacher_outputs": _stored(workspace, row, chosen, out)}
     if row["tokens"] == "beside those of another run":
-        _tokenize(place, chosen, **_other_data(place, chosen))
+        _tokenize(workspace, chosen, **_other_data(workspace, chosen))
     elif row["tokens"] == "kept":
-        _tokenize(place, chosen)
+        _tokenize(workspace, chosen)
     elif row["tokens"] == "kept by another process":
-        ended = in_child(lambda: _tokenize(place, chosen))
+        ended = in_child(lambda: _tokenize(workspace, chosen))
         assert ended == "done", f"a process that makes tokens ended with {ended}"
     before = _entries(cache)
     Watch.made.clear()
     with _counted_forks() as forks:
-        noted, result, resumed_from = _to_the_end(subject, place, row, chosen)
-    directory = place.directory / out
+        recorder, result, resumed_from = _run_to_end(subject, workspace, row, chosen)
+    directory = workspace.directory / out
     metrics = directory / "metrics.jsonl"
     lines = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
-    model: Any = getattr(noted.run.student, "model", noted.run.student)
-    return Facts(
+    model: Any = getattr(recorder.run.student, "model", recorder.run.student)
+    return RunRecord(
         row=row,
-        initial=_as_merged(noted.initial) if "lora_merge" in chosen else noted.initial,
+        initial=_as_merged(recorder.initial) if "lora_merge" in chosen else recorder.initial,
         weights=tensors(result.student),
         steps=lines,
         held_back={name: (total.sum, total.count) for name, total in result.held_back.items()},
@@ -298,7 +327,7 @@ def conduct(subject: Any, place: Place, row: Row) -> Facts:
         manifest=json.loads((directory / "manifest.json").read_text()),
         files={path.name: path.read_bytes() for path in directory.glob("*.safetensors")},
         entries=(before, _entries(cache)),
-        layer_calls=noted.layer_calls,
+        layer_calls=recorder.layer_calls,
         forks=len(forks),
         attention=str(getattr(model.config, "_attn_implementation", "")),
         directory=directory,
@@ -309,21 +338,23 @@ def conduct(subject: Any, place: Place, row: Row) -> Facts:
 
 
 def distil(subject: Any, settings: Settings, callbacks: Sequence[Callback] = (), *, lines: Lines) -> Any:
-    """Return the result of a run; an interrupt at its end reaches the outer block."""
+    """Run a distillation and return its result."""
+    # Entered twice, as in `pipeline.distill`: an interrupt at the end of the inner block reaches the outer one.
     with subject.HuggingFace(settings, callbacks=callbacks, lines=lines) as run, run:
         run.prepare()
         return run.conclude(run.run())
 
 
-def _to_the_end(subject: Any, place: Place, row: Row, chosen: dict[str, Any]) -> tuple[Noted, Any, int]:
-    noted = Noted()
-    callbacks: list[Callback] = [noted]
+def _run_to_end(subject: Any, workspace: Workspace, row: Row, chosen: dict[str, Any]) -> tuple[Recorder, Any, int]:
+    recorder = Recorder()
+    callbacks: list[Callback] = [recorder]
     callbacks += [Watch()] if row["watched"] == "by objects" else []
     quiet = Lines(io.StringIO())
-    steps = place.steps
+    steps = workspace.steps
     if row["interrupted"] == "no":
-        return noted, distil(subject, made(place.directory, row["source"], chosen), callbacks=callbacks, lines=quiet), 0
-    step = 2 + place.seed % (steps - 1)  # from 2 to the last
+        settings = settings_from(workspace.directory, row["source"], chosen)
+        return recorder, distil(subject, settings, callbacks=callbacks, lines=quiet), 0
+    step = 2 + workspace.seed % (steps - 1)  # from 2 to the last
     chosen = {**chosen, "save_every": min(chosen["save_every"] or 1, step - 1)}
     if row["interrupted"] == "limited":
         step -= 1
@@ -340,47 +371,47 @@ def _to_the_end(subject: Any, place: Place, row: Row, chosen: dict[str, Any]) ->
             raise AssertionError(f"a run is not interrupted in {hook} of step {step}")
     saved = [int(path.name.removeprefix("student-step")) for path in chosen["out"].glob("checkpoints/student-step*")]
     assert saved, f"no checkpoint is there after {step} steps"
-    settings = made(place.directory, row["source"], {**chosen, "resume": Path("latest"), "force": True})
+    settings = settings_from(workspace.directory, row["source"], {**chosen, "resume": Path("latest"), "force": True})
     result = distil(subject, settings, callbacks=callbacks, lines=quiet)
-    return noted, result, max(saved)
+    return recorder, result, max(saved)
 
 
-def _stored(place: Place, row: Row, chosen: dict[str, Any], out: str) -> Path:
-    """Write outputs of the teacher in batches and files of other sizes than the run has, and return their directory."""
-    outputs = place.directory / f"outputs of {out}"
-    changes = {"out": outputs, "batch_size": 4, "accumulate": 1, "data_cache": place.directory / "other cache"}
+def _stored(workspace: Workspace, row: Row, chosen: dict[str, Any], out: str) -> Path:
+    """Store the outputs of the teacher, in other batches and files than the run has; return their directory."""
+    outputs = workspace.directory / f"outputs of {out}"
+    changes = {"out": outputs, "batch_size": 4, "accumulate": 1, "data_cache": workspace.directory / "other cache"}
     changes |= {"group_by_length": False, "trace": None, "callbacks": None}
     top_k = None
     if row["outputs"] == "every token kept":
-        top_k = place.tokens
+        top_k = workspace.tokens
     precompute(
         Settings(**{**chosen, **changes}),
         top_k=top_k,
-        shard_bytes=(1, 2**28)[place.seed % 2],
+        shard_bytes=(1, 2**28)[workspace.seed % 2],
         lines=Lines(io.StringIO()),
         environment={},
     )
     return outputs
 
 
-def _tokenize(place: Place, chosen: dict[str, Any], **changes: Any) -> None:
-    """Make the tokens of a run."""
+def _tokenize(workspace: Workspace, chosen: dict[str, Any], **changes: Any) -> None:
+    """Tokenize the data of a run, which fills its token cache."""
     settings = Settings(**{**chosen, "trace": None, "callbacks": None, "teacher_outputs": None, **changes})
     with HuggingFace(settings, lines=Lines(io.StringIO()), environment={}) as run:
         run.device = torch.device("cpu")
         run.make_batches()
 
 
-def _other_data(place: Place, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with which the same files have other tokens."""
+def _other_data(workspace: Workspace, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that change the tokens of the same data files."""
     turns = {"turns": "last" if chosen.get("turns", "every") == "every" else "every"}
     options = {"template_options": None if chosen.get("template_options") else '{"brief": true}'}
     others: list[dict[str, Any]] = [turns, options, {"length": chosen["length"] - 1}]
-    return others[place.seed % 3]
+    return others[workspace.seed % 3]
 
 
 def _as_merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of a base, by their names without an adapter."""
+    """Return the base weights of a model with an adapter, with the names of the model without it."""
     base = {name: value for name, value in weights.items() if "lora_" not in name}
     return {name.replace("base_model.model.", "").replace(".base_layer", ""): value for name, value in base.items()}
 
@@ -391,7 +422,7 @@ def _entries(cache: Path) -> set[str]:
 
 @contextmanager
 def _counted_forks() -> Iterator[list[int]]:
-    """Yield the list of processes that are forked within the context."""
+    """Yield a list to which the id of every process forked within the context is added."""
     fork, seen = os.fork, list[int]()
 
     def counting() -> int:
@@ -404,7 +435,7 @@ def _counted_forks() -> Iterator[list[int]]:
 
 
 def comparable(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return lines of a metrics file without times and evaluations."""
+    """Return the lines of a metrics file without times and metrics of evaluations."""
     kept = [{name: value for name, value in line.items() if name not in TIMES} for line in lines]
     return [
         line | {"metrics": {n: v for n, v in line["metrics"].items() if n not in TIMES and not n.startswith("eval/")}}

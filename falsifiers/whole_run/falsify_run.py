@@ -1,4 +1,4 @@
-"""Attacks on whole runs: settings are drawn together, and every step is compared with a plain loop in float64."""
+"""Attacks on whole runs with random settings: every step is compared with a plain loop in float64."""
 
 import io
 import json
@@ -27,8 +27,11 @@ from reference_trainer.storage.export import save_decoder
 Chosen = dict[str, Any]
 SEEDS = st.integers(0, 2**32 - 1)
 TOLERANCE, TOLERANCE_OF_LLAMA = 1e-9, 1e-5
-"""Relative to the largest element, or to 1: roundings of float64, amplified by a run, and of the float32 norms of a
-Llama; a wrong term differs by 1e-4 or more."""
+"""Largest differences, relative to the largest element or to 1.
+
+They allow the rounding of float64, which a run amplifies, and that of the float32 norms of a Llama. A wrong term
+differs by 1e-4 or more.
+"""
 
 
 def _options(optimizer: str, lr: float, **options: Any) -> Chosen:
@@ -85,7 +88,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 
 
 def _divergence(draw: random.Random, mode: str | None, teacher: int, student: int) -> Chosen:
-    """Draw a divergence that is finite where one of the models lacks tokens."""
+    """Draw a divergence that is finite although one model lacks tokens of the other."""
     allowed = {"jensen_shannon": [0.5, 0.1, 0.9, 0.0, 1.0], "forward_kl": [0.5], "reverse_kl": [0.5]}
     if mode == "pad":
         infinite, beta = ("forward_kl", 0.0) if teacher > student else ("reverse_kl", 1.0)
@@ -96,7 +99,7 @@ def _divergence(draw: random.Random, mode: str | None, teacher: int, student: in
 
 
 def _shared(draw: random.Random) -> Chosen:
-    """Draw settings that runs on texts and on chats share."""
+    """Draw the settings that apply to texts and to chats."""
     chosen = {name: draw.choice(values) for name, values in VALUES.items()}
     chosen |= draw.choice(OPTIMIZERS) | draw.choice(SCHEDULES) | draw.choice(BEST)
     if not any(chosen[name] for name in ("ce_weight", "ce_weight_end", "kd_weight", "kd_weight_end")):
@@ -107,10 +110,10 @@ def _shared(draw: random.Random) -> Chosen:
 
 
 def text_settings(draw: random.Random) -> Chosen:
-    """Draw settings of a run on a text. with: layers, width and tokens of the teacher, the text, and the first weights.
+    """Draw settings of a run on a text. The key "with" has the teacher, the text and whether initial weights are given.
 
-    By `random` and not by Hypothesis, which tries the simplest values and small changes of an example: a run takes half
-    a second, and few of them are to have as many pairs of values as possible.
+    They are drawn by `random`, not by Hypothesis, which prefers simple values and small changes of an example. A run
+    takes half a second, so few examples should have many different pairs of values.
     """
     chosen = _shared(draw) | draw.choice(ROWS)
     chosen["length"], chosen["separator"] = draw.choice([6, 9, 16]), draw.choice([None, "|", "ab"])
@@ -129,7 +132,7 @@ def text_settings(draw: random.Random) -> Chosen:
 
 
 def _text(kind: str, seed: int, separator: str | None) -> bytes:
-    """Return documents of drawn lengths, some of them empty, and other separators; many: over 1000 short ones."""
+    """Return documents of random lengths, also empty ones, with several separators; for "many", 1300 short ones."""
     draw = random.Random(seed)
     end, parts = (separator or "\n\n").encode(), list[bytes]()
     if kind == "many":
@@ -141,7 +144,7 @@ def _text(kind: str, seed: int, separator: str | None) -> bytes:
 
 
 class Begin(Callback):
-    """Keeps what a run begins with, and the projections that it trains."""
+    """Callback that stores the initial weights of student and projections."""
 
     def attach(self, pipeline: Any) -> None:
         self.student = {name: value.detach().clone() for name, value in pipeline.student.named_parameters()}
@@ -183,7 +186,7 @@ CHATS: dict[str, tuple[Any, ...]] = {
 
 
 def chat_settings(draw: random.Random) -> Chosen:
-    """Draw settings of a run on chats. with: of the models and of the chats."""
+    """Draw settings of a run on chats. The key "with" describes the models and the chats."""
     chosen = _shared(draw) | {name: draw.choice(values) for name, values in CHATS.items()}
     if chosen["optimizer"] == "adamw" and chosen["optimizer_options"] is None:
         # The norms of a Llama are float32: a smaller epsilon enlarges the roundings of gradients near 0.
@@ -227,7 +230,7 @@ def falsify_run_on_chats_is_a_plain_loop(subject: Any, seed: int) -> None:
 
 
 def _chats(count: int, seed: int) -> list[Chosen]:
-    """Return conversations of one to three turns, some of whose answers have the weight 0."""
+    """Return conversations of one to three turns. Some answers have the weight 0."""
     draw, chats = random.Random(seed), list[Chosen]()
     for _ in range(count):
         turns: list[Chosen] = []
@@ -277,11 +280,11 @@ def compare(directory: Path, plain: PlainRun, begin: Begin, result: Any, chosen:
     assert_equal("the final projections", dict(begin.modules.named_parameters()), plain.projections, chosen)
     moved = max(float((plain.student.weights[name] - before).abs().max()) for name, before in started.items())
     best.compare(directory / "out/checkpoints", chosen)
-    assume(moved > 1e-6)  # a run of one step may have the rate 0, and shows nothing
+    assume(moved > 1e-6)  # a run of one step may have a learning rate of 0, and tests nothing
 
 
 class Best:
-    """The best of the evaluated steps so far, by the metric of the settings, with the weights of this step."""
+    """The best evaluated step so far by `best_metric`, with its score and weights."""
 
     def __init__(self, settings: Settings) -> None:
         self.metric, self.least = settings["best_metric"], settings["best_min_delta"]
@@ -314,7 +317,7 @@ def _events(path: Path) -> Iterator[Chosen]:
 
 
 def assert_equal(name: str, seen: Any, expected: Any, chosen: Chosen) -> None:
-    """Assert that values, or tensors by name, are equal up to the rounding of float64, which some ten steps amplify."""
+    """Assert that values, or tensors by name, are equal within `TOLERANCE`, or `TOLERANCE_OF_LLAMA` for chats."""
     tolerance = TOLERANCE_OF_LLAMA if "chats" in chosen["with"] else TOLERANCE
     if isinstance(expected, dict):
         assert set(seen) == set(expected), f"{name} has {sorted(seen)}; expected {sorted(expected)}; {chosen}"

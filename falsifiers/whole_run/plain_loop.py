@@ -1,9 +1,11 @@
-"""A whole distillation as one plain loop in float64: the oracle of runs with drawn settings.
+"""The oracle of runs with random settings: a whole distillation as one plain training loop in float64.
 
-It follows docs/trainer-objective.md, docs/trainer-data.md and the help of the settings, and shares with the trainer
-only the order of the rows of an epoch, by public functions. Every document is computed alone, in a batch of documents
-of all micro-batches of a step: so there is no packing, no accumulation and no block of rows that could be wrong.
-Gradients are those of autograd, and updates those of the optimizers of torch, one for each parameter.
+It is written from docs/trainer-objective.md, docs/trainer-data.md and the help of the settings. The only code that it
+shares with the trainer is the order of the rows of an epoch.
+
+Every step is one padded batch with one document a row. So the oracle has no packing, no gradient accumulation and no
+loss in blocks: faults of these show as differences. Gradients are computed by autograd, updates by one optimizer of
+torch for every parameter.
 
 Shape letters: B documents, T position, W width, H head, D width of a head, P scored positions, V vocabulary.
 """
@@ -24,14 +26,15 @@ from reference_trainer.data.text import LengthGroups, epoch_order
 Weights = Mapping[str, Tensor]
 Settings = Mapping[str, Any]
 OPTIMIZERS = {"adamw": torch.optim.AdamW, "adafactor": torch.optim.Adafactor}
-PACKED_TOGETHER = 1000
-CHANGING = ("temperature", "ce_weight", "kd_weight", "feature_weight")
-OF_TEACHER = "soft_loss kl_at_T kl_at_1 teacher_loss teacher_entropy teacher_perplexity agreement".split()
+PACKING_BLOCK = 1000
+"""Number of consecutive documents that the trainer packs together."""
+ANNEALED = ("temperature", "ce_weight", "kd_weight", "feature_weight")
+TEACHER_METRICS = "soft_loss kl_at_T kl_at_1 teacher_loss teacher_entropy teacher_perplexity agreement".split()
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Tokens, and the places of those that are predicted."""
+    """The tokens of a document, and the positions of the predicted ones."""
 
     tokens: Sequence[int]
     predicted: Sequence[int]
@@ -41,7 +44,7 @@ Row = list[Document]
 
 
 def text_rows(text: bytes, settings: Settings) -> tuple[list[Row], list[Row]]:
-    """Return the rows that the student is trained on, and those that are held back."""
+    """Return the training rows and the held-back rows of a text: its last tenth is held back."""
     cut = len(text) - math.ceil(len(text) / 10)
     share = math.floor(cut * (settings["data_share"] or 1))
     return _rows_of_text(text[:share], settings), _rows_of_text(text[cut:], settings)
@@ -60,14 +63,19 @@ def _rows_of_text(part: bytes, settings: Settings) -> list[Row]:
 
 
 def _pieces(content: bytes, length: int) -> list[bytes]:
-    """Return pieces of at most `length` bytes that begin with the last byte of the piece before."""
+    """Return pieces of at most `length` bytes. Every piece begins with the last byte of the previous piece."""
     return [content[start : start + length] for start in range(0, max(1, len(content) - 1), length - 1)]
 
 
 def chat_rows(chats: Sequence[Any], words: Any, settings: Settings) -> tuple[list[Row], list[Row]]:
-    """Return the rows to train on, and the held-back ones. words: a tokenizer of whole words, with marks of the roles.
+    """Return the training rows and the held-back rows of chats.
 
-    An answer is predicted with the mark of its end, unless it has the weight 0 or is not the last one of `turns`.
+    Answers and their end tokens are predicted, except answers of weight 0 and, with `turns` "last", earlier answers.
+
+    Args:
+        chats: Objects with `messages`.
+        words: A tokenizer with one token for a word, a role or the end of a message.
+        settings: The flat settings.
     """
     documents = []
     for chat in chats:
@@ -92,13 +100,14 @@ def chat_rows(chats: Sequence[Any], words: Any, settings: Settings) -> tuple[lis
 
 
 def rows_of(documents: list[Document], settings: Settings) -> list[Row]:
-    """Return rows of one document each, or packed ones."""
+    """Return rows of one document, or with `documents` "pack" rows of several."""
     if settings["documents"] != "pack":
         return [[document] for document in documents]
     rows: list[Row] = []
-    for start in range(0, len(documents), PACKED_TOGETHER):
-        together = documents[start : start + PACKED_TOGETHER]
+    for start in range(0, len(documents), PACKING_BLOCK):
+        together = documents[start : start + PACKING_BLOCK]
         numbers = range(len(together))
+        # The better of two first-fit packings: in the order of the documents, and longest first.
         plain = _first_fit(numbers, together, settings["length"])
         largest_first = sorted(numbers, key=lambda number: len(together[number].tokens), reverse=True)
         decreasing = sorted(sorted(row) for row in _first_fit(largest_first, together, settings["length"]))
@@ -108,6 +117,7 @@ def rows_of(documents: list[Document], settings: Settings) -> list[Row]:
 
 
 def _first_fit(numbers: Sequence[int], documents: list[Document], length: int) -> list[list[int]]:
+    """Return rows of document numbers: every document goes to the first row with enough room."""
     rows: list[list[int]] = []
     free: list[int] = []
     for number in numbers:
@@ -123,7 +133,7 @@ def _first_fit(numbers: Sequence[int], documents: list[Document], length: int) -
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A decoder of the trainer, or a Llama of transformers: weights by name, number of heads, epsilon of the norms."""
+    """The decoder of the trainer or a Llama of transformers, as weights by name, number of heads, epsilon of norms."""
 
     weights: Weights
     heads: int
@@ -140,8 +150,8 @@ class Model:
     def with_weights(self, weights: Weights) -> "Model":
         return Model(weights, self.heads, self.epsilon)
 
-    def _parts(self, layer: int) -> list[Tensor]:
-        """Return the gain of the first norm, queries, keys, values, output; gain of the second, gate, up, down."""
+    def _layer_weights(self, layer: int) -> list[Tensor]:
+        """Return the weights of a layer: norm, query, key, value, output; second norm, gate, up, down."""
         if self.is_llama:
             names = "input_layernorm self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.o_proj "
             names += "post_attention_layernorm mlp.gate_proj mlp.up_proj mlp.down_proj"
@@ -154,13 +164,13 @@ class Model:
         return [norm, *qkv.chunk(3), out, second, *gate_up.chunk(2), down]
 
     def forward(self, tokens_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Return logits [B, T, V], and the hidden states [B, T, W] as the model gives them."""
+        """Return logits [B, T, V], and the hidden states [B, T, W] that the model returns."""
         w = self.weights
         embedding = w["model.embed_tokens.weight" if self.is_llama else "embedding.weight"]
         x = embedding[tokens_BT]
         states = [x]
         for layer in range(self.layers):
-            first, query, key, value, out, second, gate, up, down = self._parts(layer)
+            first, query, key, value, out, second, gate, up, down = self._layer_weights(layer)
             normed = self._norm(x, first)
             x = x + self._attention(normed @ query.T, normed @ key.T, normed @ value.T) @ out.T
             normed = self._norm(x, second)
@@ -168,25 +178,25 @@ class Model:
             states.append(x)
         x = self._norm(x, w["model.norm.weight" if self.is_llama else "norm.weight"])
         head = w.get("lm_head.weight", embedding) if self.is_llama else w["head.weight"]
-        # Those of transformers begin with the embedding, and the last norm is applied to the last one.
+        # The hidden states of transformers include the embedding first, and the last one is normalized.
         return x @ head.T, [*states[:-1], x] if self.is_llama else states[1:]
 
     def _norm(self, x: Tensor, gain: Tensor) -> Tensor:
-        if self.is_llama:  # transformers norms in float32, whatever the weights are
+        if self.is_llama:  # transformers normalizes in float32, also with float64 weights
             return gain * (x.float() * (x.float().square().mean(-1, keepdim=True) + self.epsilon).rsqrt()).to(x)
         return gain * x / (x.square().mean(-1, keepdim=True) + self.epsilon).sqrt()
 
     def _attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         D, T = query.shape[-1] // self.heads, query.shape[1]
         q, k, v = (part.unflatten(-1, (-1, D)).transpose(1, 2) for part in (query, key, value))
-        q, k = self._turned(q), self._turned(k)
+        q, k = self._rotate(q), self._rotate(k)
         k, v = (part.repeat_interleave(self.heads // part.shape[1], dim=1) for part in (k, v))
         scores = q @ k.mT / math.sqrt(D)
         scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -math.inf)
         return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
 
-    def _turned(self, x: Tensor) -> Tensor:
-        """Return x [B, H, T, D] with rotary positions: features j, j + D/2 turned by position · 10000^(-2j/D)."""
+    def _rotate(self, x: Tensor) -> Tensor:
+        """Return x [B, H, T, D] with rotary positions: features j, j + D/2 rotated by position · 10000^(-2j/D)."""
         T, D = x.shape[-2:]
         kind = torch.float32 if self.is_llama else torch.float64
         inverse = 1.0 / 10000.0 ** (torch.arange(0, D, 2).to(kind) / D)
@@ -197,15 +207,15 @@ class Model:
 
 
 def layer_of(name: str) -> int | None:
-    """Return the number of the layer of a weight, from 0; None outside the layers."""
+    """Return the layer of a weight, from 0; None for a weight outside the layers."""
     for start in ("blocks.", "model.layers."):
         if name.startswith(start):
             return int(name.removeprefix(start).split(".")[0])
     return None
 
 
-def annealed(settings: Settings, name: str, step: int, total: int) -> float:
-    """Return the temperature or a loss weight of a step, from 1, of a run of `total` planned steps."""
+def annealed_value(settings: Settings, name: str, step: int, total: int) -> float:
+    """Return the value of an annealed setting, the temperature or a loss weight, in step 1 ... `total`."""
     start, end, first = settings[name], settings[f"{name}_end"], 1
     if end is None:
         return float(start)
@@ -222,7 +232,7 @@ def _cosine(progress: float) -> float:
 
 
 def learning_rate(settings: Settings, step: int, total: int) -> float:
-    """Return the rate of a step, from 1, of a run of `total` planned steps."""
+    """Return the learning rate of step 1 ... `total`."""
     peak, shape, end = settings["lr"], settings["schedule"], settings["lr_end"]
     warmup = settings["warmup"]
     if isinstance(warmup, float):
@@ -236,13 +246,23 @@ def learning_rate(settings: Settings, step: int, total: int) -> float:
         decay = math.ceil(total / 5) if settings["lr_decay"] is None else settings["lr_decay"]
         begin = max(warmup, total - decay)
     progress = max(0, step - begin) / max(1, total - begin)
-    fallen = _cosine(progress) if shape == "cosine" else progress
-    return float(peak * (1 + (end - 1) * fallen))
+    fraction = _cosine(progress) if shape == "cosine" else progress
+    return float(peak * (1 + (end - 1) * fraction))
 
 
 @dataclass
 class PlainRun:
-    """A run: its flat settings, rows, models in float64, and projections by name, such as "0.weight"."""
+    """The state of a run.
+
+    Attributes:
+        settings: The flat settings.
+        rows: The training rows.
+        held_back: The rows of evaluations.
+        student: The student with the weights after the last step, in float64.
+        teacher: The teacher, in float64.
+        projections: The weights of projections of hidden states after the last step, such as "0.weight".
+        epoch_losses: The mean loss of an epoch so far.
+    """
 
     settings: Settings
     rows: list[Row]
@@ -253,20 +273,23 @@ class PlainRun:
     epoch_losses: dict[int, float] = field(default_factory=dict)
 
     def steps(self) -> Iterator[dict[str, Any]]:
-        """Take every step; yield the fields of its trace. `student` and `projections` have its weights then."""
+        """Take all steps. After each one, yield the expected fields of its event in the trace.
+
+        At that time `student` and `projections` have the weights after this step.
+        """
         s = self.settings
         trained = {f"student.{name}": value for name, value in self.student.weights.items()}
         trained |= {f"projections.{name}": value for name, value in self.projections.items()}
         parameters = {name: value.clone().requires_grad_() for name, value in trained.items()}
         optimizers = {name: self._optimizer(name, parameter) for name, parameter in parameters.items()}
         tokens, best_loss = 0, math.inf
-        interval: list[tuple[dict[str, float], int]] = []  # of the steps since the last logged one
+        interval: list[tuple[dict[str, float], int]] = []  # sums and token counts of the steps since the last log
         totals: dict[int, list[float]] = {}
         for step, (epoch, window) in enumerate(self._windows(), start=1):
-            now = {name: annealed(s, name, step, self.planned) for name in CHANGING}
+            annealed = {name: annealed_value(s, name, step, self.planned) for name in ANNEALED}
             model, maps = self._models(parameters)
             documents = [document for row in window for document in row]
-            sums, count = self._sums(model, maps, documents, now)
+            sums, count = self._sums(model, maps, documents, annealed)
             gradients = torch.autograd.grad(sums["loss"] / count, [*parameters.values()], allow_unused=True)
             norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients if gradient is not None))
             factor = 1.0 if s["clip"] is None else min(1.0, s["clip"] / (norm + 1e-6))
@@ -282,24 +305,26 @@ class PlainRun:
             in_epoch[0], in_epoch[1] = in_epoch[0] + numbers["loss"], in_epoch[1] + count
             self.epoch_losses[epoch] = in_epoch[0] / in_epoch[1]
             tokens, best_loss = tokens + count, min(loss, best_loss)
-            seen: dict[str, Any] = {"step": step, "epoch": epoch, "learning_rate": rate, "tokens": tokens}
-            seen |= {"loss": loss, "metrics": {}, "validation_metrics": {}, "best_loss": best_loss}
+            expected: dict[str, Any] = {"step": step, "epoch": epoch, "learning_rate": rate, "tokens": tokens}
+            expected |= {"loss": loss, "metrics": {}, "validation_metrics": {}, "best_loss": best_loss}
             interval.append((numbers, count))
             if s["log_every"] and step % s["log_every"] == 0:
                 metrics = means(interval)
+                # The teacher is run only in intervals with a loss weight for it. Without it, the hard loss is measured
+                # only in steps with a `ce_weight`, and logged if all steps of the interval have one.
                 if not self._has_weight(step, "kd_weight", "feature_weight"):
-                    absent = list(OF_TEACHER)
+                    absent = list(TEACHER_METRICS)
                     if not self._has_weight(step, "ce_weight", in_all=True):
                         absent += ["hard_loss", "student_perplexity"]
                     metrics = {name: value for name, value in metrics.items() if name not in absent}
-                seen["metrics"] = {**metrics, "gradient_norm": norm, **now}
-                if not now["feature_weight"]:
-                    del seen["metrics"]["feature_weight"]
+                expected["metrics"] = {**metrics, "gradient_norm": norm, **annealed}
+                if not annealed["feature_weight"]:
+                    del expected["metrics"]["feature_weight"]
                 interval = []
             if s["eval_every"] and step % s["eval_every"] == 0:
                 evaluated = means([self.evaluation()])
-                seen["validation_metrics"] = {f"eval/{name}": value for name, value in evaluated.items()}
-            yield seen
+                expected["validation_metrics"] = {f"eval/{name}": value for name, value in evaluated.items()}
+            yield expected
 
     @property
     def _micro_batches(self) -> int:
@@ -310,7 +335,7 @@ class PlainRun:
         return int(self.settings["epochs"] * math.ceil(self._micro_batches / self.settings["accumulate"]))
 
     def _windows(self) -> Iterator[tuple[int, list[Row]]]:
-        """Yield the epoch of each step, and the rows of its batches."""
+        """Yield the epoch and the rows of every step, from all of its micro-batches."""
         s = self.settings
 
         def all_windows() -> Iterator[tuple[int, list[Row]]]:
@@ -348,16 +373,16 @@ class PlainRun:
         return kind([parameter], lr=s["lr"], **options)
 
     def _scale(self, name: str) -> float:
-        """Return the factor of the rate of a weight: `layer_decay` to the number of layers between it and the head."""
+        """Return the factor of the learning rate of a weight: `layer_decay` ** its distance from the head in layers."""
         layers, layer = self.student.layers, layer_of(name.removeprefix("student."))
         number = 0 if "embed" in name else layers + 1 if layer is None else layer + 1
         return float(self.settings["layer_decay"] ** (layers + 1 - number))
 
     def _sums(
-        self, student: Model, projections: Weights, documents: list[Document], now: Mapping[str, float]
+        self, student: Model, projections: Weights, documents: list[Document], annealed: Mapping[str, float]
     ) -> tuple[dict[str, Tensor], int]:
-        """Return the sums of losses and metrics over the predicted tokens of documents, and the number of tokens."""
-        s, tau = self.settings, now["temperature"]
+        """Return the sums of losses and metrics over all predicted tokens, and the number of predicted tokens."""
+        s, tau = self.settings, annealed["temperature"]
         tokens_BT = torch.zeros(len(documents), max(len(d.tokens) for d in documents), dtype=torch.int64)
         for row, document in enumerate(documents):
             tokens_BT[row, : len(document.tokens)] = torch.tensor(list(document.tokens))
@@ -374,18 +399,18 @@ class PlainRun:
         kl = DIVERGENCES["forward_kl"].textbook
         hard = -log_q1.gather(-1, labels_P1).sum()
         soft = tau**2 * DIVERGENCES[s["divergence"]].textbook(log_p, log_q, s["beta"]).sum()
-        # A term of weight 0 is absent, even where it is infinite.
+        # A term of weight 0 is left out: if it is infinite, 0 * inf would be NaN.
         loss = 0 * hard
-        for weight, term in ((now["ce_weight"], hard), (now["kd_weight"], soft)):
+        for weight, term in ((annealed["ce_weight"], hard), (annealed["kd_weight"], soft)):
             loss = loss + weight * term if weight else loss
         sums = {"hard_loss": hard, "soft_loss": soft}
         sums |= {"kl_at_T": kl(log_p, log_q, 0.0).sum(), "kl_at_1": kl(log_p1, log_q1, 0.0).sum()}
         sums["teacher_loss"] = -log_p1.gather(-1, labels_P1).sum()
         sums["teacher_entropy"] = -torch.special.xlogy(log_p1.exp(), log_p1.exp()).sum()
         sums["agreement"] = (z.argmax(-1) == t.argmax(-1)).sum()
-        if now["feature_weight"]:
+        if annealed["feature_weight"]:
             sums["feature"] = self._feature(projections, student_states, teacher_states, at)
-            loss = loss + now["feature_weight"] * sums["feature"]
+            loss = loss + annealed["feature_weight"] * sums["feature"]
         return {"loss": loss, **sums, "token_accuracy": (z.argmax(-1) == labels_P1[:, 0]).sum()}, len(places)
 
     def _one_vocabulary(self, z: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
@@ -414,21 +439,27 @@ class PlainRun:
 
     @torch.no_grad()
     def evaluation(self) -> tuple[dict[str, float], int]:
-        """Return the sums on the held-back rows with the weights of now, and the number of predicted tokens."""
-        now = {name: annealed(self.settings, name, self.planned, self.planned) for name in CHANGING}
+        """Return the sums on the held-back rows with the present weights, and the number of predicted tokens."""
+        annealed = {name: annealed_value(self.settings, name, self.planned, self.planned) for name in ANNEALED}
         documents = [document for row in self.held_back for document in row]
-        sums, count = self._sums(self.student, {}, documents, {**now, "feature_weight": 0.0})
+        sums, count = self._sums(self.student, {}, documents, {**annealed, "feature_weight": 0.0})
         return {name: float(value) for name, value in sums.items() if name != "loss"}, count
 
     def _has_weight(self, logged: int, *names: str, in_all: bool = False) -> bool:
-        """Return whether any step up to a logged one, since the line before, has one of these weights, or all steps."""
+        """Return whether any step of a logging interval has a loss weight of `names` above 0.
+
+        logged: the last step of the interval. in_all: whether all steps have one instead.
+        """
         steps = range(logged - self.settings["log_every"] + 1, logged + 1)
-        weights = [any(annealed(self.settings, name, step, self.planned) for name in names) for step in steps]
+        weights = [any(annealed_value(self.settings, name, step, self.planned) for name in names) for step in steps]
         return all(weights) if in_all else any(weights)
 
 
 def means(interval: list[tuple[dict[str, float], int]]) -> dict[str, float]:
-    """Return the means over the tokens of several steps, and perplexities; without what some step lacks."""
+    """Return the means of metrics over the tokens of several steps, and perplexities.
+
+    A metric that any of the steps lacks is left out.
+    """
     totals: dict[str, float] = defaultdict(float)
     for sums, _ in interval:
         for name, value in sums.items():

@@ -13,7 +13,7 @@ FLOAT64 = UNITS["float64"]
 
 
 class Limits:
-    """The allowed errors of one example, measured when they are first asked for.
+    """The allowed errors of one example, computed on first use.
 
     Args:
         values: The exact values of the equation, each [*axes].
@@ -57,7 +57,7 @@ def allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
     """Return the allowed error of each element of a value.
 
     Args:
-        runs: The value in disturbed runs, [runs, *axes].
+        runs: The value in runs with perturbed operations, [runs, *axes].
         value: The exact value, [*axes].
         unit: The unit roundoff of the operations in those runs.
 
@@ -67,7 +67,7 @@ def allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
     An infinite value allows no error and does not loosen the other elements. Where rounding alone may leave no finite
     number, as in the logarithm of a difference that cancels, any result is allowed.
     """
-    # Equal infinities differ by NaN, so equality is looked at first.
+    # The difference of equal infinities is NaN, so equal elements are set to 0 first.
     spread = torch.where(runs == value, 0.0, (runs - value).abs()).nan_to_num(nan=torch.inf, posinf=torch.inf).amax(0)
     size = _size(value)
     largest = size.amax() if value.numel() else torch.zeros((), dtype=F64)
@@ -85,5 +85,5 @@ def _rounding(value: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _size(value: Tensor) -> Tensor:
-    """Return the size of each element, 0 where it is infinite: only the same infinity is near it."""
+    """Return the magnitude of each element; 0 for an infinite one, so that only the same infinity is allowed."""
     return value.abs().nan_to_num(nan=0.0, posinf=0.0)

@@ -1,4 +1,4 @@
-"""An attempt, which is a claim or a run with all that a worker and the cache must know, and the builder of attempts."""
+"""`Attempt`: one claim or one run, with the data that a worker and the cache need; `Attempts` builds them."""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Attempt:
         claim: The claim; for a run, the first claim that reads it.
         subject: The code that the claim is about.
         conditions: The device, the mutant, the number of examples, the example to replay.
-        body: The task of the worker.
+        body: The message to the worker: what it resolves, executes and judges.
         limit_s: The limit in seconds of CPU time, or of waiting.
         task: The JSON data that the key of a cached result is computed from.
         seed: The seed of the examples.
@@ -121,7 +121,7 @@ class Attempts:
             small: Execute the run of the claim with its `small` arguments, on the contract's own subject.
         """
         run = self.run(contract, claim, device, small=small)
-        # A predicate reads one record: it draws no examples, so neither their number nor their seed counts.
+        # A predicate judges the record of one run. It draws no examples: their number and their seed do not apply.
         conditions = Conditions(device=device) if run is not None else self._search(device)
         # Generated mutants are drawn among the statements that ran, so the clean trial records them.
         conditions = replace(conditions, statements=not claim.kills)
@@ -138,7 +138,8 @@ class Attempts:
             mutant: The mutant: declared if the claim names mutants in `kills`, else generated.
             clean_limit_s: The limit that follows from the time of the claim on the clean code; None if unknown.
         """
-        # Unlike a declared mutant, a generated one may do anything, so it is kept from writing to the project.
+        # The author of a declared mutant has read it. A generated one may do anything, so it must not write to the
+        # project.
         conditions = replace(self._search("cpu"), mutant=mutant, guarded=not claim.kills)
         attempt = self.alone(contract, claim, conditions, of_contract=bool(claim.kills))
         limited = clean_limit_s is not None and engine_of(claim).timeout_kills
@@ -147,7 +148,7 @@ class Attempts:
     def alone(
         self, contract: Contract, claim: Falsifier, conditions: Conditions, *, of_contract: bool = False
     ) -> Attempt:
-        """Return the attempt of a claim that shares no run: its worker executes the run and then judges the record."""
+        """Return the attempt of a claim whose worker executes the run itself, instead of reading a shared record."""
         run = engine_of(claim).run_of(contract, claim)
         if run is not None:
             execute = run.small if run.small is not None else run.arguments
@@ -164,7 +165,10 @@ class Attempts:
         return replace(again, first=first, limit_s=attempt.limit_s)
 
     def run(self, contract: Contract, claim: Falsifier, device: str, *, small: bool = False) -> Attempt | None:
-        """Return the attempt that executes the run of a claim, the same for all claims that read it; None without."""
+        """Return the attempt that executes the run of a claim; None if the claim reads no run.
+
+        All claims that read a run get the same attempt.
+        """
         run = engine_of(claim).run_of(contract, claim)
         if run is None:
             return None
@@ -215,5 +219,5 @@ class Attempts:
         )
 
     def _code(self, subject: Target) -> ResolvedCode:
-        """Return a resolved subject."""
+        """Return a subject with its names resolved, once per subject."""
         return self._codes.setdefault(subject, ResolvedCode(self.project, subject, self._imports))

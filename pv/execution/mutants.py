@@ -1,4 +1,4 @@
-"""The plan of `pv mutate`: every generated mutant is tried on the falsifiers that run it, until one kills it."""
+"""The plan of `pv mutate`: every generated mutant is tried on the falsifiers that cover it, until one kills it."""
 
 import random
 from collections import Counter, deque
@@ -30,7 +30,7 @@ HARDER = 10
 
 @dataclass(slots=True)
 class _Pending:
-    """A mutant that is being tried: the falsifiers that are left, and the ids of those that have tried it."""
+    """A mutant that is being tried, the falsifiers not yet tried on it, and the ids of those that were."""
 
     mutant: GeneratedMutant
     left: list[Falsifier]
@@ -43,8 +43,8 @@ class MutantTrials:
 
     1. Every falsifier is tried on the clean code, for its coverage and its time.
     2. The mutants of the covered code are generated. A mutant that a falsifier has killed before is not tried.
-    3. The others are tried on one falsifier after the other, at most as many mutants at a time as there are workers:
-       which falsifier is likely to kill a mutant soonest depends on the earlier kills.
+    3. The others are tried on one falsifier after the other. Only as many mutants as there are workers are tried at a
+       time, because the order of falsifiers is chosen from the kills so far.
 
     Args:
         project: The project of the contract.
@@ -94,7 +94,7 @@ class MutantTrials:
         """The modules in the mutation scope that no falsifier runs."""
 
     def run(self, on_progress: OnProgress | None = None) -> MutationResult:
-        """Return the status of every mutant. Nothing is tried where no requested module is in the mutation scope."""
+        """Return the status of every mutant. If no requested module is in the mutation scope, try none."""
         asked = self._requested
         if not asked or scope.matching(scoped := self._modules(self.falsifiers), asked):
             return self._tried(on_progress)
@@ -126,7 +126,7 @@ class MutantTrials:
             executor.consumers = self._consumers(on_progress, len(self._chosen))
             executor.run(self)
         order = {mutant.mutant.id: place for place, mutant in enumerate(self._chosen)}
-        # Unless all mutants were generated, a declared equivalent may be one of the others.
+        # An equivalent that matches no mutant is reported only if all mutants were generated.
         results = {mutant.result for mutant in generated}
         unused = (text for result, text in self._equivalent.items() if result not in results and not self.restricted)
         return MutationResult(
@@ -148,7 +148,7 @@ class MutantTrials:
     def _attempt(
         self, falsifier: Falsifier, mutant: GeneratedMutant | None = None, examples: int | None = None
     ) -> Attempt:
-        """Return the attempt of a falsifier on a mutant, or without one on the clean code."""
+        """Return the attempt of a falsifier on a mutant; on the clean code for None."""
         conditions = Conditions(
             mutant=mutant.mutant if mutant is not None else None,
             examples=examples,
@@ -169,7 +169,7 @@ class MutantTrials:
         return scope.mutants(scope.matching(self._modules(fit), self._requested), reached)
 
     def _modules(self, judges: Sequence[Falsifier]) -> list[Module]:
-        """Return the modules in the mutation scope, whatever modules were requested."""
+        """Return all modules in the mutation scope; the requested modules are selected from these."""
         if self._widely:
             return scope.imported_modules(self.project, scope.under_contract(self.contract, judges))
         if self._scope.modules:
@@ -224,7 +224,7 @@ class MutantTrials:
         yield from self._start_next()
 
     def _cached(self, mutant: GeneratedMutant, able: Sequence[Falsifier]) -> Judged | None:
-        """Return the mutant as a falsifier in `able` killed it in an earlier run; None if there is no such result."""
+        """Return the cached kill of a mutant by a falsifier in `able`; None if no kill is cached."""
         for falsifier in able:
             trial = self._journal.lookup(self._attempt(falsifier, mutant))
             if trial is not None:
@@ -234,10 +234,10 @@ class MutantTrials:
         return None
 
     def _supports(self, attempt: Attempt, trial: Trial) -> bool:
-        """Return whether a trial is cached: one that killed a mutant.
+        """Return whether to cache a trial. Only kills are cached.
 
-        Trials in which a falsifier held are not: a survivor has one of every falsifier, so they would be most of the
-        cache. Nor are trials on declared equivalents, which have other limits.
+        A survivor has a trial of every falsifier, so the trials that held would fill the cache. Trials on declared
+        equivalents are not cached either, because their limits are different.
         """
         pending = self._running.get(attempt)
         usual = attempt.mutant is not None and (pending is None or not pending.equivalent)
@@ -248,7 +248,10 @@ class MutantTrials:
             yield self._try(self._waiting.popleft())
 
     def _try(self, pending: _Pending) -> Attempt:
-        """Return the attempt on the falsifier likely to kill a mutant soonest: a fast one that killed others here."""
+        """Return the attempt of the falsifier that is likely to kill the mutant soonest.
+
+        That is one that is fast on the clean code, or has killed other mutants of the same function.
+        """
         name = pending.mutant.function
         one = min(pending.left, key=lambda f: self.clean[f.id].seconds / (1 + self._kills[name, f.id]))
         pending.left.remove(one)
@@ -266,8 +269,8 @@ class MutantTrials:
 
 
 def _status(falsifier: Falsifier, trial: Trial) -> MutantStatus | None:
-    """Return the status that a trial by a falsifier gives the mutant; None if the next falsifier is tried."""
+    """Return the status of a mutant after a trial; None if the next falsifier must be tried."""
     status = judge.status(trial)
     if status is MutantStatus.TIMEOUT and not engine_of(falsifier).timeout_kills:
-        return None  # a proof that needs longer has detected nothing
+        return None  # a proof that takes longer than its limit is no detection
     return status

@@ -16,16 +16,16 @@ INTERPRETERS = {".py": "python", ".sh": "bash"}
 
 @dataclass(frozen=True)
 class Options:
-    """What an observed process does beside observing.
+    """The options of an observed process.
 
     Attributes:
-        steps: It ends with status 0 after this many optimizer steps; 0: never.
-        sample: Losses and logits are noted only in the first steps and in every K-th one.
-        keep_compile: `torch.compile` is left on. What is compiled cannot be observed, so it is off by default.
-        probes: Models are probed in a forked copy of the process.
-        cut: It kills itself by SIGKILL after this many optimizer steps; 0: never.
-        cut_in_save: It does so inside the first save after `cut` steps instead, with half of the file written.
-        comparing: What a comparison with another run needs is noted in every step.
+        steps: Number of optimizer steps after which the process exits with status 0; 0 for no limit.
+        sample: Record losses and logits only in the first steps and in every `sample`-th step.
+        keep_compile: Leave `torch.compile` on. It is off by default, since compiled code cannot be observed.
+        probes: Probe models in a forked copy of the process.
+        cut: Number of optimizer steps after which the process kills itself with SIGKILL; 0 for never.
+        cut_in_save: Kill the process inside the first save after `cut` steps, with half of the file written.
+        comparing: Record in every step what a comparison with another run needs.
     """
 
     steps: int = 0
@@ -43,12 +43,12 @@ DEFAULTS = Options()
 def environment(
     folder: Path, options: Options = DEFAULTS, *, inherited: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the variables that make each Python process below observe itself.
+    """Return the environment variables that start an observer in the Python processes of a command.
 
     Args:
         folder: The folder of traces.
-        options: What each process does beside.
-        inherited: The variables that the command has besides.
+        options: The options of every process.
+        inherited: The environment of the command; its `PYTHONPATH` is extended.
     """
     paths = [str(SITE), *filter(None, [inherited.get("PYTHONPATH")])]
     compiling = {} if options.keep_compile else {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
@@ -61,15 +61,15 @@ def environment(
 
 
 def options_from_environment() -> Options:
-    """Return the options that `environment` has put into the variables of this process."""
+    """Return the options that `environment` passed to this process."""
     return Options(**json.loads(os.environ.get("PV_OBSERVE_OPTIONS", "{}")))
 
 
 def run(command: Sequence[str], folder: Path, options: Options = DEFAULTS) -> int:
-    """Run a command to its end, observed, with its output passed through.
+    """Run a command with an observer in its processes, and wait until it ends. Its output is passed through.
 
     Returns:
-        Its exit status; 128 + N if signal N killed it.
+        The exit status of the command; 128 + N if signal N killed the command.
 
     Raises:
         OSError: The command does not exist, or cannot be run.

@@ -1,7 +1,7 @@
-"""Notes gradients that the script copies from the weights of a model to master weights, which an optimizer moves.
+"""Records the gradients that a script copies from the weights of a model to the master weights of an optimizer.
 
-No backward pass reaches the master weights themselves, so whether a step has a fresh gradient shows where the pass
-leaves it: at the weights of the model.
+A backward pass gives gradients to the weights of the model, never to the master weights. Whether a step uses a new
+gradient is therefore checked at the weights of the model.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from .observer import Observer, OptimizerState
 
 SEARCHES = 3
-"""Steps of an optimizer before which the weights are looked for that its gradients are copied from."""
+"""Number of first steps of an optimizer before which the model weights of its master weights are searched."""
 COPIES = 20
-"""Steps of an optimizer of master weights in which gradients are compared."""
+"""Number of first steps of an optimizer of master weights in which gradients are compared."""
 PAIRS = 12
-"""Number of pairs that stand for all of them."""
+"""Number of pairs that are compared, as a sample of all pairs."""
 
 
 class Copies:
@@ -31,10 +31,10 @@ class Copies:
     def __init__(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
         self.pairs = [(weakref.ref(weight), weakref.ref(master)) for weight, master in pairs]
         self.last_look: dict[int, tuple[object, int]] = {}
-        """By id of a weight: its gradient (a weak reference), and the version of that, after the last backward pass."""
+        """By id of a weight: its gradient after the last backward pass, as a weak reference and a version number."""
 
     def live(self) -> list[tuple[Tensor, Tensor]]:
-        """Return the pairs, without those that are gone."""
+        """Return the pairs whose tensors still exist."""
         both = [(weight(), master()) for weight, master in self.pairs]
         return [(weight, master) for weight, master in both if weight is not None and master is not None]
 
@@ -52,9 +52,11 @@ class Masters:
         """By number of the optimizer."""
 
     def before_step(self, optimizer: torch.optim.Optimizer, state: OptimizerState) -> Optional[Tensor]:
-        """Return the distance of the optimizer's gradients from the nearest multiple of a model's, and the factor.
+        """Return how far the gradients of the master weights are from a multiple of the model's gradients.
 
-        None if the optimizer holds weights of a model, or no model has weights of the same shapes with gradients.
+        Returns:
+            [2]: the relative distance to the nearest multiple, and its factor. None if the optimizer holds the weights
+            of a model itself, or if no model has weights of the same shapes with gradients.
         """
         if state.steps < SEARCHES and state.number not in self.copies and isinstance(optimizer, torch.optim.Optimizer):
             pairs = self._pairs(self.observer.parameters_of(optimizer))
@@ -76,8 +78,10 @@ class Masters:
         return torch.stack([(applied - factor * passed).norm() / applied.norm(), factor])
 
     def _pairs(self, masters: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Return each master weight with the weight at its place in a model: in the order of the model, matrices first,
-        or those first that are no matrices."""
+        """Return the pairs of a model weight and a master weight; [] if the shapes fit no model.
+
+        Three orders are tried: the order of the model, matrices first, and matrices last.
+        """
         mine = {id(p) for p in masters}
         if len({p.device for p in masters}) != 1:
             return []
@@ -93,11 +97,11 @@ class Masters:
         return []
 
     def before_backward(self) -> dict[str, object]:
-        """Return by number of an optimizer whether gradients that its steps have copied are all still there."""
+        """Return, by optimizer, whether the model's gradients were not cleared since they were copied."""
         carried: dict[str, object] = {}
         for number, copies in self.copies.items():
             weights = [weight for weight, _ in copies.live()]
-            # Gradients that are still there when the next pass begins are added to by it, unless they are zeros.
+            # The next pass adds to gradients that were not cleared. Zeros count as cleared.
             kept = weights and all(is_as_before(p, copies.last_look) for p in weights)
             carried[str(number)] = (
                 torch.stack([few(p.grad).any() for p in weights if p.grad is not None]).any() if kept else False
@@ -105,7 +109,7 @@ class Masters:
         return carried
 
     def after_backward(self, carried: dict[str, object]) -> dict[str, object]:
-        """Remember the gradients; return what `before_backward` has, of optimizers whose gradients the pass changed."""
+        """Record the gradients after a pass; return the entries of `carried` whose gradients the pass has changed."""
         reached = {}
         for number, copies in self.copies.items():
             weights = [weight for weight, _ in copies.live()]

@@ -25,7 +25,8 @@ FRAMES = 12
 STEPS = 20
 """Number of first optimizer steps whose terms are recorded."""
 MAX_TERMS, MAX_NODES = 16, 64
-# The beginnings of the names of autograd nodes that multiply by a constant, and of those that keep the sum of elements.
+# Prefixes of the names of autograd nodes: those that multiply by a constant, and those that leave the sum of the
+# elements unchanged.
 FACTORS = ("MulBackward", "DivBackward", "NegBackward")
 MOVES = ("SumBackward", "StackBackward", "View", "ReshapeAlias", "Squeeze", "Unsqueeze", "ToCopy")
 NAME = "pv.observe"
@@ -40,16 +41,16 @@ class Mark:
 
 
 class Computed:
-    """A loss that was computed, and no backward pass has begun since.
+    """A loss that was computed since the last backward pass began.
 
     Attributes:
         key: The key of the line.
         at: "path:line" of the call.
         source: A number that identifies the inputs of the model's last call.
         mark: A weak reference to the mark of its node.
-        used: Whether a gradient has arrived at it.
+        used: Whether a backward pass has computed its gradient.
         place: The address of its storage.
-        shown: Whether the script has taken its value as a number.
+        shown: Whether the script has read its value as a number, such as for a log.
     """
 
     def __init__(self, key: int, at: str, source: object, mark: Mark, place: int) -> None:
@@ -69,9 +70,9 @@ class Terms:
         self.computed: list[Computed] = []
         """The same losses, with their marks."""
         self.dropped: list[Event] = []
-        """Losses that the last backward pass left without a gradient, and whether their node is gone."""
+        """The losses that got no gradient in the last backward pass, and whether their node was freed."""
         self.with_gradient: set[int] = set()
-        """Keys of losses and numbers at whose tensor a gradient has arrived."""
+        """The keys of the losses and numbers whose tensor got a gradient."""
 
     def add_loss(self, observer: Observer, key: int, at: str, loss: Tensor) -> None:
         """Record a loss that needs a gradient.
@@ -83,7 +84,7 @@ class Terms:
             loss: A scalar.
         """
         if loss.grad_fn is not None and observer.steps < STEPS and len(self.losses) < MAX_TERMS:
-            # The mark dies with the node, so a loss whose graph was freed without a pass can be recognized later.
+            # The mark is freed with the node. This shows later that a graph was freed without a backward pass.
             metadata: Any = loss.grad_fn.metadata  # a property, which torch declares as a method
             metadata[NAME] = mark = Mark(self, len(self.losses))
             self.losses.append((key, at, loss.detach()))
@@ -149,7 +150,7 @@ class Terms:
         leaves, with_number = self._terms(root.grad_fn)
         if not with_number or not leaves <= set(range(len(losses))):
             return None
-        # A candidate was computed, is no term of the graph, and got no gradient in another way.
+        # A candidate is not a term of the graph, and has no gradient from another path.
         taken = {losses[position][0] for position in leaves}
         cut = [
             {"key": key, "at": at, "value": value}
@@ -159,7 +160,10 @@ class Terms:
         return {"value": root.detach().reshape(()).clone(), "losses": sorted(taken), "cut": cut} if cut else None
 
     def _terms(self, root: Any) -> tuple[set[int], bool]:
-        """Return the positions of the losses in a sum, and whether it has a number; (set(), False) for other graphs."""
+        """Return the positions of the losses in a sum, and whether a number is added to them.
+
+        Other graphs give (set(), False).
+        """
         waiting, with_number = [root], False
         leaves: set[int] = set()
         # The graph is walked from the root through sums and constant factors; any other operation ends the search.

@@ -14,20 +14,21 @@ def unmet(verdict: ContractVerdict) -> tuple[str, ...]:
     """Return the reasons why a contract does not pass, worst first; () if it passes."""
     if verdict.status is Status.PASS:
         return ()
-    return (*_of_parts(verdict), *_of_the_whole(verdict)) or (NOTHING_MEASURED,)
+    return (*_result_reasons(verdict), *_contract_reasons(verdict)) or (NOTHING_MEASURED,)
 
 
 def unmet_by_the_whole(verdict: ContractVerdict) -> tuple[str, ...]:
-    """Return the reasons why a contract does not pass that are neither results nor findings.
+    """Return the reasons why a contract does not pass, without its results and findings.
 
-    Formats that list every result and finding use these, so that one fault does not count twice.
+    Formats that list every result and every finding use this function, so that no fault is listed twice.
     """
-    if verdict.status is Status.PASS or any(_of_parts(verdict)):
-        return tuple(_of_the_whole(verdict))
+    if verdict.status is Status.PASS or any(_result_reasons(verdict)):
+        return tuple(_contract_reasons(verdict))
     return unmet(verdict)
 
 
-def _of_parts(verdict: ContractVerdict) -> Iterator[str]:
+def _result_reasons(verdict: ContractVerdict) -> Iterator[str]:
+    """Yield the reasons that are results or findings."""
     errors = sum(finding.severity is not Severity.NOTICE for finding in verdict.findings)
     if errors:
         yield count(errors, "lint error")
@@ -38,7 +39,8 @@ def _of_parts(verdict: ContractVerdict) -> Iterator[str]:
             yield f"{outcome.value}: {listed(names)}"
 
 
-def _of_the_whole(verdict: ContractVerdict) -> Iterator[str]:
+def _contract_reasons(verdict: ContractVerdict) -> Iterator[str]:
+    """Yield the reasons that concern the contract as a whole, such as its mutation score."""
     if verdict.absent:
         yield verdict.absent
     yield from _score(verdict)
@@ -46,7 +48,10 @@ def _of_the_whole(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def blocks_gate(result: Result) -> bool:
-    """Return whether a result keeps its contract from passing; a refutation does whatever the gate requires."""
+    """Return whether a result keeps its contract from passing.
+
+    A refuted claim always does, also one that the gate does not require.
+    """
     failing = result.outcome in FAILING or result.outcome is Outcome.UNDECIDED
     return result.outcome is Outcome.FALSIFIED or (failing and result.required)
 
@@ -67,7 +72,7 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def unmet_overall(report: Report) -> tuple[str, ...]:
-    """Return the reasons why a validation does not pass that are neither contracts nor findings."""
+    """Return the reasons why a validation does not pass, without those of its contracts."""
     reasons = ["interrupted: what had not run is undecided"] if report.interrupted else []
     reasons += [f"shard {shard} is in none of the reports" for shard in report.missing]
     if not report.contracts and not report.shards:

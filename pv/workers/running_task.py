@@ -1,4 +1,4 @@
-"""A running task: its limits, its pipes, the output received through them, and the reply made of it at its end."""
+"""A running task: its limits, its pipes, the output that it sends, and the reply that is built when it ends."""
 
 import json
 import os
@@ -31,8 +31,8 @@ Record = dict[str, Any]
 class Task:
     """A task for a worker, and its limits. `key` is for the caller.
 
-    limit_s: limit in seconds of the CPU time, and of the time in which no thread of the task runs or is ready to run.
-    Wall time has no limit: on busy cores a task takes longer, but computes and waits no longer.
+    limit_s: limit in seconds of the CPU time, and also of the idle time, in which no thread of the task runs or is
+    ready to run. Wall time has no limit: busy cores increase it, but neither CPU time nor idle time.
     """
 
     key: Any
@@ -90,7 +90,7 @@ class Pipe:
             yield data
 
     def close(self) -> None:
-        """Close the reading end once and forget its number, which the next pipe may get."""
+        """Close the reading end. Later calls do nothing: the next pipe may have got the same descriptor."""
         if self.fd >= 0:
             self.selector.unregister(self.fd)
             os.close(self.fd)
@@ -105,6 +105,7 @@ class RunningTask:
         self.evidence = Pipe(selector, self.read_evidence)
         self.output = Pipe(selector, self.read_output)
         self.start = self.measured = time.monotonic()
+        # Idle time is counted twice: in total for the limit, and since the last CPU time for `waits`.
         self.cpu_s = self.idle_s = self.rest_s = 0.0
         self.pid = self.peak_mib = 0
         self.stopped = ""
@@ -151,7 +152,7 @@ class RunningTask:
 
     @property
     def waits(self) -> bool:
-        """Whether the task has used no CPU time for some time."""
+        """Whether the task has used no CPU time for the last `WAITS_S` seconds."""
         return self.rest_s >= WAITS_S
 
     def close_write_ends(self) -> None:
@@ -164,7 +165,7 @@ class RunningTask:
 
     def reply(self, scratch: Path) -> Reply:
         """Read the rest of what the task has written to its pipes and its folder, and return its reply."""
-        # Not until the pipes end: a grandchild may hold them open. The end of the worker is the end of the task.
+        # Do not read to the end of the pipes: a grandchild may hold them open. The task ends with its worker.
         self.read_evidence()
         self.read_output()
         return Reply(
@@ -190,7 +191,7 @@ class RunningTask:
 
 
 def _record(line: bytes) -> Record | None:
-    """Return the record of a line; None for a line that is no JSON object, as a killed worker may leave one."""
+    """Return the record of a line; None if it is not a JSON object: a killed worker may leave half a line."""
     try:
         record = json.loads(line)
     except ValueError:

@@ -29,8 +29,8 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
     """
     end = reply.last("end")
     status, detail = _ending(reply, end)
-    # The end of a finished search has the shrunk counterexample. A worker that was killed while it shrank one has
-    # only sent the record of the first.
+    # The `end` record of a search has the shrunk counterexample. A worker that was killed while shrinking has only
+    # sent the `counterexample` record of the first one.
     failure = end if end is not None and "error" in end else reply.last("counterexample")
     fields = {**(end or {}), "falsifier": falsifier, "device": device, "mutant": mutant, "status": status.value}
     return replace(
@@ -62,7 +62,7 @@ def _ending(reply: Reply, end: Record | None) -> tuple[TrialStatus, str]:
 
 
 def _current_arguments(reply: Reply) -> Counterexample | None:
-    """Return the arguments of the call in which the worker ended, which may have ended it."""
+    """Return the arguments of the call during which the worker ended; the call may be the cause."""
     if reply.current_arguments is None:
         return None
     arguments, exact = reply.current_arguments

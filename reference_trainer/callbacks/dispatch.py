@@ -1,7 +1,7 @@
-"""The registered callbacks of a run: which of them have a hook, the calls, and the end.
+"""Call the registered callbacks of a run.
 
-Control callbacks are called in the loop's thread. Observers are called in threads of their own, and can neither change
-nor end the run.
+Control callbacks are called in the thread of the training loop. Every observer is called in its own thread, and can
+neither change nor end the run.
 """
 
 from __future__ import annotations
@@ -26,30 +26,33 @@ WAIT_S = 10.0
 """Seconds that a run waits for all its observers together, at a checkpoint and at its end."""
 _LOG = logging.getLogger("reference_trainer.observers")
 _stuck: list[Delivery] = []
+"""Deliveries whose observer was still running when they were closed."""
 
 
 class Observer(Callback):
-    """Base class of observers: override the hooks you need; answers are ignored.
+    """Base class of observers: override the hooks you need. Return values are ignored.
 
-    Hooks are called one after the other, in the order of the events, on a thread that belongs to the observer. Each
-    gets a deep copy of the context, in which everything is read: on a GPU, an observer of `on_step_end` costs one wait
-    for the device a step, one of `on_log` none. Exceptions are logged, and the run goes on. An observer that waits does
-    not delay the run; one that computes in Python shares the interpreter with the training, and slows it down.
+    The hooks of an observer are called in the order of the events, on its own thread. Every hook gets a deep copy of
+    the context, with all values read from the device: on a GPU, an observer of `on_step_end` costs one wait for the
+    device per step, an observer of `on_log` none. Exceptions are logged, and the run continues. An observer that waits
+    for input or output does not delay the run; one that computes in Python competes with the training for the
+    interpreter.
 
-    A checkpoint waits until the observers have taken the events before it, and so does the end of the run, both at most
-    10 s; one that does not take them in time is not waited for again. So a run that is killed and resumed calls the
-    hooks of every event at least once; of events that come again, `context.attempt` is larger.
+    A checkpoint, and the end of the run, wait at most 10 s until the observers have processed all earlier events. The
+    run never again waits for an observer that took longer. A run that is killed and resumed therefore delivers every
+    event at least once; `context.attempt` is larger for a repeated event.
 
-    queue_limit: events that wait at most. Beyond it the oldest ones are dropped, counted, and reported at the end.
+    queue_limit: the largest number of queued events. Beyond it the oldest are dropped and counted; the count is logged
+    at the end.
     """
 
     queue_limit = 10_000
 
 
 class Delivery(Callback):
-    """The queue of one observer, and the thread that calls its hooks. It is started with the first event.
+    """The event queue of one observer, and the thread that calls its hooks. The first event starts the thread.
 
-    dropped: events that the observer has lost, because the queue was full or the end of the run did not wait for them.
+    dropped: number of events that were not delivered, because the queue was full or the wait at the end was over.
     """
 
     def __init__(self, observer: Observer) -> None:
@@ -64,7 +67,7 @@ class Delivery(Callback):
         return type(self.observer).__name__
 
     def put(self, event: Event, context: Context) -> None:
-        """Queue an event with a copy of its context, and return at once; nothing once closed."""
+        """Queue an event with a copy of its context, without waiting. Do nothing if the queue is closed."""
         if self._closed:
             return
         snapshot = context.snapshot()
@@ -80,9 +83,9 @@ class Delivery(Callback):
         self.put(Event.TRAIN_END, context)
 
     def drain(self, until: float) -> bool:
-        """Wait until every event is delivered, at most until that time of `time.monotonic`; return whether it is.
+        """Wait until every event is delivered, at most until the time `until` of `time.monotonic`.
 
-        One that was late once is not waited for again.
+        Return whether every event is delivered. After one timeout, later calls do not wait.
         """
         with self._changed:
             idle = self._changed.wait_for(self._is_idle, 0 if self._late else max(until - time.monotonic(), 0))
@@ -93,15 +96,16 @@ class Delivery(Callback):
         return idle
 
     def finish(self) -> None:
-        """Accept no further event, and let the thread end after those that wait."""
+        """Accept no further events, and let the thread end after the queued ones."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def close(self, until: float | None = None) -> None:
-        """Deliver what waits, at most until that time, and end the thread. Later calls do nothing.
+        """Deliver the queued events, at most until the time `until`, and end the thread. Later calls do nothing.
 
-        What is left then is dropped. A hook that is still running keeps its thread; `leave` ends such a process.
+        Events that are still queued then are dropped. The thread of a hook that is still running cannot be ended;
+        `leave` exits a process with such a thread.
         """
         self.finish()
         idle = self.drain(time.monotonic() + WAIT_S if until is None else until)
@@ -126,7 +130,7 @@ class Delivery(Callback):
 
     def _start(self) -> None:
         if self._thread is None:
-            # A daemon: one that is stuck must not keep the process from ending.
+            # A daemon thread: a stuck observer must not keep the process alive.
             self._thread = threading.Thread(target=self._deliver, name=f"observer {self.name}", daemon=True)
             self._thread.start()
             atexit.register(self.close)
@@ -146,7 +150,7 @@ class Delivery(Callback):
     def _call(self, event: Event, context: Context) -> None:
         try:
             getattr(self.observer, event.value)(context)
-        except BaseException:  # an exit or an interrupt in an observer does not end the run either
+        except BaseException:  # also SystemExit and KeyboardInterrupt: an observer must not end the run
             message = "observer %s raised an exception in %s of step %d; the run goes on"
             _LOG.exception(message, self.name, event.value, context.step)
 
@@ -166,9 +170,10 @@ def close_all(deliveries: Iterable[Delivery], wait_s: float) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit the process with `code`; at once if an observer is still running.
+    """Exit the process with `code`. If an observer is still running, exit by `os._exit`.
 
-    Python ends the threads that are left when it exits, and one in native code, such as PyTorch's, aborts the process.
+    At a normal exit, Python ends the remaining threads; a thread in native code, such as PyTorch's, then aborts the
+    process.
     """
     if any(delivery.is_alive for delivery in _stuck):
         with suppress(OSError, ValueError):
@@ -180,10 +185,12 @@ def leave(code: int) -> NoReturn:
 
 
 class Callbacks:
-    """Callbacks by priority, then in the order of registration; added or removed ones count from the next event.
+    """The callbacks of a run, in the order of priority, then of registration.
+
+    An added or removed callback takes effect at the next event.
 
     wait_s: seconds that a checkpoint and the end of the run wait for all observers together. Raise `CallbackError` for
-    what `checked` refuses.
+    objects that `checked` refuses.
     """
 
     def __init__(self, callbacks: Iterable[Callback] = (), *, wait_s: float = WAIT_S) -> None:
@@ -194,7 +201,7 @@ class Callbacks:
         self._sort()
 
     def add(self, callback: Callback) -> None:
-        """Register one more callback, after the others of its priority."""
+        """Register a callback after the others of the same priority."""
         checked([*(present for present, _ in self._registered), callback])
         self._registered += ((callback, _delivery(callback)),)
         self._sort()
@@ -202,7 +209,7 @@ class Callbacks:
     def remove(self, callback: Callback | type[Callback]) -> None:
         """Remove an instance, or every instance of a type. Raise `CallbackError` if there is none.
 
-        An observer gets the events that came before.
+        A removed observer still gets the events that are queued.
         """
         gone = [pair for pair in self._registered if _matches(pair[0], callback)]
         if not gone:
@@ -217,15 +224,16 @@ class Callbacks:
 
     def has_callbacks(self, hook: Event | str) -> bool:
         """Return whether a callback overrides the hook. Raise `CallbackError` for an unknown one."""
-        controls, observers = self._heard[event_of(hook)]
+        controls, observers = self._receivers[event_of(hook)]
         return not self._closed and bool(controls or observers)
 
     def fire(self, hook: Event | str, context: Context) -> Action:
-        """Call the hook on every callback that overrides it, and return all answers, united; nothing once closed.
+        """Call the hook on every callback that overrides it; return the union of the returned actions.
 
-        Observers get their copies first, so that an exception of a control callback loses no event.
+        Observers get the event first, so that an exception in a control callback does not lose it. If the callbacks are
+        closed, do nothing.
         """
-        controls, observers = self._heard[event_of(hook)]
+        controls, observers = self._receivers[event_of(hook)]
         if self._closed:
             return Action.CONTINUE
         for delivery in observers:
@@ -234,18 +242,18 @@ class Callbacks:
 
     def end(self, context: Context, cause: BaseException | None) -> None:
         """Call `on_train_end` as `call_train_end` does, and wait for the observers."""
-        controls, observers = self._heard[Event.TRAIN_END]
+        controls, observers = self._receivers[Event.TRAIN_END]
         try:
             call_train_end((*observers, *controls), context, cause)
         finally:
             self.settle()
 
     def settle(self) -> None:
-        """Wait until the observers have taken every event so far: a checkpoint is made after them."""
+        """Wait until the observers have processed every event so far; called before a checkpoint is saved."""
         drain_all(self._deliveries(), self._wait_s)
 
     def states(self) -> dict[str, str]:
-        """Return the states of the control callbacks that have one, as JSON, by class and number of the instance.
+        """Return the states of the control callbacks that have one, as JSON, by class name and instance number.
 
         Raise `CallbackError` for a state that JSON cannot hold.
         """
@@ -253,7 +261,7 @@ class Callbacks:
         return {name: state for name, state in every.items() if state is not None}
 
     def restore(self, states: Mapping[str, str]) -> None:
-        """Give the states back to the callbacks that `states` had them of; one that is new keeps its own."""
+        """Load the states that `states` returned. A callback without a saved state is unchanged."""
         for name, callback in self._named():
             if name in states:
                 callback.load_state_dict(json.loads(states[name]))
@@ -267,7 +275,7 @@ class Callbacks:
                 yield f"{name} {seen[name]}", callback
 
     def close(self) -> None:
-        """Deliver what observers have not taken yet, within the wait, and call nothing from now on; idempotent."""
+        """Deliver the queued events within `wait_s`, and call no callback any more. Later calls do nothing."""
         if not self._closed:
             self._closed = True
             close_all(self._deliveries(), self._wait_s)
@@ -279,13 +287,13 @@ class Callbacks:
         return ", ".join(type(callback).__name__ for callback, _ in self._registered)
 
     def _sort(self) -> None:
-        self._heard = {event: self._hearing(event) for event in Event}
+        self._receivers = {event: self._receivers_of(event) for event in Event}
 
-    def _hearing(self, event: Event) -> tuple[tuple[Callback, ...], tuple[Delivery, ...]]:
+    def _receivers_of(self, event: Event) -> tuple[tuple[Callback, ...], tuple[Delivery, ...]]:
         ordered = sorted(self._registered, key=lambda pair: -pair[0].priority)
-        heard = [pair for pair in ordered if has_hook(pair[0], event)]
-        controls = tuple(callback for callback, delivery in heard if delivery is None)
-        return controls, tuple(delivery for _, delivery in heard if delivery is not None)
+        receivers = [pair for pair in ordered if has_hook(pair[0], event)]
+        controls = tuple(callback for callback, delivery in receivers if delivery is None)
+        return controls, tuple(delivery for _, delivery in receivers if delivery is not None)
 
 
 def _delivery(callback: Callback) -> Delivery | None:

@@ -1,8 +1,11 @@
-"""Losses of hidden states and output layers: rows become logits a chunk at a time, after the layer's matrix product.
+"""The loss of large vocabularies in chunks: logits are formed from hidden states for some rows at a time.
 
-No tensor has rows x vocabulary elements: neither the logits of a model nor their gradient. Each chunk goes through the
-same loss as whole logits (`losses.loss_by_blocks`). Its gradient, which replaces the student's logits, is multiplied at
-once into those of hidden states and weights; the products are summed in float32 at least.
+No tensor has rows x vocabulary elements: neither the logits of a model nor their gradient. For every chunk:
+
+1. Multiply hidden states by the weights of the output layer, which gives the logits of the chunk.
+2. Compute the same loss as for all logits (`losses.loss_by_blocks`); its gradient overwrites the student's logits.
+3. Multiply the gradient of the logits by weights and hidden states, which gives the gradients of hidden states and
+   weights. Gradients of weights are summed in float32 or wider.
 
 A module offers its output layer by a method `get_output_embeddings`, as the causal models of transformers do and
 `models.decoder` does, which returns an `nn.Linear`. Wrappers such as DDP are looked through at `module`. The layer is
@@ -30,8 +33,8 @@ from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, FeaturePass, TopK, completed
 
 LEAST_VOCABULARY = 8192
-"""Tokens of a vocabulary below which all logits are formed at once: they take little memory."""
-LARGEST = 1000.0  # a bound or scale of logits that a model may have changes larger ones at least
+"""Size of a vocabulary below which all logits are formed at once, since they take little memory."""
+LARGEST = 1000.0  # test logits up to this size: a soft cap, bound or scale in the model changes at least the largest
 CHECKED_TOKENS = 8
 FUSED = "REFERENCE_TRAINER_FUSED_LOSS"
 SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier")
@@ -58,7 +61,9 @@ UNCHANGED = Rescaling()
 
 
 def configured_rescalings(module: nn.Module) -> list[Rescaling]:
-    """Return what the configuration of a module, or of the model that it wraps, may do to logits; first no change.
+    """Return the rescalings of logits that the configuration of a module, or of a wrapped model, allows.
+
+    The first is no change.
 
     A scale is listed as a factor and as a divisor, because models differ in which they mean by one key.
     """
@@ -74,9 +79,9 @@ def configured_rescalings(module: nn.Module) -> list[Rescaling]:
 
 
 class OutputLayer:
-    """The output layer of a teacher or student, if its module returns what this layer returns, rescaled at most.
+    """The output layer of a teacher or student. It can be used if the model returns its logits, possibly rescaled.
 
-    note: called with a line if the vocabulary is large and the layer cannot be used.
+    note: called with a message if the vocabulary is large and the layer cannot be used.
     """
 
     def __init__(self, model: str, module: nn.Module, vocab_size: int, note: Callable[[str], object]) -> None:
@@ -85,7 +90,7 @@ class OutputLayer:
         self._rescaling = UNCHANGED
 
     def is_offered(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> bool:
-        """Return whether the layer can be replaced; the first call runs `logits` on the first tokens of the batch."""
+        """Return whether the layer can be used; the first call runs `logits` on the first tokens of the batch."""
         if self._vocab_size < LEAST_VOCABULARY:
             return False
         if self._refusal is None:
@@ -95,16 +100,16 @@ class OutputLayer:
         return not self._refusal
 
     def find(self) -> object:
-        """Return what the module offers as its output layer; None if it offers nothing."""
+        """Return the result of the module's `get_output_embeddings`; None if it has no such method."""
         get = getattr(_unwrapped(self._module), "get_output_embeddings", None)
         return None if get is None else get()
 
     @contextmanager
     def record_heads(self) -> Iterator[list[Head]]:
-        """Yield a list that gets the layer's input and weights in each forward; no logits are formed.
+        """Yield a list to which every forward appends the input and the weights of the layer. No logits are formed.
 
-        Outside of `ranks.parallel.Parallel.window`, FSDP2 frees the weights of a shard after the forward, so they are
-        copied there, without a further communication.
+        The weights of a sharded layer are copied in the forward, since FSDP2 frees them after it, outside of
+        `ranks.parallel.Parallel.window`; gathering them again would need another communication.
         """
         heads: list[Head] = []
         layer = self.find()
@@ -123,7 +128,7 @@ class OutputLayer:
 
     @contextmanager
     def consumed(self, consume: Callable[[Head], Gradients]) -> Iterator[None]:
-        """Let forwards return the tensor of `heads.head_loss` for their logits."""
+        """Within the context, forwards return the result of `head_loss` in place of logits."""
 
         def consume_rescaled(head: Head) -> Gradients:
             return consume(replace(head, rescaling=self._rescaling))
@@ -142,11 +147,11 @@ class OutputLayer:
             del layer.__dict__["forward"]
 
     def refusal(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> str:
-        """Return why the layer cannot be used, empty if it can.
+        """Return the reason why the layer cannot be used; "" if it can.
 
-        The layer's logits are replaced by known ones, so large and so small that a soft cap, a scale or a bound of the
-        model changes some of them, whatever its weights are. The model must return them with one of the changes that
-        its configuration names, which is kept.
+        The logits of the layer are replaced by test values, large and small enough that any soft cap, scale or bound in
+        the model changes some of them, independently of its weights. The model must return the test values, unchanged
+        or rescaled as its configuration says; this rescaling is stored.
         """
         layer = self.find()
         if layer is None:
@@ -183,7 +188,7 @@ def _is_rescaled(logits_BTV: Tensor, seen_BTV: Tensor, rescaling: Rescaling) -> 
 
 
 def _first(batch: Batch) -> Batch:
-    if not batch.tokens.numel():  # every rank checks at once, also one without sequences
+    if not batch.tokens.numel():  # all ranks check together, also a rank without sequences
         nothing_11 = batch.tokens.new_zeros(1, 1)
         return Batch(tokens=nothing_11, labels=nothing_11)
     begin = slice(1), slice(CHECKED_TOKENS)
@@ -198,11 +203,11 @@ def _unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
-CPU_CHUNK_BYTES = 64 << 20  # fewer rows would read the weights too often for each product
+CPU_CHUNK_BYTES = 64 << 20  # every chunk reads all weights of the layer, so small chunks would be slow
 CHUNK_BYTES = 512 << 20
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-"""Of hidden states [P, W], weights [V, W] and bias [V]; None where none is needed."""
+"""The gradients of hidden states [P, W], weights [V, W] and bias [V]; None if not needed."""
 
 
 NONE = (False, False, False)
@@ -212,9 +217,9 @@ NONE = (False, False, False)
 class Head:
     """The input and the weights of an output layer: logits = hidden_PW @ weight_VW.T + bias_V, all of one dtype.
 
-    vocab_size: the number of logits of a row. Fewer than V leave out the last tokens; further ones are -inf.
+    vocab_size: the number of logits of a row. If it is below V, the last tokens are dropped; above V, logits are -inf.
     needed: whether hidden states, weights and bias need a gradient.
-    rescaling: what the model does to the logits of the layer.
+    rescaling: the change that the model applies to the logits of the layer.
     """
 
     hidden_PW: Tensor
@@ -226,11 +231,11 @@ class Head:
 
     @property
     def logit_count(self) -> int:
-        """Return how many tokens of the layer have a logit."""
+        """Return the number of tokens of the layer that have a logit."""
         return min(self.vocab_size, len(self.weight_VW))
 
     def write_logits(self, hidden_CW: Tensor, out_CV: Tensor) -> None:
-        """Write the logits of some rows [C, vocab_size]."""
+        """Write the logits [C, vocab_size] of a chunk of rows to `out_CV`."""
         out_CV[:, self.logit_count :] = -torch.inf
         weight_WV, kept_CV = self.weight_VW[: self.logit_count].t(), out_CV[:, : self.logit_count]
         if self.bias_V is None:
@@ -240,7 +245,7 @@ class Head:
         self.rescaling.apply_(kept_CV)
 
     def logits_in_chunks(self, places_N: Tensor) -> Iterator[Tensor]:
-        """Yield the logits [C, vocab_size] of some rows, at least once; each chunk overwrites the one before."""
+        """Yield the logits [C, vocab_size] of some rows, in at least one chunk. A chunk overwrites the previous one."""
         size = rows_per_chunk(self, None)
         products = _Products(self, places_N, size)
         for start in range(0, max(len(places_N), 1), size):
@@ -248,7 +253,7 @@ class Head:
 
 
 Taught = Head | Tensor | TopK | None
-"""What is known of a teacher: its output layer, logits [B, T, V], the most probable tokens [B, T, K], or nothing."""
+"""The output of a teacher: its output layer, logits [B, T, V], the most probable tokens [B, T, K], or None."""
 
 
 @runtime_checkable
@@ -256,9 +261,9 @@ class HeadTeacher(Protocol):
     """A model whose output layer can be applied a chunk of rows at a time."""
 
     def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
-        """Return output layer and, if asked for, hidden states of a forward in eval mode, without a graph.
+        """Run a forward in eval mode without a graph; return the output layer and, if requested, hidden states.
 
-        Return None if only the logits of the model are right.
+        Return None if the output layer cannot be used: the caller must use the logits of the model.
         """
         ...
 
@@ -268,7 +273,7 @@ class HeadStudent(Protocol):
     """A student whose output layer can be replaced by a loss."""
 
     def offers_head(self, batch: Batch) -> bool:
-        """Return whether that is possible. All ranks call this at once: the first call may run a forward."""
+        """Return whether it can be replaced. All ranks must call this together: the first call may run a forward."""
         ...
 
     def forward_head(
@@ -279,12 +284,12 @@ class HeadStudent(Protocol):
         hidden_states: bool = False,
         evaluated: bool = False,
     ) -> FeaturePass:
-        """Run a forward in which `consume` is called once in the place of the output layer.
+        """Run a forward in which `consume` is called once in place of the output layer.
 
-        evaluated: in eval mode and without a graph.
+        The logits of the pass are zeros [B, T, 1]. Its backward ignores the gradient of the zeros, and applies the
+        gradients that `consume` returned.
 
-        The logits of the pass are zeros [B, T, 1]. Its backward takes any gradient of them, and applies those that
-        `consume` returned.
+        evaluated: run in eval mode and without a graph.
         """
         ...
 
@@ -316,11 +321,11 @@ def chunked_loss(
     deferred: bool = False,
     predicted_BT: Tensor | None = None,
 ) -> tuple[Rows, Gradients]:
-    """Return what `loss_by_blocks` returns for the logits of both heads, and the gradients that the student's needs.
+    """Return the rows of `loss_by_blocks` for the logits of both heads, and the gradients of the student's head.
 
     1. Choose the rows: the scored ones on the CPU; all on other devices, where choosing would wait for the device.
     2. For each chunk of rows: form the logits of student and teacher, then loss and gradient as for whole logits.
-    3. Multiply the gradient of the logits at once into those of hidden states, weights and bias.
+    3. Multiply the gradient of the logits by weights and hidden states, and add the products to the gradients.
 
     Args:
         student: The hidden states and the output layer of the student.
@@ -331,7 +336,7 @@ def chunked_loss(
         scale: The factor of the gradients; None forms none.
         metrics: Whether metrics are formed, as in `loss_by_blocks`.
         deferred: Whether errors are recorded in the rows, as in `loss_by_blocks`.
-        predicted_BT: Gets the most probable token of each row that is read.
+        predicted_BT: A tensor to which the most probable token of every processed row is written.
 
     Returns:
         The rows, without a `gradient_BTV`, and the gradients of `scale` times the weighted sum: of hidden states, and
@@ -374,9 +379,10 @@ def chunked_loss(
 
 
 def is_fused(student_1CV: Tensor, teacher_1CV: Tensor, weights: Weights) -> bool:
-    """Return whether `fused.fused_loss` computes a chunk: if the environment variable `FUSED` is 1, on CUDA.
+    """Return whether `fused.fused_loss` computes a chunk.
 
-    It is off by default, because it has not been measured on a GPU. Triton's interpreter runs it on the CPU.
+    It needs CUDA, or Triton's interpreter on the CPU, and the value 1 of the environment variable `FUSED`. It is off by
+    default because its time on a GPU has not been measured.
     """
     is_placed = student_1CV.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
     if os.environ.get(FUSED) != "1" or not is_placed or weights.divergence != "forward_kl":
@@ -387,16 +393,16 @@ def is_fused(student_1CV: Tensor, teacher_1CV: Tensor, weights: Weights) -> bool
 def head_loss(
     hidden_BTW: Tensor, weight_VW: Tensor, bias_V: Tensor | None, consume: Callable[[Head], Gradients]
 ) -> Tensor:
-    """Call `consume` with the output layer, and return zeros [B, T, 1] whose backward gives the gradients it returned.
+    """Call `consume` with the output layer; return zeros [B, T, 1] whose backward passes on the returned gradients.
 
-    The backward runs once, with any gradient: the gradients are already those of the loss.
+    The gradient of the zeros is ignored: `consume` returns the gradients of the loss. The backward can run only once.
     """
     zeros: Tensor = _HeadLoss.apply(hidden_BTW, weight_VW, bias_V, consume)  # type: ignore[no-untyped-call]  # torch has no types for it
     return zeros
 
 
 class _HeadLoss(torch.autograd.Function):
-    """An output layer that forms its gradients in the forward, where its weights are whole also if they are sharded."""
+    """An output layer that computes its gradients in the forward, in which sharded weights are gathered."""
 
     @staticmethod
     def forward(
@@ -408,13 +414,13 @@ class _HeadLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_zeros: Tensor) -> tuple[Tensor | None, ...]:
-        # The context keeps none of them, so that autograd can store a gradient instead of copying it.
+        # Drop the references in the context: autograd copies a gradient that something else refers to.
         (hidden, weight, bias), ctx.gradients = ctx.gradients, None
         return None if hidden is None else hidden.unflatten(0, of_zeros.shape[:-1]), weight, bias, None
 
 
 def rows_per_chunk(student: Head, teacher: Taught) -> int:
-    """Return how many rows of logits fit into a chunk, at least 1."""
+    """Return the number of rows of logits in a chunk, at least 1."""
     if isinstance(teacher, Head | TopK):
         of_teacher: Tensor | None = teacher.hidden_PW if isinstance(teacher, Head) else teacher.logits
     else:
@@ -440,7 +446,7 @@ class _Products:
 
 
 def _rows_of(teacher: Taught, places_N: Tensor, size: int, weights: Weights) -> Callable[[slice, Tensor], Tensor]:
-    """Return a function of a chunk and the student's logits [C, V] there, which returns the teacher's."""
+    """Return a function that maps a chunk of rows, and the student's logits [C, V], to the teacher's logits [C, V]."""
     if teacher is None:
         return lambda part, student_CV: student_CV  # only its shape is used
     if isinstance(teacher, Head):
@@ -455,7 +461,7 @@ def _rows_of(teacher: Taught, places_N: Tensor, size: int, weights: Weights) -> 
 
 
 class _HeadGradients:
-    """The gradients of a head, to which those of the logits of each chunk are added."""
+    """The gradients of a head, accumulated over chunks."""
 
     def __init__(self, products: _Products, wanted: bool) -> None:
         head, self.products = products.head, products
@@ -480,7 +486,7 @@ class _HeadGradients:
             self.bias_V[:count].add_(gradient_CV.sum(0, dtype=self.bias_V.dtype))
 
     def whole(self, places_N: Tensor) -> Gradients:
-        """Return the gradients; that of hidden states has all rows, with zeros where nothing is scored."""
+        """Return the gradients. The gradient of hidden states has all rows [P, W], with zeros in unscored ones."""
         if self.hidden_NW is None:
             return None, self.weight_VW, self.bias_V
         hidden_PW = torch.zeros_like(self.products.head.hidden_PW)

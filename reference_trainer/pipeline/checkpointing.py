@@ -1,4 +1,4 @@
-"""Checkpoints of a distillation: what is saved besides tensors, and what a resumed run must share with them."""
+"""Save and resume a distillation: the state besides tensors, and the conditions that a resumed run must meet."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ FREE = frozenset(
     "project_to_steps save_every keep resume init_from rank_timeout hang_after eval_every rewind threads chat_template "
     "mix log_to".split()
 )
-"""Settings that a run may change when it resumes. Data, template, teacher and device are compared by what they are."""
+"""Settings that a run may change when it resumes.
+
+Paths of data, template and teacher are free, since their content is compared by digest; the device, by its name.
+"""
 
 
 def fixed_settings(settings: Settings) -> dict[str, object]:
@@ -68,7 +71,7 @@ def conditions(
     world_size: int,
     strategy: str,
 ) -> dict[str, object]:
-    """Return what a resumed run must have in common with the saved one, to end with the same bits."""
+    """Return the values that must be equal in the saved and the resumed run, so that the results are bitwise equal."""
     start = settings.student.init_from
     began = {} if start is None else {"init_from": path_in_json(start.resolve())}
     return {
@@ -95,10 +98,10 @@ Result = TypeVar("Result")
 
 
 def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:
-    """Return the names in an output that are not results of another run: its metrics, also those for TensorBoard, and
-    its checkpoints if it resumes or is `rewinding`.
+    """Return the names in an output directory that may exist when a run starts.
 
-    A directory of checkpoints that holds nothing but partial ones is left by a run that was killed in its first save.
+    These are the metrics, also those for TensorBoard, and the checkpoints if the run resumes or rewinds. A directory
+    with only partial checkpoints is allowed too: a run was killed in its first save.
     """
     try:
         partial = all(LEFT.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
@@ -109,9 +112,9 @@ def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> l
 
 
 def has_later(directory: Path, resume: Path | None) -> bool:
-    """Return whether `directory` has a checkpoint later than the one to resume, or any checkpoint for None.
+    """Return whether `directory` has a checkpoint later than the one to resume; for None, whether it has any.
 
-    Raise `CheckpointError` if there is none of that name.
+    Raise `CheckpointError` if the checkpoint to resume does not exist.
     """
     path = None if resume is None else named_checkpoint(directory, resume)
     try:
@@ -124,9 +127,9 @@ def has_later(directory: Path, resume: Path | None) -> bool:
 
 
 def named_checkpoint(directory: Path, resume: Path) -> Path:
-    """Return the path of a checkpoint; "latest" and "best" are those in `directory`.
+    """Return the path of the checkpoint to resume: a path, or "latest" or "best" of the checkpoints in `directory`.
 
-    Raise `CheckpointError` if there is none of that name, or no such path; the message names one that is spelt alike.
+    Raise `CheckpointError` if it does not exist; the message suggests a similar name.
     """
     if str(resume) in NAMED:
         return find_checkpoint(directory, RUN_ID, str(resume))
@@ -138,11 +141,16 @@ def named_checkpoint(directory: Path, resume: Path) -> Path:
 
 
 def open_checkpoint(directory: Path, resume: Path | None, *, rewinding: bool) -> Checkpoint | None:
-    """Return the checkpoint that `resume` names: a path, or "latest" or "best" of those in `directory`; None for None.
+    """Remove the leftovers of killed runs, then return the checkpoint to resume; None if `resume` is None.
 
-    Leftovers of killed runs are removed. Raise `CheckpointError` if it is missing or damaged, if a directory has the
-    name of a checkpoint and no manifest, and unless `rewinding` if later ones are in `directory`, or any at all for a
-    run that starts over.
+    Args:
+        directory: The directory of checkpoints.
+        resume: A path, or "latest" or "best" of the checkpoints in `directory`; None for a new run.
+        rewinding: Whether later checkpoints will be set aside.
+
+    Raises:
+        CheckpointError: The checkpoint is missing or damaged, a directory has the name of a checkpoint and no manifest,
+            or, without `rewinding`, later checkpoints exist, or any checkpoint for a new run.
     """
     sweep(directory)
     check_complete(directory, RUN_ID)
@@ -164,7 +172,7 @@ def open_checkpoint(directory: Path, resume: Path | None, *, rewinding: bool) ->
 
 
 def read_with_hint(read: Callable[[Path], Result], path: Path) -> Result:
-    """Return `read(path)`. A `CheckpointError` for the output directory of a run names its latest checkpoint."""
+    """Return `read(path)`. If `path` is the output directory of a run, errors suggest its latest checkpoint."""
     try:
         return read(path)
     except CheckpointError as error:
@@ -173,14 +181,14 @@ def read_with_hint(read: Callable[[Path], Result], path: Path) -> Result:
 
 
 def _earlier(path: Path) -> str:
-    """Return what to try instead of a damaged checkpoint: the one before it, if there is one."""
+    """Return a hint at the checkpoint before a damaged one; "" if there is none."""
     names = [checkpoint_name(RUN_ID, step) for step in saved_steps(path.parent, RUN_ID)]
     before = names[: names.index(path.name)] if path.name in names else []
     return f"; to go on from the one before, use --rewind --resume {path.parent / before[-1]}" if before else ""
 
 
 def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
-    """Return the bytes of the metrics file that a run keeps: those of its checkpoint, if that is in `directory`."""
+    """Return the number of bytes of the metrics file to keep: as recorded in a checkpoint in `directory`, else 0."""
     if checkpoint is None or checkpoint.path.resolve().parent != directory.resolve():
         return 0
     length = checkpoint.manifest.state.get("metrics_length")
@@ -190,12 +198,12 @@ def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
 
 
 def check_conditions(manifest: Manifest, known: Mapping[str, object]) -> None:
-    """Raise `DriftError`, with both values, for every condition that changed, of those that are `known` so far."""
+    """Raise `DriftError`, with both values, if a condition changed. Conditions that are not in `known` are ignored."""
     _refuse_changes(manifest, {name: value for name, value in manifest.conditions.items() if name in known}, known)
 
 
 def _refuse_changes(manifest: Manifest, saved: Mapping[str, object], present: Mapping[str, object]) -> None:
-    # A checkpoint of an older version lacks the settings that were added since. Their defaults do what it did.
+    # A checkpoint of an older version lacks the settings that were added later. Their defaults keep its behaviour.
     defaults = {name: FIELDS[name].default for name in present if name in FIELDS and name not in FREE}
     if changed := differences({**defaults, **saved}, json.loads(json.dumps(present))):
         raise DriftError(
@@ -213,7 +221,7 @@ def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str
     name = checkpoint_name(manifest.run_id, manifest.step)
     try:
         saved = manifest.state["train"]
-        # Version 0.2 and the first ones of 0.3 saved no `asked`: callbacks could ask for nothing.
+        # Version 0.2 and early revisions of 0.3 saved no `asked`: callbacks could not ask for events.
         position = {"asked": Action.CONTINUE, **saved["position"]}
         state = state_from_json(json.dumps({**saved, "position": position}))
     except (KeyError, TypeError, ValueError) as error:
@@ -228,7 +236,7 @@ def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str
 
 
 class WritingCallback(Callback):
-    """Callback that ends the run at the next step if a checkpoint could not be written beside the training."""
+    """Callback that ends the run at the next step if the background thread failed to write a checkpoint."""
 
     def __init__(self, writer: Background) -> None:
         self._writer = writer
@@ -239,9 +247,9 @@ class WritingCallback(Callback):
 
 @dataclass(slots=True, kw_only=True)
 class Checkpoints:
-    """The checkpoints of one run in `directory`, of which the last `keep` and the best stay.
+    """The checkpoints of one run in `directory`. The last `keep` and the best are kept.
 
-    They are written by `writer`: a step waits for a copy of what is saved, and not for the disk.
+    `writer` writes them in the background: a step waits only until the tensors are copied, not for the disk.
     """
 
     directory: Path
@@ -253,20 +261,23 @@ class Checkpoints:
     best: BestTracker
     writer: Background
     initial: dict[str, Any] | None = None
-    """The checkpoint that the run began with, as `InitialWeights.recorded` describes it; kept when it resumes."""
+    """The checkpoint whose weights the run started from, as in `InitialWeights.recorded`; also for a resumed run."""
     own: Mapping[str, str] = field(default_factory=dict)
     """The settings that name the student's class or model, if it is not the built-in one; an export needs them."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The settings that a resumed run has unless it is given others."""
+    """The settings that a resumed run takes unless they are overridden."""
     begun: int = 0
-    """The step of the last save that was begun."""
+    """The step of the last save that was started."""
 
     def save(self, run: Saved, metrics_length: int) -> Path | None:
-        """Begin to save the run if a checkpoint is due or the step is the best so far.
+        """Start to save the run if a checkpoint is due or the step is the best so far.
 
-        Return its path on every rank; None if the step is not saved, or has been already. All ranks call this with
-        equal evaluations, so they agree on the best. With `fsdp2` each rank writes its shard, and they wait for each
-        other; otherwise rank 0 writes. Errors of the save before are raised here, or by `writer`.
+        All ranks call this with equal evaluations, so they agree on the best step. With `fsdp2` every rank writes its
+        shard, and all ranks wait for each other; otherwise rank 0 writes in the background. An error of the previous
+        save is raised here, or by `writer`.
+
+        Returns:
+            The path of the checkpoint, on every rank; None if the step is not saved now, or was saved before.
         """
         step = run.state.position.step
         is_best = run.evaluated and self.best.note(step, run.state.validation)
@@ -305,7 +316,7 @@ class Checkpoints:
         return path
 
     def load(self, checkpoint: Checkpoint, schedule: Schedule) -> TrainState:
-        """Restore modules, optimizer and best, and return the run to go on with. Nothing is changed by a refusal."""
+        """Restore modules, optimizer and best step; return the state to resume from. On an error nothing is changed."""
         run = state_to_resume(checkpoint.manifest, schedule, self.conditions)
         described = checkpoint.manifest.state.get("optimizer", {})
         restore(Snapshot(tensors=checkpoint.tensors, optimizer=described), self.modules, self.optimizer)
@@ -314,5 +325,5 @@ class Checkpoints:
         return run
 
     def rewind(self, start: int | None) -> Path | None:
-        """Set the checkpoints aside that are later than step `start`, all for None; return where they are."""
+        """Move checkpoints later than step `start` aside, all for None; return their new directory, None if none."""
         return rewind(self.directory, RUN_ID, start)

@@ -1,10 +1,10 @@
-"""Processes that train one model together: what the loop asks of them, for one process and for data-parallel ranks.
+"""Data-parallel training: the operations on ranks that the training loop needs, for one process, DDP and FSDP2.
 
 Every rank has its own batches, and the whole model (DDP) or a shard of it (FSDP2).
 
 1. One integer reduction per window of micro-batches gives the scored tokens of all ranks, by which each rank divides.
-2. With these counts travel the flags of `Agreement`: the actions of callbacks, and requests to stop. On every rank the
-   actions of all ranks count.
+2. The same reduction sums the flags of `Agreement`: actions that callbacks returned, and requests to stop. So every
+   rank carries out the actions of all ranks.
 3. Weights outside of layers, such as those of embeddings and output layers, are gathered once.
 4. Gradients are reduced once, in the last micro-batch.
 """
@@ -28,16 +28,19 @@ from reference_trainer.models.loading import is_skeleton, load_shards
 from reference_trainer.plan.schedule import ASKS, ENDS, Action
 
 SENT = (Action.SKIP, Action.STOP, Action.LOG, Action.EVALUATE, Action.SAVE)
-"""Actions in the order of their flags, which follow that of a request to stop."""
+"""Actions in the order of their flags. The first flag, before these, is a request to stop."""
 
 
 class Agreement:
-    """The answers of this rank that are not carried out yet, and the flags of all ranks. One process only has its own.
+    """Agree on the actions that the callbacks of all ranks returned, without a reduction of its own in a step.
 
-    An answer that is given in a step travels with the counts of the next one, which a SKIP or STOP leaves out: before
-    its first forward on the CPU. On a GPU the flags of the step before are read, which are there already, so one more
-    step is taken. A SKIP or STOP is sent until it is carried out, LOG, EVALUATE and SAVE are sent once and read once.
-    Every rank calls the same methods in the same order.
+    1. An action that a callback returns on one rank is sent with the token counts of the next step.
+    2. After a SKIP or STOP no further step is taken. On the CPU the next step already ends before its first forward. On
+       a GPU reading the new flags would wait for the device, so those of the previous step are read: one more step is
+       taken.
+    3. SKIP and STOP are sent until they are carried out. LOG, EVALUATE and SAVE are sent once and read once.
+
+    A single process carries out its own actions at once. Every rank calls the same methods in the same order.
     """
 
     def __init__(self, parallel: Parallel, stop_requested: Callable[[], bool]) -> None:
@@ -48,21 +51,21 @@ class Agreement:
         self._known: Sequence[int] = _NONE
 
     def noted(self, answer: Action) -> Action:
-        """Note an answer of this rank; return what is carried out at once, which is nothing on several ranks."""
+        """Record the action of this rank; return the action to carry out now: CONTINUE if there are several ranks."""
         if self._alone:
             return answer
         self._own |= answer
         return Action.CONTINUE
 
     def flags(self) -> tuple[bool, ...]:
-        """Return the flags of this rank, which are sent: asked to stop, and whether it answered each of `SENT`."""
+        """Return the flags to send: whether this rank was asked to stop, and whether it has each action of `SENT`."""
         if self._alone:
             return (False,) * len(_NONE)
         sent, self._own = self._own, self._own & ENDS
         return self._stop_requested(), *(action in sent for action in SENT)
 
     def leaves_out(self, flags: Tensor) -> bool:
-        """Return whether the step with these flags, summed over ranks, is left out because of an answer."""
+        """Return whether to skip the step that sent these flags, summed over ranks, because of a SKIP or STOP."""
         if self._alone:  # nothing is read from the device
             return False
         before, self._sent = self._sent, _Copied(flags)
@@ -72,13 +75,13 @@ class Agreement:
 
     @property
     def answer(self) -> Action:
-        """Return the answers of all ranks, as far as the last step has brought them."""
+        """Return the actions of all ranks that are known after the last step."""
         return _united(self._known)
 
     def agreed(self, answer: Action, *, between_epochs: bool = False) -> Action:
-        """Return the answers of all ranks so far, with a reduction of its own; of one process, `answer`.
+        """Return the actions of all ranks so far, by an additional reduction; in a single process, `answer`.
 
-        between_epochs: a SKIP is forgotten then, because it ends an open epoch only.
+        between_epochs: no epoch is open, so that a pending SKIP is dropped.
         """
         if self._alone:
             return answer
@@ -90,11 +93,14 @@ class Agreement:
         return _united(_Copied(summed).take()) | late
 
     def is_leaving(self) -> bool:
-        """Return whether the run was asked to stop, on any rank, before the step that has just been taken."""
+        """Return whether any rank was asked to stop before the last step."""
         return self._stop_requested() if self._alone else bool(self._known[0])
 
     def is_asked_alone(self) -> bool:
-        """Return whether a run of one process was asked to stop. Several ranks cannot agree on it after an error."""
+        """Return whether a run of one process was asked to stop.
+
+        Return False on several ranks: they cannot agree after an error.
+        """
         return self._alone and self._stop_requested()
 
 
@@ -102,7 +108,7 @@ _NONE = (0,) * (1 + len(SENT))
 
 
 def _united(numbers: Sequence[int]) -> Action:
-    """Return the actions of all ranks, from the number of ranks that set each flag; STOP overrides SKIP."""
+    """Return the union of the actions of all ranks, from the number of ranks by flag; STOP overrides SKIP."""
     united = Action.CONTINUE
     for action, ranks in zip(SENT, numbers[1:], strict=True):
         united |= action if ranks else Action.CONTINUE
@@ -110,7 +116,7 @@ def _united(numbers: Sequence[int]) -> Action:
 
 
 class _Copied:
-    """A copy of flags on the host, without a wait for what follows them on the device."""
+    """A copy of flags on the host. Reading it waits for the copy only, not for later work on the device."""
 
     def __init__(self, numbers: Tensor) -> None:
         self._event = None
@@ -123,7 +129,7 @@ class _Copied:
             self._event = torch.cuda.current_stream(numbers.device).record_event()
 
     def take(self) -> list[int]:
-        """Return the flags; those of `ASKS` once only."""
+        """Return the flags, and clear those of `ASKS`, so that they are read once."""
         if self._event is not None:
             self._event.synchronize()
         counts: list[int] = self._copy.tolist()
@@ -134,7 +140,7 @@ class _Copied:
 class Parallel(Protocol):
     """The ranks of a run. Every rank calls the same methods in the same order.
 
-    gradient_factor: what the reduction of gradients divides them by; a gradient is multiplied by it beforehand, so that
+    gradient_factor: the number by which the reduction divides gradients. Gradients are multiplied by it before, so that
     the reduction gives the sum over ranks.
     """
 
@@ -167,8 +173,8 @@ class Parallel(Protocol):
     def window(self, *, teacher: bool = True) -> AbstractContextManager[None]:
         """Return the context of the micro-batches of an optimizer step, or of an evaluation.
 
-        Weights outside of layers are gathered once in it, and freed at its end, also after an error. teacher: whether
-        also those of the teacher, which is run more than once; otherwise its forward gathers and frees them.
+        Within the context, weights outside of layers are gathered once. They are freed at its end, also after an error.
+        teacher: keep those of the teacher gathered too, for several forwards; else its forward gathers and frees them.
         """
         ...
 
@@ -204,9 +210,8 @@ ONE_PROCESS = OneProcess()
 class DataParallel:
     """The ranks of a `DistributedDataParallel` module, which averages gradients over its process group.
 
-    The student of the run calls this module, not the one inside it: only its forward prepares the reduction. others:
-    further such modules of the same ranks, such as projections of hidden states. teacher: a module that `shard` may
-    have divided.
+    The student must call this module, not the module inside it: only the forward of DDP prepares the reduction. others:
+    more DDP modules on the same ranks, such as projections of hidden states. teacher: a module, sharded or not.
     """
 
     def __init__(
@@ -261,8 +266,8 @@ class DataParallel:
 class ShardedParallel(DataParallel):
     """The ranks of a module that `shard` has divided among the default process group; gradients are summed.
 
-    Every forward, also one of an evaluation, gathers the weights of layers: all ranks make equally many. others and
-    teacher: as of `DataParallel`.
+    Every forward gathers the weights of layers, also in an evaluation, so all ranks must run the same number of
+    forwards. others, teacher: see `DataParallel`.
     """
 
     def __init__(self, module: nn.Module, *others: nn.Module, teacher: nn.Module | None = None) -> None:
@@ -276,8 +281,8 @@ class ShardedParallel(DataParallel):
         self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
         self.gradient_factor = 1.0
         for part in self._parts:
-            part.set_gradient_divide_factor(1.0)  # each part has its own: on the root alone, other gradients stay means
-            part.set_force_sum_reduction_for_comms(True)  # gloo has no other
+            part.set_gradient_divide_factor(1.0)  # set on every part: a part without it still averages its gradients
+            part.set_force_sum_reduction_for_comms(True)  # gloo supports no other reduction
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
@@ -292,9 +297,9 @@ class ShardedParallel(DataParallel):
 def shard(module: nn.Module, device: torch.device, dtype: str = "float32") -> nn.Module:
     """Divide the parameters of a module among the ranks of the default process group, by FSDP2; return the module.
 
-    Each element of an `nn.ModuleList`, such as the layers of a decoder, is gathered by itself. Of a `skeleton`, every
-    rank then loads its part. dtype: of the computation; with bfloat16, float32 weights are gathered in bfloat16, half
-    of the bytes, and their gradients are summed in float32.
+    Elements of an `nn.ModuleList`, such as the layers of a decoder, are gathered one at a time. If the module is a
+    `skeleton`, every rank then loads its part of the weights. dtype: the dtype of the computation; with bfloat16,
+    float32 weights are gathered in bfloat16, half of the bytes, and their gradients are summed in float32.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -305,9 +310,10 @@ def shard(module: nn.Module, device: torch.device, dtype: str = "float32") -> nn
     lists = [child for child in module.modules() if isinstance(child, nn.ModuleList)]
     for part in (part for blocks in lists for part in blocks if any(True for _ in part.parameters())):
         fully_shard(part, mesh=mesh, mp_policy=policy)
-    module.register_forward_hook(_as_tuple)  # before that of FSDP2, which calls them in the order of registration
-    # By default the outermost stays gathered after a forward until a backward, so that after an evaluation its
-    # parameters are not those of the optimizer.
+    # Hooks run in the order of registration, so this one must be registered before those of FSDP2.
+    module.register_forward_hook(_as_tuple)
+    # By default the outermost module stays gathered after a forward until a backward. After an evaluation its
+    # parameters would then not be those of the optimizer.
     fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
     if is_skeleton(module):
         load_shards(module, device)
@@ -315,16 +321,17 @@ def shard(module: nn.Module, device: torch.device, dtype: str = "float32") -> nn
 
 
 class _Tensors(NamedTuple):
-    """What is read of a module's output."""
+    """The part of a module's output that is used."""
 
     logits: Tensor
     hidden_states: Any
 
 
 def _as_tuple(module: nn.Module, inputs: object, output: object) -> object:
-    """Return an output of a class of its own as a tuple: FSDP2 of torch 2.8 gathers no weights for a backward from it.
+    """Return the output as a tuple if its class is neither a tensor, tuple, list nor dict.
 
-    It looks for tensors in tuples, lists and mappings alone.
+    FSDP2 of torch 2.8 registers its backward hooks only on tensors in tuples, lists and mappings. With another class it
+    would not gather the weights for the backward.
     """
     if isinstance(output, Tensor | tuple | list | dict) or not hasattr(output, "logits"):
         return output
@@ -332,10 +339,11 @@ def _as_tuple(module: nn.Module, inputs: object, output: object) -> object:
 
 
 def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tensor) -> None:
-    """Let the module arrange its gradients for the reduction, by one backward pass whose gradients are dropped.
+    """Run one backward pass and drop its gradients, so that DDP arranges its gradient buckets before the first step.
 
-    It does so after its first one, and with three ranks or more the order of their sums depends on it: without this, a
-    run that resumes differs in the last bits from one that went on. Weights, buffers and random numbers stay.
+    DDP rearranges the buckets after its first backward. With three or more ranks the order of summation depends on the
+    buckets, so without this a resumed run would differ in the last bits from an uninterrupted one. Weights, buffers and
+    random states are unchanged.
 
     Raise `SettingError` for a parameter that the forward does not use: the reduction would wait for its gradient.
     """
@@ -359,7 +367,7 @@ def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tenso
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Return the whole of a tensor that is divided among ranks, all of which call this; any other as it is."""
+    """Return a sharded tensor gathered from all ranks, all of which must call this; return any other tensor as is."""
     full = getattr(tensor, "full_tensor", None)
     return tensor if full is None else full()
 
@@ -371,7 +379,7 @@ def _sharded_parts(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]
 
 
 def _roots(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]:
-    """Return the outermost sharded parts, each with the parameters that are not in an element of an `nn.ModuleList`."""
+    """Return the outermost sharded modules. Each holds the parameters outside the elements of an `nn.ModuleList`."""
     parts = _sharded_parts(module)
     # Every FSDPModule is an nn.Module too, which its type does not say.
     inner = {child for part in parts for child in part.modules() if child is not part}  # type: ignore[attr-defined]
@@ -393,14 +401,14 @@ def wrap_student(
     wrap: Callable[[nn.Module], nn.Module],
     dtype: str = "float32",
 ) -> nn.Module:
-    """Return the module that the ranks train: one with the weights of rank 0. The parameters stay those of `student`.
+    """Return the student as DDP or FSDP2 module, with the weights of rank 0. It shares the parameters of `student`.
 
-    wrap: makes the module whose forward is called, such as one under autocast. dtype: as of `shard`.
+    wrap: returns the module whose forward is called, such as one under autocast. dtype: see `shard`.
     """
     if strategy == "fsdp2":
-        with torch.no_grad():  # each rank would keep its own part of another student
+        with torch.no_grad():  # otherwise the shards would come from students with different initial weights
             for tensor in (*student.parameters(), *student.buffers()):
-                if not tensor.is_meta:  # those of a skeleton are read from files that all ranks have
+                if not tensor.is_meta:  # a skeleton reads them from files, which are equal on all ranks
                     dist.broadcast(tensor, src=0)
         return wrap(shard(student, device, dtype))
     module = DistributedDataParallel(wrap(student))
@@ -411,38 +419,37 @@ def wrap_student(
 def wrap_projections(
     module: nn.Module, features: FeatureMatching, teacher: nn.Module | None = None
 ) -> tuple[FeatureMatching, Parallel]:
-    """Return the matching with projections whose gradients are reduced over the ranks, and what the loop asks of them.
+    """Return the features with projections as DDP or FSDP2 modules, and the `Parallel` of all trained modules.
 
-    module: what `wrap_student` returned; projections with parameters are spread in the same way. teacher: as of
-    `DataParallel`.
+    module: the return value of `wrap_student`; projections use the same strategy. teacher: see `DataParallel`.
     """
     if not isinstance(module, DistributedDataParallel):
         device = next(module.parameters()).device
         sharded = [shard(projection, device) for projection in features.projections]
         return features, ShardedParallel(module, *sharded, teacher=teacher)
-    # One between equal widths has no parameters.
+    # A projection between equal widths has no parameters, and DDP rejects a module without parameters.
     projections = [
         DistributedDataParallel(projection) if list(projection.parameters()) else projection
         for projection in features.projections
     ]
     others = [wrapped for wrapped in projections if isinstance(wrapped, DistributedDataParallel)]
     for wrapped in others:
-        warm_up(wrapped, next(wrapped.parameters()))  # its own weights [W, S] are as good as states
+        warm_up(wrapped, next(wrapped.parameters()))  # the weights [W, S] serve as W hidden states of width S
     return replace(features, projections=projections), DataParallel(module, *others, teacher=teacher)
 
 
 def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
-    """Return a sharded student as one process has it. All ranks call this; like: makes a module of its kind."""
+    """Return the unsharded student. All ranks must call this. like: returns a new module of the same architecture."""
     alone, full = like(), dict[str, Tensor](student.state_dict())
     empty = is_skeleton(alone)
     gathered: dict[int, nn.Parameter] = {}
     for name, parameter in student.named_parameters(remove_duplicate=False):
-        if name not in full and not empty:  # the frozen base of an adapter, which `like` reads
+        if name not in full and not empty:  # the frozen base of an adapter: `like` has read its weights
             continue
         if id(parameter) not in gathered:  # a tied weight stays tied
             gathered[id(parameter)] = nn.Parameter(whole(parameter.detach()), requires_grad=parameter.requires_grad)
         full[name] = gathered[id(parameter)]
-    if empty:  # the frozen base of an adapter, too, which its `load_state_dict` refuses
+    if empty:  # also load the frozen base of an adapter, which the adapter's own `load_state_dict` would reject
         nn.Module.load_state_dict(alone, dict(student.named_buffers()) | full, strict=False, assign=True)
     else:
         alone.load_state_dict(full, assign=True)

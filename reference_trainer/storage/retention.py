@@ -1,4 +1,4 @@
-"""Which checkpoints exist, are kept and are resumed, as pure functions of names and numbers.
+"""Decide which checkpoints are kept, removed and resumed: pure functions of names and step numbers.
 
 Nothing here reads a file or imports torch. Steps count from 1; step 0 is the untrained student.
 """
@@ -37,19 +37,22 @@ def checkpoint_name(run_id: str, step: int) -> str:
 
 
 def parsed_name(name: str) -> tuple[str, int] | None:
-    """Return run id and step of the checkpoint of that name; None for another name."""
+    """Return the run id and the step in the name of a checkpoint; None for any other name."""
     match = re.fullmatch(r"([^./\0][^/\0]*)-step(0|[1-9][0-9]{0,17})", name)
     return None if match is None else (match[1], int(match[2]))
 
 
 def steps_of(run_id: str, names: Iterable[str]) -> list[int]:
-    """Return the steps of a run whose checkpoints have one of `names`, in order. Other names are ignored."""
+    """Return the sorted steps of the checkpoints of a run among `names`. Other names are ignored."""
     wanted = checked_run_id(run_id)
     return sorted(parsed[1] for parsed in map(parsed_name, names) if parsed is not None and parsed[0] == wanted)
 
 
 def check_follows(steps: Collection[int], step: int) -> None:
-    """Raise `CheckpointError` unless `step` is later than every saved one: later ones would outlive the run."""
+    """Raise `CheckpointError` if a step from `step` on is saved already.
+
+    Its checkpoint would count as newer than those of the resumed run.
+    """
     if steps and step <= max(steps):
         raise CheckpointError(
             f"cannot go on from step {step - 1}, because step {max(steps)} is saved too; resume from the latest, or "
@@ -58,21 +61,24 @@ def check_follows(steps: Collection[int], step: int) -> None:
 
 
 def superseded(steps: Collection[int], start: int | None) -> list[int]:
-    """Return the steps that are set aside when a run goes on after `start`, the newest first; all if it starts over."""
+    """Return the steps to set aside when a run resumes from step `start`, newest first; all steps if it is None."""
     return sorted((step for step in steps if start is None or step > start), reverse=True)
 
 
 def dropped(steps: Collection[int], *, keep: int, best: int | None) -> list[int]:
-    """Return the steps whose checkpoints are removed: all but the last `keep`, the newest and the best; 0 keeps all."""
+    """Return the steps whose checkpoints to remove: all except the last `keep` and the best. 0 keeps all.
+
+    The newest is never removed.
+    """
     if keep == 0:
         return []
     return [step for step in sorted(steps)[: -max(keep, 1)] if step != best]
 
 
 def update_best(best: Best | None, *, step: int, score: float, mode: str, min_delta: float) -> Best | None:
-    """Return the best of a run after a step with a score, which must be better by more than `min_delta`.
+    """Return the new best step: `step` if its score is better than `best` by more than `min_delta`, else `best`.
 
-    The first finite score is the best so far. A score that is not finite never is. mode: "min" or "max".
+    The first finite score becomes the best. A score that is not finite never does. mode: "min" or "max".
     """
     if mode not in MODES:
         raise CheckpointError(f"invalid mode {mode!r}: expected one of {', '.join(MODES)}")
@@ -81,7 +87,7 @@ def update_best(best: Best | None, *, step: int, score: float, mode: str, min_de
 
 
 def resumed(wanted: str, steps: Collection[int], best: int | None) -> int:
-    """Return the step that a run resumes from: the "latest" or the "best" of `steps`.
+    """Return the step to resume from: the "latest" or the "best" of `steps`.
 
     Raise `CheckpointError` if there is none.
     """
@@ -95,7 +101,7 @@ def resumed(wanted: str, steps: Collection[int], best: int | None) -> int:
 
 
 def differences(saved: Mapping[str, object], present: Mapping[str, object]) -> list[str]:
-    """Return a line for each condition of a run that is not as it was saved, with both values as JSON, by name."""
+    """Return one line for every condition that has changed since the save, sorted by name, with both values as JSON."""
     before, now = (
         {name: json.dumps(value, sort_keys=True) for name, value in values.items()} for values in (saved, present)
     )

@@ -1,7 +1,7 @@
 """The optimizer, and one step of it in phases: fetch the window, accumulate its gradient, clip, update.
 
-`MasterAdamW` updates float32 copies of weights that are stored in fewer bits than the sum of their updates needs. Every
-micro-batch has a seed of its own, so that a resumed run needs no saved generator.
+`MasterAdamW` updates float32 copies of low-precision weights, in which small updates would be lost by rounding. Every
+micro-batch has its own seed, so that a resumed run needs no saved generator.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ def needs_master(parameter: Tensor) -> bool:
 
 
 class MasterAdamW(torch.optim.AdamW):
-    """`AdamW` in float32, also for parameters of fewer bits: it updates a float32 copy, the master, and rounds it.
+    """`AdamW` in float32 for low-precision parameters too: it updates a float32 copy, the master, and rounds it.
 
     Source: Micikevicius et al. 2018, arXiv:1710.03740, section 3.1.
     """
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # torch has overloads
-        """Take a step. A closure is not called."""
+        """Take a step. `closure` is ignored."""
         for group in self.param_groups:
             held = [parameter for parameter in group["params"] if parameter.grad is not None]
-            states = [self._begun(parameter, group) for parameter in held]
+            states = [self._state_of(parameter, group) for parameter in held]
             masters = [state.get(MASTER, parameter) for parameter, state in zip(held, states, strict=True)]
             adamw(
                 masters,
@@ -69,8 +69,8 @@ class MasterAdamW(torch.optim.AdamW):
                 if master is not parameter:
                     parameter.copy_(master)
 
-    def _begun(self, parameter: Tensor, group: dict[str, object]) -> dict[str, Any]:
-        """Return the state of a parameter, which is made before its first step."""
+    def _state_of(self, parameter: Tensor, group: dict[str, object]) -> dict[str, Any]:
+        """Return the state of a parameter; create it before the first step."""
         state: dict[str, Any] = self.state[parameter]
         if not state:
             place = parameter.device if group["fused"] else "cpu"
@@ -132,20 +132,20 @@ def new_optimizer(
     """Return the optimizer of a run, by default AdamW. Source: Loshchilov and Hutter 2019, arXiv:1711.05101, alg. 2.
 
     AdamW is fused on CUDA, unless the options say otherwise: one kernel, which can skip an update without waiting for
-    the host. A group of parameters holds those that decay or not, are updated in float32 or not, and share a scale of
-    the rate; no group is empty.
+    the host. Parameters are grouped by weight decay (yes or no), float32 copy (yes or no) and factor of the learning
+    rate. No group is empty.
 
     Args:
-        parameters: Those that require a gradient are held.
+        parameters: The parameters; those that require no gradient are left out.
         rate: The learning rate.
         undecayed: The parameters whose group has a weight decay of 0.
-        masters: Update parameters of fewer bits than float32 in float32, which only AdamW does.
+        masters: Update low-precision parameters in float32; only AdamW can.
         kind: The class of the optimizer.
         options: Its arguments besides parameters and rate. AdamW has a `weight_decay` of 0.01 by default.
-        scales: Factors of the rate, 1 for parameters that are not in it; a group has its factor as `lr_scale`.
+        scales: Factors of the learning rate by parameter, 1 by default; `lr_scale` of a group is its factor.
 
     Raises:
-        SettingError: For a class that is no optimizer or refuses the options, and for weights of fewer bits with an
+        SettingError: `kind` is not an optimizer or rejects the options, or low-precision weights are combined with an
             optimizer that has no float32 copies.
     """
     kinds: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
@@ -220,8 +220,8 @@ def undecayed(*modules: nn.Module) -> set[nn.Parameter]:
     """Return the parameters that weight decay leaves as they are: norms, biases, and embeddings, tied ones too.
 
     A norm or bias is a parameter of fewer than two dimensions, or of a norm of PyTorch; an embedding one of
-    `nn.Embedding`. A rare token has no gradient in most steps, and a norm scales what follows it: decay would move both
-    away from what the text says.
+    `nn.Embedding`. A rare token has no gradient in most steps, so decay alone would shrink its embedding; the weight of
+    a norm is a scale near 1, which decay would pull to 0.
     """
     every = [child for module in modules for child in module.modules()]
     kept = {
@@ -231,7 +231,7 @@ def undecayed(*modules: nn.Module) -> set[nn.Parameter]:
 
 
 class StepHooks(Protocol):
-    """What is called within a step. Micro-batches are numbered from 0."""
+    """The functions that are called within a step. Micro-batches are numbered from 0."""
 
     def before_forward(self, micro_batch: int) -> None: ...
 
@@ -263,16 +263,16 @@ class Update:
     def take(self, position: Position, rate: float, hooks: StepHooks) -> tuple[WindowSums, Tensor | None] | None:
         """Take the step at `position`; return its sums and, at a logged step, the norm of its gradient.
 
-        Return None, and leave the weights as they are, for a step that `agreement` leaves out.
+        If `agreement` skips the step, return None and leave the weights unchanged.
         """
         planned = self.schedule.planned_steps
-        batches = [self._fetched(position, k) for k in micro_batches(self.schedule, position.epoch_step)]
+        batches = [self._fetch(position, k) for k in micro_batches(self.schedule, position.epoch_step)]
         logged = is_due(position.step, self.schedule.log_every)
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
         deferred = self.device.type != "cpu" if self.options.deferred is None else self.options.deferred
         # `GradScaler` reads the same attribute. The public `defaults["fused"]` names a kernel: an optimizer of another
-        # library may have it and ignore `found_inf`, so that a broken step would be taken.
+        # library may have it and ignore `found_inf`, so that a step with infinite gradients would be taken.
         deferred = deferred and getattr(self.optimizer, "_step_supports_amp_scaling", False)
 
         def begin(micro_batch: int) -> None:
@@ -285,7 +285,7 @@ class Update:
             batches,
             self.objective.weights(position.step, planned),
             parallel=self.parallel,
-            # Every step forms metrics, since a logged line covers all steps since the last one.
+            # Metrics are computed in every step, since a logged line is the mean over all steps since the last line.
             metrics=self.schedule.log_every > 0,
             taught=self.objective.is_taught(*logging_interval(self.schedule, position.step), planned),
             deferred=deferred,
@@ -307,7 +307,7 @@ class Update:
         if self.optimizer is not None:
             self.optimizer.step()
         if deferred:
-            del optimizer.found_inf  # otherwise later steps of the caller would be left out too
+            del optimizer.found_inf  # otherwise later steps of the caller would be skipped too
         return window, norm if logged else None
 
     def _set_rate(self, rate: float) -> None:
@@ -328,8 +328,9 @@ class Update:
             return whole(nn.utils.clip_grad_norm_(parameters, self.options.clip))
         return whole(nn.utils.get_total_norm([parameter.grad for parameter in parameters]))
 
-    def _fetched(self, position: Position, number: int) -> Batch:
-        """Return a micro-batch of the epoch. Data that draw random numbers have a seed of their own."""
+    def _fetch(self, position: Position, number: int) -> Batch:
+        """Return a micro-batch of the epoch. Data may draw random numbers, from their own seed."""
+        # Negative numbers, so that no seed of data is the seed of a forward.
         self._set_seed(position, -number)
         return self.batch_at(position.epoch, number)
 
@@ -340,7 +341,7 @@ class Update:
         seed_generators(micro_batch_seed(self.options.seed, **at), self.device)
 
     def random_state(self) -> AbstractContextManager[None]:
-        """Return the context of the run, which restores the generators that its steps seed."""
+        """Return a context for the run. At its end it restores the generators that the steps have seeded."""
         return nullcontext() if self.options.seed is None else own_generators(self.device)
 
     @property

@@ -49,7 +49,7 @@ class Tree:
     - `module NAME`: the file from which a module is loaded;
     - `everything`: all files and folders of the project.
 
-    A digest is computed once: the state of the project is that of the first question about it.
+    A digest is computed at its first use and stored. It does not follow later changes of the project.
 
     Args:
         project: The project.
@@ -118,9 +118,10 @@ class Tree:
         return self._piece(file, lambda module: module.functions.get(function, MISSING))
 
     def _file(self, name: str) -> str:
-        """Return the digest of a file. A file is not read again until it changes.
+        """Return the digest of a file.
 
-        The log of opened files cannot tell whether a claim or this method opened a file while a claim ran.
+        A file is read again only after a change. Every read appears in the log of opened files, which does not record
+        whether a claim or this method has read the file.
         """
         try:
             path = self._project.root / name
@@ -177,7 +178,8 @@ class Tree:
     def _entry(self, name: str) -> str:
         """Return the digest of the kind, link and size of a path.
 
-        The size of a Python file is left out: its code counts by pieces, so an edited comment must not count.
+        The size of a Python file is left out: its code is digested in pieces, and a changed comment must not change
+        the digest.
         """
         path = self._project.root / name
         try:
@@ -197,13 +199,13 @@ class Tree:
         names = [str(path.relative_to(self._project.root)) for path in self._walk()]
         folders = [os.path.relpath(folder, self._project.root) for folder, _ in self._walk_folders()]
         for folder in folders:
-            self._entries(folder)  # reads the folder before any claim runs
+            self._entries(folder)  # stores the entries before a claim can change them
         return digest_data([folders, {name: self._file(name) for name in names}])
 
     def _walk(self) -> Iterator[Path]:
         """Yield every file of the project, except caches, environments, recorded evidence and bytecode of sources.
 
-        Bytecode outside `__pycache__` counts: it is a module without a source.
+        Bytecode outside `__pycache__` is included: it is a module without a source.
         """
         for folder, files in self._walk_folders():
             is_cache = folder.name == "__pycache__"
@@ -244,9 +246,9 @@ class Source:
 
     Attributes:
         trials: The trial of the claim, and that of the run that it read if there is one.
-        depends_on: How much of the code that they loaded counts.
+        depends_on: Whether the functions that ran or whole modules are dependencies.
         constants: Python files whose numbers and texts were tried as examples.
-        functions: Functions that count although they did not run.
+        functions: Functions that are dependencies although they did not run.
     """
 
     trials: tuple[Trial, ...]
@@ -258,8 +260,8 @@ class Source:
 def dependencies(tree: Tree, source: Source, opened: Iterable[str]) -> set[str]:
     """Return the dependencies of a result, as `Tree` names them.
 
-    If a worker could not tell all that it did, because it was killed or started a program that is not Python, the
-    result depends on every file of the project.
+    If the record of a worker is incomplete, because it was killed or started a program that is not Python, the result
+    depends on every file of the project.
 
     Args:
         tree: The current state of the project.
@@ -275,13 +277,13 @@ def dependencies(tree: Tree, source: Source, opened: Iterable[str]) -> set[str]:
             if source.depends_on is Depends.MODULES:
                 reads = replace(reads, texts=frozenset(reads.loaded.values()))
             names.update(_trial_dependencies(tree, replace(trial, reads=reads), reads))
-    # Python files count by their pieces. Other files may have been opened in native code, which no trial records.
+    # Python files are already dependencies, in pieces. Native code may have opened other files, which no trial records.
     unrecorded = (file for file in opened if not file.endswith(".py") and f"file {file}" not in names)
     return names | {f"opened {file}" for file in unrecorded}
 
 
 def changed_since(tree: Tree, names: Iterable[str], moment_ns: int) -> bool:
-    """Return whether any of these dependencies changed after `moment_ns`; a reader may have seen the old content."""
+    """Return whether a dependency changed after `moment_ns`, so that a worker may have read its old content."""
     names = {*names}
     if EVERYTHING in names and tree.newest() >= moment_ns:
         return True
@@ -308,8 +310,8 @@ def _file_dependencies(trial: Trial) -> Iterator[str]:
 def _trial_dependencies(tree: Tree, trial: Trial, reads: Reads) -> Iterator[str]:
     """Yield the dependencies of one trial.
 
-    A module that was only imported and called counts by pieces: the code that runs at import, the functions that ran,
-    and its docstrings. A module whose source was read as text counts as a whole.
+    Of a module that was only imported and called, the dependencies are the code that runs at import, the functions that
+    ran, and the docstrings. A module whose source was read as text is a dependency as a whole.
     """
     in_pieces = {name for name in reads.loaded.values() if name not in reads.texts and tree.pieces(name)}
     yield from (f"import {name}" for name in in_pieces)
@@ -321,7 +323,7 @@ def _trial_dependencies(tree: Tree, trial: Trial, reads: Reads) -> Iterator[str]
 
 
 def _functions(tree: Tree, reads: Reads, in_pieces: set[str]) -> Iterator[str]:
-    """Yield the functions that ran, a nested function as the outermost one that holds it."""
+    """Yield the functions that ran; for a nested function, the outermost function around it."""
     for name in reads.functions:
         module, _, function = name.partition(":")
         file = reads.loaded.get(module, "")
@@ -331,7 +333,7 @@ def _functions(tree: Tree, reads: Reads, in_pieces: set[str]) -> Iterator[str]:
 
 
 def _docs(tree: Tree, trial: Trial, reads: Reads, in_pieces: set[str]) -> Iterator[str]:
-    """Yield the docstrings that code may read while it runs; those that libraries may show always count."""
+    """Yield the docstrings: all of them if code may read docstrings while it runs, else those that libraries show."""
     files = (name for name in {*in_pieces, *reads.loaded.values(), *trial.files} if name.endswith(".py"))
     modules = [pieces for name in files if (pieces := tree.pieces(name)) is not None]
     reads_docs = reads.readers or any(pieces.reads_docs for pieces in modules)
@@ -351,8 +353,8 @@ def _file_of(tree: Tree, dependency: str) -> str:
 def _changed_at(path: Path) -> int:
     """Return when a file changed, in nanoseconds since the epoch; 0 for a folder, and if nothing is there.
 
-    The time of the change of its inode counts too: a file that is moved here keeps its time of modification. So does
-    the link itself, if the path is one.
+    This is the later of mtime and ctime, because a moved file keeps its mtime. Of a symbolic link, both the link and
+    its target are considered.
     """
     with suppress(OSError):
         states = (path.stat(), path.lstat())

@@ -11,8 +11,9 @@ from pv.suites.training_run.run import Event, Run
 def averages_follow_the_step(run: Run, record: Record) -> None:
     """Every update of an average of weights falls between a backward pass and its step.
 
-    So the average lags: it never has the weights of the last step. A momentum encoder that is updated in the forward is
-    not between the two. With one average update in each micro-batch, or several optimizers, it is no proof.
+    The average is then one step late: it never contains the weights of the last step. A momentum encoder that is
+    updated in the forward pass is not affected. An average that is updated in every micro-batch is not judged; with
+    several optimizers the finding is a hint.
     """
     for process in run.processes:
         by_average: dict[int, list[Event]] = defaultdict(list)
@@ -40,7 +41,7 @@ def averages_copy_statistics(run: Run, record: Record) -> None:
     """An average is evaluated with initial statistics, while the averaged model's statistics have changed.
 
     The copy has the shapes of a trained model, was never trained, and its weights were written between steps. A copy
-    that is called in training mode normalizes by its batches, and gets statistics by that.
+    that was called in training mode is no fault: its batches have updated its statistics.
     """
     for process in run.processes:
         statistics = {event["model"]: event for event in process.of("statistics")}
@@ -72,10 +73,10 @@ def averages_copy_statistics(run: Run, record: Record) -> None:
 
 @claim("TR-AVG-002", "no AveragedModel with batch normalization was evaluated")
 def averages_have_their_statistics(run: Run, record: Record) -> None:
-    """An equal average of weights is evaluated with statistics of batch normalization that come from other weights.
+    """An equally weighted average is evaluated with batch normalization statistics that belong to other weights.
 
-    AveragedModel copies the statistics of the last model. Averages that forget, such as an exponential one, stay near
-    it and are not judged. A run that is cut may call update_bn at its end.
+    AveragedModel copies the statistics of the last model. Exponential averages are not judged, since they stay close to
+    the last model. A run that was cut is not judged, since it may call update_bn at its end.
     """
     for process in run.processes:
         updates = [event for event in process.of("averaged_model") if event["equal"] and event["statistics"]]

@@ -14,17 +14,19 @@ LIMITS = 1e3
 def clipped_last(run: Run, record: Record) -> None:
     """A gradient is clipped, and a later backward pass of the same step adds to it.
 
-    Ruled out: a limit above the norm, which only measures it; clipping once more after the last backward pass; and a
-    first clipping of one part of the passes on purpose, unless it comes after all passes but the last. Or the gradient
-    is clipped after the step that used it, and cleared before the next one, while no other clipping has an effect.
-    Two steps must show it, since one may be the last of an epoch. A hint, if no norm of the run exceeds the limit.
+    Or the gradient is clipped after the step that used it and cleared before the next step, and no other clipping has
+    an effect.
+
+    A limit above the norm, which only measures the norm, is no fault. Early clippings are no fault if one follows after
+    the last backward pass, unless the gradient is clipped after every pass. At least two steps must show the fault,
+    since one may be the last of an epoch. It is a hint if no norm of the run exceeds the limit.
     """
     for _process, _optimizer, windows in windows_of(run):
         wrong: list[tuple[Window, Event]] = []
         tried = 0
         for window in windows:
             clips = [c for c in window.clips if c["parameters"] and c["limit"] < float("inf")]
-            # A clipping before the first backward pass has the gradient of the step before.
+            # A clipping before the first backward pass clips the gradient of the previous step.
             tried += any(window.carried or not window.passes or c["n"] > window.passes[0].n for c in clips)
             added = [p.n for p in window.passes if p.onto_clipped]
             if added and clips and not window.carried:
@@ -60,7 +62,7 @@ def clipped_last(run: Run, record: Record) -> None:
             note = record.hint
             if len(effective) >= 2:
                 note, useless = record.falsify, effective
-                record.tried += len(useless)  # a clipping without an effect tries nothing
+                record.tried += len(useless)  # a clipping that changes nothing is no test of the claim
             window, event = useless[0]
             note(
                 event["at"],
@@ -77,7 +79,10 @@ def _shortened(clip: Event) -> bool:
 
 @claim("TR-CLIP-002", "no gradient was clipped under an enabled GradScaler")
 def clipped_unscaled(run: Run, record: Record) -> None:
-    """The gradient is clipped while it is multiplied by the loss scale. A limit that is multiplied as well is meant."""
+    """The gradient is clipped while it is multiplied by the loss scale.
+
+    If the limit is multiplied by the scale as well, the clipping is correct.
+    """
     for process in run.processes:
         for event in process.of("clip"):
             if not any(w.passes and w.passes[-1].scale > 1 for ws in process.windows.values() for w in ws):
@@ -85,7 +90,7 @@ def clipped_unscaled(run: Run, record: Record) -> None:
             if event["limit"] == float("inf"):
                 continue
             record.tried += 1
-            # A limit above the scale was multiplied by it, too.
+            # A limit above the scale has probably been multiplied by the scale.
             scaled = event["scale"] is not None and 1 < event["scale"]
             if scaled and event["limit"] < event["scale"] and _shortened(event):
                 norm = "" if event["norm"] is None else f" of norm {event['norm']:.4g}"
@@ -100,9 +105,9 @@ def clipped_unscaled(run: Run, record: Record) -> None:
 
 @claim("TR-CLIP-003", "no gradient was clipped")
 def clip_covers_parameters(run: Run, record: Record) -> None:
-    """Every call of a line clips no parameter at all, and no other call clips.
+    """All calls at one line clip no parameter, and no call at another line clips any.
 
-    An empty list may be meant (all parameters of a part are frozen); a generator that has ended before is not.
+    An empty list may be intended, for a part whose parameters are all frozen. An exhausted generator never is.
     """
     for process in run.processes:
         by_line: dict[str, list[Event]] = defaultdict(list)
@@ -149,7 +154,10 @@ def _is_applied(process: Process) -> bool:
 
 
 def _are_all_held(process: Process, events: list[Event]) -> bool:
-    """Return whether clippings name all parameters of the only optimizer: else it may be the turn of other ones."""
+    """Return whether there is one optimizer and all clippings get all of its parameters.
+
+    With fewer parameters, another part of the model may be trained in these steps.
+    """
     optimizers = list(process.of("optimizer"))
     return len(optimizers) == 1 and all(event["parameters"] == optimizers[0]["parameters"] for event in events)
 
@@ -158,7 +166,7 @@ def _are_all_held(process: Process, events: list[Event]) -> bool:
 def clipped_by_the_whole_norm(run: Run, record: Record) -> None:
     """Every rank clips its shard by the norm of that shard: ranks multiply parts of one gradient by different factors.
 
-    That changes the direction of the gradient, which clipping by a norm keeps. Norms of whole gradients are equal.
+    This changes the direction of the gradient. With the norm of the whole gradient, all ranks have the same norm.
     """
     columns = [[e for e in process.of("clip") if e.get("flat_shards")] for process in run.ranks]
     for at in dict.fromkeys(event["at"] for column in columns for event in column):
