@@ -27,7 +27,8 @@ V, W = 11, 4
 class Tiny(nn.Module):
     """A residual layer between an embedding and an output layer; `after` changes the logits.
 
-    frozen: the part whose parameters are not trained, "body" or "head". dropout: of hidden states in train mode.
+    frozen: the part whose parameters are not trained: "body", "head", or "weight", the head without its bias.
+    dropout: of hidden states in train mode.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Tiny(nn.Module):
         parts: dict[str, list[nn.Module]] = {"body": [self.embedding, self.layers], "head": [self.head]}
         for part in parts.get(frozen, []):
             part.requires_grad_(False)
+        self.head.weight.requires_grad_(self.head.weight.requires_grad and frozen != "weight")
 
     def get_output_embeddings(self) -> nn.Linear:
         return self.head

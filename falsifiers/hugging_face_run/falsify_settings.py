@@ -29,6 +29,7 @@ CHANGES: Mapping[str, dict[str, Any]] = {
     "length": {"length": 12},
     "turns": {"turns": "last"},
     "options": {"template_options": '{"brief": true}'},
+    "another value of options": {"template_options": '{"brief": "first"}'},
     "template": {"chat_template": "other.jinja"},
     "invalid rows": {"skip_invalid_rows": False},
     "mix": {"mix": "other.jsonl"},
@@ -38,7 +39,10 @@ CHANGES: Mapping[str, dict[str, Any]] = {
     "pairs of another template": {"cross_tokenizer": True, "teacher": "worded"},
 }
 """Settings with which the data of the falsifier have other tokens or labels, or are refused."""
-BRIEF = TEMPLATE.replace("{{ m['content'] }}", "{{ m['content'].split()[-1] if brief else m['content'] }}")
+BRIEF = TEMPLATE.replace(
+    "{{ m['content'] }}",
+    "{{ m['content'].split()[0 if brief == 'first' else -1] if brief else m['content'] }}",
+)
 
 
 @contextmanager

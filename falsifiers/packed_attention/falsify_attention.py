@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.llama import modeling_llama
+from transformers.models.llama4 import modeling_llama4
 from transformers.models.mistral import modeling_mistral
 
 from falsifiers.packed_attention import kernels
@@ -357,3 +358,23 @@ def falsify_a_model_that_mixes_documents_is_refused(subject: Any, implementation
     model.model.model.embed_tokens.register_forward_hook(mix)
     message = refusal(lambda: subject.isolate_documents("the student", model, str), SettingError)
     assert "the student" in message and "LlamaForCausalLM" in message, f"{implementation}: {message or 'no refusal'}"
+
+
+@given(seed=st.integers(0, 2**20), chunked=st.integers(0, 1))
+def falsify_masks_of_chunks_are_kept(subject: Any, seed: int, chunked: int) -> None:
+    """One of two layers attends within chunks of 10 tokens, more than the check of isolation has in a document."""
+    torch.manual_seed(seed)
+    kinds = ["full_attention"] * 2
+    kinds[chunked] = "chunked_attention"
+    config = modeling_llama4.Llama4TextConfig(
+        **SHAPE, attention_chunk_size=10, layer_types=kinds, intermediate_size_mlp=16, moe_layers=[]
+    )
+    model, notes = subject.Causal(modeling_llama4.Llama4ForCausalLM(config).double().eval()), list[str]()
+    for parameter in model.parameters():
+        parameter.data = torch.randn(parameter.shape, dtype=torch.float64) / 2
+    tokens, segments = torch.randint(32, (1, 25)), torch.tensor([[1] * 17 + [2] * 6 + [0] * 2])
+    expected = model(tokens[:, :17]).logits
+    subject.isolate_documents("the model", model, notes.append)
+    apart = float((model(tokens, segments).logits[:, :17] - expected).detach().abs().max())
+    assert apart <= 1e-10, f"a document of 17 tokens in chunks of 10 has other logits than alone, by {apart:.3g}"
+    assert_equal("notes", notes, ["the model: attention in packed rows forms a mask of length x length"])

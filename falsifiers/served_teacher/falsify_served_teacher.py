@@ -54,8 +54,9 @@ def falsify_top_tokens_are_those_of_the_model(subject: Any) -> None:
 
 def drawn_batch(draw: random.Random, *, packed: bool) -> tuple[Batch, list[tuple[int, int]], Any]:
     """Return documents as rows, the places of scored logits (row and position), and the documents."""
-    documents = [[draw.randint(1, V - 1) for _ in range(draw.randint(2, 5))] for _ in range(4)]
-    rows = [documents[:2], documents[2:]] if packed else [[document] for document in documents]
+    count = draw.choice([4, 12])  # in a batch of more than 10, indices have one digit or two
+    documents = [[draw.randint(1, V - 1) for _ in range(draw.randint(2, 5))] for _ in range(count)]
+    rows = [documents[: count // 2], documents[count // 2 :]] if packed else [[document] for document in documents]
     width = max(sum(map(len, row)) for row in rows)
     tokens_BT, segments_BT = (torch.zeros(len(rows), width, dtype=torch.int64) for _ in range(2))
     labels_BT, places = torch.full_like(tokens_BT, IGNORED), []
