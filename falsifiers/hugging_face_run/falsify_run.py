@@ -26,7 +26,7 @@ from falsifiers.support.causal import (
 from falsifiers.support.recorded import assert_claims_about_every_run
 from falsifiers.support.run_lines import COMPILED_STEP, NEXT_STEP, matcher
 from pv import observe
-from reference_trainer.huggingface.models import Causal, save_model
+from reference_trainer.huggingface.models import Causal, load_tokenizer, save_model
 from reference_trainer.pipeline.saved_models import evaluate_saved, report, settings_of_run
 
 HELD_BACK, EVALUATED = range(36, 40), (36, 38)
@@ -43,9 +43,13 @@ def distil(
 ) -> dict[str, Any]:
     """Distil once, and return what was trained on, evaluated and loaded, and how a changed export ends."""
     del trace
-    settings = reference_trainer.Settings(
-        **write_chats(directory, seed), **SETTINGS, device=device, seed=seed, epochs=epochs
-    )
+    paths = write_chats(directory, seed)
+    words = load_tokenizer(paths["student"])
+    words.chat_template = TEMPLATE.replace(" <end>", " w0 <end>")  # the template of the settings replaces it
+    words.save_pretrained(paths["student"])
+    paths["chat_template"] = directory / "template.jinja"
+    paths["chat_template"].write_text(TEMPLATE)
+    settings = reference_trainer.Settings(**paths, **SETTINGS, device=device, seed=seed, epochs=epochs)
     offline = mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"})
     stream = io.StringIO()
     lines, uncompiled = reference_trainer.Lines(stream), mock.patch.object(subject, "compile_layers")

@@ -136,7 +136,7 @@ def falsify_kept_tokens_are_those_of_the_settings(subject: Any) -> None:
 
 OF_DATA: list[dict[str, Any]] = [
     *({"eval_rows": rows} for rows in (0, 1, 2, 3)),
-    {"eval_data": "other.jsonl"},
+    *({"eval_data": "other.jsonl", "eval_rows": rows} for rows in (0, 1, 2)),
     {"eval_data": "short.jsonl"},
     {"data": "other.jsonl"},
     {"mix": "other.jsonl"},
@@ -152,8 +152,8 @@ def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:
     with place() as directory:
         (directory / "short.jsonl").write_text("\n".join(map(json.dumps, conversations(0)[:30])))
         runs = [prepared(subject, directory, "cache", **case) for case in OF_DATA]
-        again = [prepared(subject, directory, "cache", **OF_DATA[number]) for number in (4, -1)]
-    for seen, expected in zip(again, (runs[4], runs[-1]), strict=True):
+        again = [prepared(subject, directory, "cache", **OF_DATA[number]) for number in (6, -1)]
+    for seen, expected in zip(again, (runs[6], runs[-1]), strict=True):
         assert_equal("digests of an equal run", seen[2], expected[2])
     for one, other in combinations(range(len(OF_DATA)), 2):
         assert runs[one][:2] != runs[other][:2], f"{OF_DATA[one]} and {OF_DATA[other]} have the same rows"
@@ -167,9 +167,14 @@ def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:
 
 
 def _wide(directory: Path) -> None:
-    """Write a teacher with more logits than tokens."""
+    """Write a teacher with more logits than tokens, and one whose tokenizer lacks a token."""
     random_llama(len(VOCABULARY) + 5, 16).save_pretrained(directory / "wide")
     load_tokenizer(directory / "student").save_pretrained(directory / "wide")
+    shutil.copytree(directory / "teacher", directory / "fewer")
+    file = directory / "fewer" / "tokenizer.json"
+    content = json.loads(file.read_text())
+    del content["model"]["vocab"]["w1"]
+    file.write_text(json.dumps(content))
 
 
 CROSS = {"cross_tokenizer": True}
@@ -178,6 +183,7 @@ MISFITS: Mapping[str, tuple[dict[str, Any], str]] = {
         {"teacher": "swapped"},
         "differ in 2 tokens: 'w1' is 4 for the student and 5 for the teacher",
     ),
+    "a tokenizer that lacks a token": ({"teacher": "fewer"}, "differ in 1 token"),
     "another tokenizer of initial weights": ({"init_from": "swapped"}, "differ in 2 tokens: 'w1'"),
     "more logits": ({"teacher": "wide"}, "--share-vocabulary"),
     "more logits, shared": ({"teacher": "wide", "share_vocabulary": "truncate"}, ""),

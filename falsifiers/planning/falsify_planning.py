@@ -244,6 +244,8 @@ VARIED: dict[str, Any] = {
     "accumulate": 2,
     "documents": "pad",
     "seed": 3,
+    "keep": 0,
+    "lr_end": 0.0,
     "optimizer_options": '{"weight_decay": 0.5}',
 }
 
@@ -264,7 +266,7 @@ DIFFERENT: dict[str, Any] = {
 
 
 @given(names=st.sets(st.sampled_from(sorted(VARIED)), min_size=1), changed=st.sampled_from(sorted(DIFFERENT)))
-@example(names={"temperature", "lr", "warmup", "epochs"}, changed="temperature")
+@example(names={"temperature", "lr", "warmup", "keep", "lr_end"}, changed="temperature")
 def falsify_resumed_run_has_the_settings_of_its_checkpoint(subject: Any, names: set[str], changed: str) -> None:
     with scratch() as directory:
         chosen = {name: VARIED[name] for name in names} | {"save_every": 1, "log_every": 2}

@@ -163,7 +163,11 @@ def falsify_top_k_outputs_are_kept_in_chunks(subject: Any, seed: int, k: int, ro
             limit = rows * 256 * 8
             with mock.patch.multiple(heads, CPU_CHUNK_BYTES=limit, CHUNK_BYTES=limit):
                 written(directory, "chunks", subject.precompute, top_k=k, seed=seed, dtype="float64", **COUNTING)
-        assert 0 < Counted.logits <= heads.CHECKED_TOKENS * 256, f"a forward returned {Counted.logits} logits"
+                formed = Counted.logits
+                written(directory, "all in chunks", subject.precompute, seed=seed, dtype="float64", **COUNTING)
+        all_logits = [file_digests(directory / name) for name in ("all", "all in chunks")]
+        assert all_logits[0] == all_logits[1], f"outputs of all tokens differ if chunks have {rows} rows"
+        assert 0 < formed <= heads.CHECKED_TOKENS * 256, f"a forward returned {formed} logits"
         files = [sorted((directory / name).glob("outputs-*")) for name in ("whole", "chunks", "all")]
         assert [len(paths) for paths in files] == [SHARDS] * 3, f"the shards are {files}"
         for expected, seen, every in zip(*(map(load_file, paths) for paths in files), strict=True):
