@@ -454,7 +454,7 @@ SPLIT = [{"own": "x|y", "part": "z"}, {"own": "x", "part": "y|z"}]
 @given(data=st.data())
 def falsify_each_field_changes_the_digest(subject: Any, data: st.DataObject) -> None:
     names = [field.name for field in fields(subject.EvalConfig)]
-    assert len(names) == 14, f"an identity has the fields {names}"
+    assert len(names) == 16, f"an identity has the fields {names}"
     drawn = {name: data.draw(VALUES.get(name, WORDS), label=name) for name in names}
     config = subject.EvalConfig(**drawn)
     assert config.digest == replace(config).digest, f"equal identities {drawn} have two digests"

@@ -12,16 +12,17 @@ from typing import Any
 from unittest import mock
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import reference_trainer
-from falsifiers.support.causal import NUMBERS, WORDS, random_llama, word_tokenizer, write_causal
+from falsifiers.support.causal import NUMBERS, VOCABULARY, WORDS, random_llama, word_tokenizer, write_causal
 from reference_trainer.data.text import ShuffledBatches
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.huggingface.models import Causal
 
 END, IGNORED, TOKENS, NUCLEUS = 0, -100, 6, 0.5
+SIZE = len(VOCABULARY)
 SETTINGS: dict[str, Any] = {
     "length": 24,
     "batch_size": 2,
@@ -48,12 +49,17 @@ def distil(
 
     compared: whether to distil also in two parts, with other answers, and with shares of 0 and next to 0, and to return
     the digests of all results. Otherwise return the micro-batches, with the weights of the student when each was
-    fetched, and whether the first and the last one are generated where the share grows from 0.
+    fetched, and whether the first and the last one are generated where the share grows from 0; the student then has
+    tokens that the teacher lacks.
     """
     del subject, trace
     words = word_tokenizer()
     write_causal(directory / "teacher", words, 32, torch.float32, eos_token_id=None)
     write_causal(directory / "student", words, 16, torch.float32, eos_token_id=None)
+    usual = SETTINGS | {"seed": seed, "device": device}
+    if not compared:
+        usual["share_vocabulary"] = "pad"
+        random_llama(2 * SIZE, 16, seed=22, eos_token_id=None).save_pretrained(directory / "student")
     for name in ("chats", "others"):
         content = "\n".join(json.dumps({"messages": turns}) for turns in conversations(seed, name))
         (directory / f"{name}.jsonl").write_text(content)
@@ -68,7 +74,7 @@ def distil(
             "data_cache": "cache",
         }
         places: dict[str, Any] = {name: directory / path for name, path in paths.items()}
-        settings = reference_trainer.Settings(**places, **SETTINGS | {"seed": seed, "device": device} | options)
+        settings = reference_trainer.Settings(**places, **usual | options)
         with reference_trainer.HuggingFace(settings, lines=reference_trainer.Lines(io.StringIO())) as run:
             run.prepare()
             if name == "growing":
@@ -178,6 +184,13 @@ def falsify_answers_are_scored_to_their_end(run: Any) -> None:
     assert ended, "no answer has an end; the claim was not tried"
 
 
+def falsify_tokens_are_those_of_the_teacher(run: Any) -> None:
+    for micro_batch in trained_micro_batches(run):
+        largest = max(map(max, micro_batch["tokens"]))
+        case = f"the student of {2 * SIZE} tokens generates token {largest}; the teacher has {SIZE} tokens"
+        assert largest < SIZE, case
+
+
 @torch.no_grad()
 def falsify_answers_are_those_of_the_current_student(run: Any) -> None:
     taken = trained_micro_batches(run)
@@ -187,7 +200,7 @@ def falsify_answers_are_those_of_the_current_student(run: Any) -> None:
         for prompt, answer in answers_of(micro_batch):
             tokens = torch.tensor([[*prompt, *answer]])
             for model in (current, initial):
-                before = mass_before(model(tokens).logits[0, len(prompt) - 1 : -1], answer)
+                before = mass_before(model(tokens).logits[0, len(prompt) - 1 : -1, :SIZE], answer)
                 if model is current:
                     case = f"probabilities before {answer} add up to {before}; the nucleus is {NUCLEUS}"
                     assert max(before) <= NUCLEUS + 1e-4, case
@@ -218,7 +231,7 @@ def falsify_loss_is_the_mean_over_all_generated_tokens(run: Any) -> None:
             for prompt, answer in answers_of(micro_batch):
                 tokens = torch.tensor([[*prompt, *answer]])
                 log_q, log_p = (m(tokens).logits[0, len(prompt) - 1 : -1].log_softmax(-1) for m in (student, teacher))
-                nats += float((log_p.exp() * (log_p - log_q)).sum())
+                nats += float((log_p.exp() * (log_p - log_q[:, :SIZE])).sum())
                 count += len(answer)
             sizes.append(count)
         case = f"step {step} logs the loss {logged[step]}; {nats} nats over {count} tokens are {nats / count}"
@@ -265,12 +278,12 @@ def model_of(tokens: int) -> Any:
     return Causal(model).train()
 
 
-def greedy(model: Any, prompt: list[int], count: int, ends: set[int]) -> list[int]:
-    """Return the most probable continuation, by a forward of the whole text for each token."""
+def greedy(model: Any, prompt: list[int], count: int, ends: set[int], limit: int | None) -> list[int]:
+    """Return the most probable continuation in tokens below the limit, by a forward of all tokens for each one."""
     tokens = list(prompt)
     with torch.no_grad():
         while len(tokens) < len(prompt) + count and (len(tokens) == len(prompt) or tokens[-1] not in ends):
-            tokens.append(int(model.model(input_ids=torch.tensor([tokens])).logits[0, -1].argmax()))
+            tokens.append(int(model.model(input_ids=torch.tensor([tokens])).logits[0, -1, :limit].argmax()))
     return tokens[len(prompt) :]
 
 
@@ -280,16 +293,20 @@ def falsify_batched_answers_are_those_of_each_prompt_alone(subject: Any) -> None
     several = st.lists(st.integers(0, 11), min_size=4, max_size=8)
     ends_of_model = st.none() | st.integers(0, 11) | several
 
-    @given(prompts, st.integers(1, 6), st.frozensets(st.integers(0, 11), max_size=6), ends_of_model)
-    def check(prompts: list[list[int]], count: int, ends: frozenset[int], of_model: Any) -> None:
+    limits = st.sampled_from([None, 11, 12, 13, 6])
+
+    @given(prompts, st.integers(1, 6), st.frozensets(st.integers(0, 11), max_size=6), ends_of_model, limits)
+    @example([[9, 2], [3]], 6, frozenset({3}), None, None)  # answers of 2 tokens, the last of which is an end, and of 6
+    def check(prompts: list[list[int]], count: int, ends: frozenset[int], of_model: Any, limit: int | None) -> None:
         model.model.generation_config.eos_token_id = of_model
-        sampling = subject.Sampling(tokens=count, temperature=1e-4, ends=ends)
+        sampling = subject.Sampling(tokens=count, temperature=1e-4, ends=ends, limit=limit)
         answers = subject.generate_answers(model, [torch.tensor(prompt) for prompt in prompts], sampling)
         every = {*ends, *(of_model if isinstance(of_model, list) else [of_model])}
         most = max(min(count, PLACES - max(map(len, prompts))), 1)
-        wanted = [greedy(model, prompt, most, every) for prompt in prompts]
+        wanted = [greedy(model, prompt, most, every, limit) for prompt in prompts]
         longest = max(map(len, wanted))
-        assert [answer.tolist() for answer in answers] == wanted, f"{prompts}, {ends}: {answers}; expected {wanted}"
+        case = f"{prompts}, ends {ends}, limit {limit}"
+        assert [answer.tolist() for answer in answers] == wanted, f"{case}: {answers}; expected {wanted}"
         assert longest <= count and model.training and model.model.generation_config.top_k == 1
 
     check()
@@ -299,18 +316,20 @@ def falsify_tokens_have_the_probabilities_of_the_nucleus(subject: Any) -> None:
     model, prompt, N = model_of(80), [1, 5, 2], 4_000
     with torch.no_grad():
         logits_V = model.model(input_ids=torch.tensor([prompt])).logits[0, -1]
-    for temperature, top_p in ((1.0, 1.0), (4.0, 1.0), (1.5, 0.7)):
-        wanted_V = (logits_V / temperature).softmax(-1)
+    for temperature, top_p, limit in ((1.0, 1.0, None), (4.0, 1.0, 50), (1.5, 0.7, None), (1.5, 0.7, 40)):
+        wanted_V = torch.zeros(80, dtype=torch.float64)
+        wanted_V[:limit] = (logits_V[:limit] / temperature).softmax(-1)
         order = wanted_V.argsort(descending=True)
         kept = int((wanted_V[order].cumsum(0) < top_p).sum()) + 1 if top_p < 1 else len(order)
         wanted_V[order[kept:]] = 0.0
         wanted_V /= wanted_V.sum()
-        sampling = subject.Sampling(tokens=1, temperature=temperature, top_p=top_p)
+        sampling = subject.Sampling(tokens=1, temperature=temperature, top_p=top_p, limit=limit)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             drawn = torch.cat(subject.generate_answers(model, [torch.tensor(prompt)] * N, sampling))
         counts_V = torch.bincount(drawn, minlength=80)
-        case = f"temperature {temperature}, top_p {top_p}: {counts_V.tolist()} of {N}; expected {wanted_V.tolist()}"
+        case = f"temperature {temperature}, top_p {top_p}, limit {limit}: {counts_V.tolist()} of {N}"
+        case += f"; expected {wanted_V.tolist()}"
         assert not counts_V[wanted_V == 0].any(), case
         # Pearson's chi-squared over tokens that are expected five times or more, and over the others together. Its mean
         # is the number of degrees of freedom k, its variance 2 k; the seed is fixed.

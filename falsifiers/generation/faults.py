@@ -40,6 +40,10 @@ def temperature_ignored(original: Any, model: Any, prompts: Any, sampling: Any) 
     return original(model, prompts, replace(sampling, temperature=1.0))
 
 
+def tokens_of_the_student(original: Any, model: Any, prompts: Any, sampling: Any) -> Any:
+    return original(model, prompts, replace(sampling, limit=None))
+
+
 def nucleus_ignored(original: Any, model: Any, prompts: Any, sampling: Any) -> Any:
     return original(model, prompts, replace(sampling, top_p=1.0))
 

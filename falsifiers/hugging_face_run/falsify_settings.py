@@ -160,8 +160,7 @@ def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:
         assert runs[one][2] != runs[other][2], (
             f"runs with {OF_DATA[one]} and {OF_DATA[other]} have the digests {runs[one][2]}"
         )
-        is_same = runs[one][1] == runs[other][1] or "cross_tokenizer" in OF_DATA[other]  # a teacher is not compared
-        assert is_same or runs[one][3] != runs[other][3], (
+        assert runs[one][1] == runs[other][1] or runs[one][3] != runs[other][3], (
             f"{OF_DATA[one]}, {OF_DATA[other]}: one identity of evaluations"
         )
 

@@ -51,7 +51,7 @@ ROWS: tuple[Chosen, ...] = tuple(
     {"documents": kind, "group_by_length": grouped} for kind in (None, "pad", "pack") for grouped in (False, True)
 )
 SCHEDULES: tuple[Chosen, ...] = (
-    *({"schedule": "wsd", "lr_decay": None, "lr_end": end} for end in (0.0, 0.2)),
+    *({"schedule": "wsd", "lr_decay": None, "lr_end": end} for end in (0.0, 0.2, 0.5)),
     *({"schedule": "wsd", "lr_decay": decay, "lr_end": end} for decay, end in ((3, 0.1), (100, 0.5))),
     *({"schedule": shape, "lr_end": end} for shape in ("cosine", "linear") for end in (0.0, 0.3)),
     {"schedule": "constant"},
@@ -85,6 +85,13 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "eval_every": (0, 2, 3),
     "save_every": (0, 4),
 }
+ALONE: Chosen = {"feature_weight": 0.0, "feature_weight_end": None, "batch_size": 3, "epochs": 2, "max_steps": None}
+TEACHING: tuple[Chosen, ...] = (
+    *({},) * 4,
+    {**ALONE, "kd_weight": 0.0, "kd_weight_end": 1.5, "log_every": 2},
+    {**ALONE, "kd_weight": 0.6, "kd_weight_end": 0.0, "log_every": 2},
+)
+"""Settings in place of those of `VALUES`, with which the teacher has no weight in the first or last step of a line."""
 
 
 def _divergence(draw: random.Random, mode: str | None, teacher: int, student: int) -> Chosen:
@@ -101,7 +108,7 @@ def _divergence(draw: random.Random, mode: str | None, teacher: int, student: in
 def _shared(draw: random.Random) -> Chosen:
     """Draw the settings that apply to texts and to chats."""
     chosen = {name: draw.choice(values) for name, values in VALUES.items()}
-    chosen |= draw.choice(OPTIMIZERS) | draw.choice(SCHEDULES) | draw.choice(BEST)
+    chosen |= draw.choice(OPTIMIZERS) | draw.choice(SCHEDULES) | draw.choice(BEST) | draw.choice(TEACHING)
     if not any(chosen[name] for name in ("ce_weight", "ce_weight_end", "kd_weight", "kd_weight_end")):
         chosen["kd_weight"] = 1.0
     if chosen["batch_size"] == 1 and chosen["max_steps"] is None:

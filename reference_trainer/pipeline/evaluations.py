@@ -101,11 +101,12 @@ class EvalConfig:
     """The identity of an evaluation, by content: numbers can be compared if it is equal.
 
     data, tokenizer, chat_template, teacher: SHA-256, or None without one; that of a teacher is of its weights, of
-    whatever path or revision. top_k: the kept tokens of its outputs, None for every logit: the divergence is then that
-    of top_k + 1 outcomes. part: by `Run.evaluated_part`, such as "held back" or "whole". length, documents,
-    separator: the rows. vocabulary: how two vocabularies are made one. accept_depth, dtype: as in `Settings`. own:
-    class and arguments of an own evaluation. layers: of hidden states that an own evaluation can match; None for the
-    built-in one, which reads none.
+    whatever path or revision. teacher_tokenizer, teacher_chat_template: SHA-256, or None unless the teacher reads
+    the text in tokens of another tokenizer. top_k: the kept tokens of its outputs, None for every logit: the
+    divergence is then that of top_k + 1 outcomes. part: by `Run.evaluated_part`, such as "held back" or "whole".
+    length, documents, separator: the rows. vocabulary: how two vocabularies are made one. accept_depth, dtype: as
+    in `Settings`. own: class and arguments of an own evaluation. layers: of hidden states that an own evaluation
+    can match; None for the built-in one, which reads none.
 
     Batch size, device and paths are not part of it. soft_loss and kl_at_T of a run also depend on its temperature and
     divergence, an own evaluation on its code.
@@ -116,6 +117,8 @@ class EvalConfig:
     tokenizer: str | None
     chat_template: str | None
     teacher: str | None
+    teacher_tokenizer: str | None
+    teacher_chat_template: str | None
     top_k: int | None
     length: int
     documents: str | None
@@ -151,6 +154,8 @@ def eval_config(run: Run, *, whole: bool, teacher: str | None, top_k: int | None
         tokenizer=digests.get("tokenizer_sha256"),
         chat_template=digests.get("chat_template_sha256"),
         teacher=teacher,
+        teacher_tokenizer=digests.get("teacher_tokenizer_sha256"),
+        teacher_chat_template=digests.get("teacher_chat_template_sha256"),
         top_k=top_k,
         length=settings.data.length,
         documents=settings.data.documents,
