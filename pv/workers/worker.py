@@ -193,7 +193,7 @@ class _Services:
     def subject(self) -> Any:
         return self._target.inside(_module(self._target.module, self._body.subject_file))
 
-    def function(self, described: Function) -> Any:
+    def function(self, described: Function) -> object:
         return getattr(_module(described.module, described.file), described.name)
 
     def ready(self) -> None:

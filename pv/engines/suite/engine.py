@@ -136,7 +136,7 @@ class CannotRun(PvError):
     """A subject that raises before any claim is tried: every claim is undecided."""
 
 
-def _bench(payload: SuitePayload, worker: Worker) -> Any:
+def _bench(payload: SuitePayload, worker: Worker) -> object:
     """Create the bench of the subject. Raise PvError with the reason if that is impossible."""
     with _cannot_run_on_error(LOADED, worker):
         bench = worker.function(payload.bench)(worker.subject(), worker.shared)
