@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,7 +29,7 @@ def taking(*options: Option) -> Option:
 class ReportFormat(click.Choice[str]):
     """The choice of a report format. Formats of other packages are looked up on use, so that `--help` stays fast."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices and value in formats():
             return str(value)
         return super().convert(value, param, ctx)

@@ -19,6 +19,10 @@ def hyphen_hint(name: str) -> str:
     return f"Python names have no '-': rename it, such as to {name.replace('-', '_')!r}" if "-" in name else ""
 
 
+Keys = Mapping[str, Any]
+"""The keys of a part of a contract, as read from YAML; the JSON Schema has checked their types."""
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
     """`path/to/file.py::name`: a function in a file of the project."""
@@ -169,7 +173,7 @@ class Equation:
     unit: str = ""
     description: str = ""
     source: str = ""
-    executable: Mapping[str, Any] = field(default_factory=dict)
+    executable: Keys = field(default_factory=dict)
     texts: Mapping[str, Callable[[int, int], Location]] = field(default_factory=dict)
 
 
@@ -209,7 +213,7 @@ class Falsifier:
     examples: int = 100
     limit_s: float = 60.0
     places: Mapping[str, Location] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Keys = field(default_factory=dict)
     """The keys without a field, as read; only the claim's engine reads them."""
 
     @property

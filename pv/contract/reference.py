@@ -1,9 +1,9 @@
 """Writes the reference of the contract format as Markdown, from its JSON Schema."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-Node = Mapping[str, Any]
+from pv.contract.check import Schema
+
 INTRO = """\
 # Contract reference
 
@@ -40,7 +40,7 @@ NAMED = {
 """Definitions of the schema that the page describes by words rather than by their keys."""
 
 
-def markdown(schema: Node) -> str:
+def markdown(schema: Schema) -> str:
     """Return the reference page of the contract schema.
 
     Args:
@@ -52,7 +52,7 @@ def markdown(schema: Node) -> str:
     return "\n".join(blocks)
 
 
-def _sections(schema: Node, path: str, node: Node) -> Iterator[str]:
+def _sections(schema: Schema, path: str, node: Schema) -> Iterator[str]:
     """Yield a section for every mapping with named keys, outer mappings before the mappings in them."""
     mapping, path = _mapping(schema, node, path)
     if mapping is None:
@@ -66,7 +66,7 @@ def _sections(schema: Node, path: str, node: Node) -> Iterator[str]:
         yield from _sections(schema, f"{path}.{name}", child)
 
 
-def _mapping(schema: Node, node: Node, path: str) -> tuple[Node | None, str]:
+def _mapping(schema: Schema, node: Schema, path: str) -> tuple[Schema | None, str]:
     """Return the mapping with named keys in a node, and the path to it; None if there is no such mapping.
 
     The node may be that mapping, a list of such mappings (path `x[]`), or a mapping of names to them (path `x.NAME`).
@@ -82,14 +82,14 @@ def _mapping(schema: Node, node: Node, path: str) -> tuple[Node | None, str]:
     return next(((mapping, inner) for mapping, inner in options if mapping is not None), (None, path))
 
 
-def _table(schema: Node, node: Node) -> str:
+def _table(schema: Schema, node: Schema) -> str:
     """Return the Markdown table of the keys of a mapping."""
     required = node.get("required", ())
     rows = [_row(schema, name, value, name in required) for name, value in node["properties"].items()]
     return "".join(f"{row}\n" for row in ("| key | value | meaning |", "|---|---|---|", *rows))
 
 
-def _row(schema: Node, name: str, node: Node, required: bool) -> str:
+def _row(schema: Schema, name: str, node: Schema, required: bool) -> str:
     key = f"**`{name}`**" if required else f"`{name}`"
     meaning = _sentence(node.get("description") or _resolved(schema, node).get("description", ""))
     return f"| {key} | {_value(schema, node)} | {meaning} |".replace("\\|", "|")
@@ -100,7 +100,7 @@ def _sentence(text: str) -> str:
     return text if not text or text.endswith(".") else f"{text}."
 
 
-def _value(schema: Node, node: Node) -> str:
+def _value(schema: Schema, node: Schema) -> str:
     """Return the values that a node accepts, in words."""
     name = node.get("$ref", "").rpartition("/")[2]
     if name in NAMED:
@@ -113,7 +113,7 @@ def _value(schema: Node, node: Node) -> str:
     return _typed(schema, node)
 
 
-def _typed(schema: Node, node: Node) -> str:
+def _typed(schema: Schema, node: Schema) -> str:
     match node.get("type"):
         case "array":
             return f"list of {_plural(_value(schema, node.get('items', {})))}"
@@ -127,7 +127,7 @@ def _typed(schema: Node, node: Node) -> str:
             return "text"
 
 
-def _range(node: Node) -> str:
+def _range(node: Schema) -> str:
     low, high = node.get("minimum"), node.get("maximum")
     if low is None and high is None:
         return ""
@@ -138,7 +138,7 @@ def _plural(noun: str) -> str:
     return f"{noun}s" if noun in ("id", "name", "mapping", "number", "text") else noun
 
 
-def _resolved(schema: Node, node: Node) -> Node:
+def _resolved(schema: Schema, node: Schema) -> Schema:
     """Return the definition that a `$ref` refers to; any other node unchanged."""
     name = node.get("$ref", "").rpartition("/")[2]
     return schema["$defs"][name] if name else node

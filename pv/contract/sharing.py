@@ -2,15 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from pv.contract.model import Contract, Name
+from pv.contract.model import Contract, Keys, Name
 
 REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
 NOT_IN_LANGUAGE = "tolerance"
 """The key of an equation whose text is not in the language of expressions."""
-Keys = Mapping[str, Any]
-"""The keys of an executable equation, as read from YAML."""
 
 
 def executable(contract: Contract, above: tuple[str, ...] = ()) -> dict[str, Keys]:

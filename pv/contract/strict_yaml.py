@@ -53,7 +53,7 @@ class Node:
     keys: dict[str, Location] = field(default_factory=dict)
     inside: "Inside | None" = None
 
-    def plain(self) -> Any:
+    def plain(self) -> object:
         """Return the value without locations."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}

@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
-from typing import Any
 
 from pv.contract.wording import cut
 from pv.engines.encoding import encode, show
@@ -53,7 +52,7 @@ def cause_of(error: BaseException) -> str:
     return ""
 
 
-def _cause(test: ast.expr, values: Mapping[int, Any]) -> list[str]:
+def _cause(test: ast.expr, values: Mapping[int, object]) -> list[str]:
     """Return how the two arrays, or mappings of arrays, differ that a condition compares."""
     sides = test.args if isinstance(test, ast.Call) else _sides(test)
     if len(sides) < 2 or not all(id(side) in values for side in sides[:2]):

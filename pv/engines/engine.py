@@ -16,7 +16,7 @@ from pv.contract.wording import count
 from pv.engines.code import Function, ResolvedCode
 from pv.engines.failures import FailureClassifier
 from pv.engines.rule import Rule
-from pv.engines.stream import Stream
+from pv.engines.stream import Record, Stream
 from pv.engines.trial import Trial, TrialStatus
 
 P = TypeVar("P")
@@ -124,7 +124,7 @@ class Engine(ABC, Generic[P]):
         """Build the payload for the worker. Raise `Unbound` for a name that cannot be resolved."""
 
     @abstractmethod
-    def attack(self, payload: P, worker: Worker) -> dict[str, Any]:
+    def attack(self, payload: P, worker: Worker) -> Record:
         """Try the claim inside a worker; return the fields of the record with which it ends."""
 
     def binding(self, claim: Falsifier) -> str:

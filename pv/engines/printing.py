@@ -18,7 +18,7 @@ class _Tee:
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
 
-    def write(self, text: str) -> Any:
+    def write(self, text: str) -> object:
         self._buffer.write(text[-MAX_PRINTED:])
         # Trim rarely: cutting the buffer at every write would be quadratic.
         if self._buffer.tell() > 2 * MAX_PRINTED:

@@ -10,6 +10,7 @@ import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 MAX_RECORD = 1 << 20
 SLOT = "current_arguments"
@@ -17,6 +18,9 @@ SLOT = "current_arguments"
 SLOT_BYTES = 1 << 16
 _LENGTH = 4
 NOTHING = bytes(_LENGTH)
+
+Record = dict[str, Any]
+"""A JSON object that a worker sends; `kind` says what it describes."""
 
 
 class Stream:

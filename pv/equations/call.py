@@ -51,7 +51,7 @@ class Call:
         parts = [part for _, call in self.calls for part in _parts(call)]
         return frozenset(node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name))
 
-    def evaluate(self, subject: object, values: Mapping[str, object], watch: Watch | None = None) -> Any:
+    def evaluate(self, subject: object, values: Mapping[str, object], watch: Watch | None = None) -> object:
         """Call the code with the values of the variables.
 
         Args:
@@ -225,7 +225,7 @@ def _watched(node: ast.expr, values: Mapping[str, object], watch: Watch | None) 
     return value
 
 
-def _evaluate(node: ast.expr, named: Callable[[str], Any]) -> Any:
+def _evaluate(node: ast.expr, named: Callable[[str], object]) -> object:
     """Return the value of an argument or of a `returns` expression, both of which are checked when they are parsed.
 
     Args:

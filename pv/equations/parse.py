@@ -9,16 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from pv.contract.model import Keys
 from pv.contract.wording import did_you_mean
 from pv.equations.call import Call, parse_call, parse_returns
 from pv.equations.domain import DIFFERENTIABLE, InvalidVariable, Kind, Variable, axis_bounds, parse_domain
 from pv.equations.interpret import Axes, Callee, Interpreter, NoContent, Value, ValueType, format_axes, variable_value
 from pv.equations.language import FUNCTIONS, Formula, InvalidEquation, Part, Refusal, parse
-
-Keys = Mapping[str, Any]
-"""The keys of one equation as read from YAML; the JSON Schema has checked their types."""
 
 UNITS = {"float64": 2.0**-52, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """The unit roundoff of each dtype: the largest relative error of one rounding."""

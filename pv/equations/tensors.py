@@ -21,14 +21,16 @@ class _Smooth(torch.autograd.Function):
     """An elementwise function. A zero gradient stays zero where the slope is infinite."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, function: Callable[[Tensor], Tensor], slope: Any) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, function: Callable[[Tensor], Tensor], slope: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
         y = function(x)
         ctx.save_for_backward(x, y)
         ctx.slope = slope
         return y
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         x, y = ctx.saved_tensors
         return torch.where(gradient == 0, 0.0, gradient * ctx.slope(x, y)), None, None
 
@@ -42,7 +44,7 @@ class _Product(torch.autograd.Function):
         return a * b
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         a, b = ctx.saved_tensors
         # The same for a product: the other factor may be infinite where the branch is masked.
         masked = gradient == 0
@@ -50,7 +52,7 @@ class _Product(torch.autograd.Function):
         return to_a, torch.where(masked, 0.0, gradient * a).sum_to_size(b.shape)
 
 
-def _apply(function: Any, *arguments: object) -> Tensor:
+def _apply(function: type[torch.autograd.Function], *arguments: object) -> Tensor:
     result: Tensor = function.apply(*arguments)
     return result
 

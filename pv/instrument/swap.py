@@ -21,7 +21,7 @@ def swap(module: ModuleType, name: str, new: Any) -> None:
     """
     path, _, last = name.rpartition(".")
     try:
-        holder: Any = operator.attrgetter(path)(module) if path else module
+        holder: object = operator.attrgetter(path)(module) if path else module
         getattr(holder, last)
     except AttributeError:
         raise BrokenMutant(MutantProblem.NO_DEFINITION, f"{module.__name__} has no {name!r}") from None
@@ -31,7 +31,7 @@ def swap(module: ModuleType, name: str, new: Any) -> None:
     setattr(holder, last, swapped)
 
 
-def _check_parameters(original: Any, new: Any) -> None:
+def _check_parameters(original: object, new: object) -> None:
     """Raise BrokenMutant unless `new` takes what the function `original` can be given: as little, and as much."""
     if not (inspect.isfunction(original) and inspect.isfunction(new)):
         return
@@ -52,7 +52,7 @@ def _takes_original(new: Any) -> bool:
     return code is not None and code.co_argcount > 0 and code.co_varnames[0] == ORIGINAL
 
 
-def _raw(holder: Any, name: str) -> object:
+def _raw(holder: object, name: str) -> object:
     """Return the attribute as its class or module holds it: a property, not its value."""
     for owner in getattr(holder, "__mro__", (holder,)):
         if name in vars(owner):
@@ -60,7 +60,7 @@ def _raw(holder: Any, name: str) -> object:
     return getattr(holder, name)
 
 
-def _around(original: Any, new: Callable[..., object]) -> object:
+def _around(original: object, new: Callable[..., object]) -> object:
     """Return an object of the same kind as `original` that calls `new` with the original function first."""
     if isinstance(original, property):
         return property(_bound(original.fget, new))

@@ -3,10 +3,8 @@
 import json
 import math
 import platform
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from pv.contract.finding import Finding
 from pv.contract.model import Contract
@@ -14,6 +12,7 @@ from pv.engines.registry import engine_of
 from pv.mutation import scope
 from pv.mutation.judge import DETECTED, UNDETECTED, MutantStatus, MutationResult
 from pv.results import store, worktree
+from pv.results.saved.report import Data
 from pv.results.store import Fingerprint
 from pv.results.trial import MutationScore
 from pv.source.digest import digest_data
@@ -103,7 +102,7 @@ def read(project: Project, contract: Contract) -> tuple[MutationScore | None, li
     return _score(project, contract, content), []
 
 
-def _score(project: Project, contract: Contract, content: Mapping[str, Any]) -> MutationScore:
+def _score(project: Project, contract: Contract, content: Data) -> MutationScore:
     measured, judges = tuple(content["mutation_scope"]), tuple(content["judges"])
     now = contract.mutation_scope
     # The scope is part of the measurement: a score of other modules is stale, whatever the files.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -106,7 +106,7 @@ def install(observer: Callable[[], Observer]) -> None:
     def note_copy(module: nn.Module, state: object) -> None:
         observer().averages.add_copy(module)
 
-    def note_update(average: Any, model: nn.Module) -> None:
+    def note_update(average: nn.Module, model: nn.Module) -> None:
         custom = [getattr(average, name, None) for name in ("avg_fn", "multi_avg_fn")]
         observer().add(
             "averaged_model",

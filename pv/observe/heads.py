@@ -43,7 +43,7 @@ def install(observer: Callable[[], Observer]) -> None:
         observer: Returns the observer of this process.
     """
 
-    def wrapped(original: Callable[..., object]) -> Callable[..., Any]:
+    def wrapped(original: Callable[..., object]) -> Callable[..., object]:
         @frames.wraps(original)
         def call(*args: object, **kwargs: object) -> object:
             before = observer().fused_calls
@@ -80,7 +80,7 @@ def note_layer(observer: Observer, outputs: object) -> None:
         observer.hidden_heads.add(layer)
 
 
-def _watch(observer: Observer, args: tuple[Any, ...], kwargs: dict[str, object], out: Any) -> None:
+def _watch(observer: Observer, args: tuple[object, ...], kwargs: dict[str, object], out: Any) -> None:
     """Hook the hidden states among the arguments of a fused loss; do nothing for other functions."""
     result = out if isinstance(out, Tensor) else next((part for part in out if isinstance(part, Tensor)), None)
     if result is None or not result.requires_grad or not result.is_floating_point():

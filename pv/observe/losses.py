@@ -82,7 +82,7 @@ def _wrapped_operands(
     names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
 
     @frames.wraps(original)
-    def loss(*args: Any, **kwargs: Any) -> Any:
+    def loss(*args: Any, **kwargs: Any) -> object:
         out = original(*args, **kwargs)
         active = observer()
         if isinstance(out, Tensor) and active.is_active():
@@ -111,7 +111,7 @@ def _wrapped_operands(
     return loss
 
 
-def _blanks(targets: Tensor, target_lengths: object, blank: int = 0, **_: Any) -> dict[str, object]:
+def _blanks(targets: Tensor, target_lengths: object, blank: int = 0, **_: object) -> dict[str, object]:
     """Return how many targets of a CTC loss there are within their lengths, and how many of them are the blank."""
     # Targets of shape [N, S] are padded; targets of shape [sum of lengths] are not.
     lengths = torch.as_tensor(target_lengths, device=targets.device).reshape(-1, 1)

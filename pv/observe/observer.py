@@ -710,7 +710,7 @@ class Observer:
                 layer.model, layer.grad = model, layer.grad or grad
 
     def begin_module(
-        self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, Any], grad: bool
+        self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], grad: bool
     ) -> Optional[Model]:
         """Note the call of an outermost module; None for a loss or a module without parameters."""
         inner = unwrapped(module)

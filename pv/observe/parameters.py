@@ -234,7 +234,13 @@ def _hide(owner: Any, names: tuple[str, ...]) -> None:
 
 
 @frames.hidden
-def call_layer(observer: Observer, original: Callable[..., object], module: nn.Module, args: Any, kwargs: Any) -> Any:
+def call_layer(
+    observer: Observer,
+    original: Callable[..., object],
+    module: nn.Module,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> object:
     """Call a module inside the call of a model, and note how it ran."""
     grad = torch.is_grad_enabled()
     sources: list[distributions.Source] = []

@@ -201,7 +201,7 @@ class _Watched(TorchFunctionMode):
         self.states: Any = None
         """The states of the random generators after the forward."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         self.names.add(name)
@@ -241,7 +241,7 @@ class _Watched(TorchFunctionMode):
             causal = causal or any(not bool(visible.triu(1).any()) for visible in (seen, ~seen))
         self.attention["causal" if causal else "full"] += 1
 
-    def _change(self, args: Any, kwargs: Any, result: Tensor) -> None:
+    def _change(self, args: tuple[object, ...], kwargs: dict[str, object], result: Tensor) -> None:
         assert self.tokens is not None and self.where is not None
         for indices in (part for part in (*args, *kwargs.values()) if isinstance(part, Tensor)):
             for tokens, where in ((self.tokens, self.where), (self.tokens.t(), self.where.t())):
@@ -441,7 +441,7 @@ def _watch_recurrent(call: Call) -> dict[str, int]:
     """Count the recurrent layers that run from now on, by their direction."""
     counts = {"causal": 0, "full": 0}
 
-    def note(module: Any, args: Any) -> None:
+    def note(module: nn.Module, args: object) -> None:
         counts["full" if getattr(module, "bidirectional", False) else "causal"] += 1
 
     for module in call.module.modules():

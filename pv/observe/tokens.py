@@ -42,7 +42,9 @@ class Call:
         at: The line that called it.
     """
 
-    def __init__(self, module: nn.Module, model: int, args: Any, kwargs: Any, at: str) -> None:
+    def __init__(
+        self, module: nn.Module, model: int, args: tuple[object, ...], kwargs: dict[str, object], at: str
+    ) -> None:
         self.module, self.model, self.at = module, model, at
         self.args, self.kwargs = args, kwargs
         self.outputs: list[int] = []
@@ -85,7 +87,13 @@ def copied(value: object) -> Any:
 
 
 def note_call(
-    observer: Observer, module: nn.Module, model: int, args: object, kwargs: object, grad: bool, at: str
+    observer: Observer,
+    module: nn.Module,
+    model: int,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    grad: bool,
+    at: str,
 ) -> None:
     """Keep the arguments of the last call until a loss follows, and copies of the arguments of a model's first call."""
     from .observer import FLUSH_STEPS, tensors_in

@@ -161,7 +161,7 @@ def skipped(wanted: Iterable[str], reason: str, id_: str) -> object:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Replace a `RunRequest` by its record."""
     # A fixture called `run` would hide fixtures of that name in other plugins.
-    arguments: dict[str, Any] = getattr(item, "funcargs", {})
+    arguments: dict[str, object] = getattr(item, "funcargs", {})
     for name, value in arguments.items():
         if isinstance(value, RunRequest):
             arguments[name] = value.read()

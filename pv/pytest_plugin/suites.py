@@ -102,7 +102,7 @@ def suite(name: str, *, trainer: object) -> Callable[[Test], Test]:
     claims_by_id = {claim.id: claim for claim in contract.falsifiers}
 
     @functools.cache
-    def bench() -> Any:
+    def bench() -> object:
         # All claims of a suite name the same function that makes a bench.
         new_bench = _function(bench_of(contract.falsifiers[0]))(trainer, None)
         refuse_unknown(new_bench.not_claimed, tuple(claims_by_id))

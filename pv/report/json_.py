@@ -1,12 +1,11 @@
 """The report as JSON, for programs; its schema is published as `pv schema report`."""
 
 import json
-from typing import Any
 
 from pv.report import View, details
 from pv.report.phrases import set_tolerances
 from pv.report.summary import sentence
-from pv.results.saved.report import to_json
+from pv.results.saved.report import Json, to_json
 from pv.results.trial import EquationMutant
 from pv.results.verdict import ContractVerdict, Report
 
@@ -28,7 +27,7 @@ def data(report: Report) -> dict[str, object]:
     return saved
 
 
-def _locate_survivors(trial: dict[str, Any], verdict: ContractVerdict) -> None:
+def _locate_survivors(trial: Json, verdict: ContractVerdict) -> None:
     """Add the location in the contract to every surviving equation mutant of a trial, None if it has none."""
     for survivor in trial["equation_mutants"]["survivors"] if trial["equation_mutants"] else ():
         place = details.place(EquationMutant(**survivor), verdict)

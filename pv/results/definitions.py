@@ -35,7 +35,7 @@ def definitions(contract: Contract) -> dict[str, Any]:
         "places": {path: {"line": at.line, "column": at.column} for path, at in _places(contract)},
     }
     # A report that was saved holds lists and text keys: what was not saved must compare equal to it.
-    plain: dict[str, Any] = json.loads(json.dumps(data))
+    plain: dict[str, object] = json.loads(json.dumps(data))
     return plain
 
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from jsonschema import Draft202012Validator
 
@@ -19,6 +18,7 @@ from pv.contract.model import Contract, Falsifier, Target
 from pv.engines.registry import engine_of
 from pv.errors import UsageError
 from pv.results.own_code import is_dependency
+from pv.results.saved.report import Data, Json
 from pv.results.trial import PROOFS, DeviceInfo, Recorded, Trial, TrialStatus
 from pv.results.worktree import commit_of
 from pv.source import imports, resolve
@@ -70,7 +70,7 @@ def digests(project: Project, paths: Sequence[Path]) -> dict[str, str]:
 def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
     """Return the digest of a falsifier's clause in the contract."""
     run = engine_of(falsifier).run_of(contract, falsifier)
-    keys: dict[str, Any] = {
+    keys: Json = {
         "test": str(falsifier.test)
         if falsifier.test is not None
         else [falsifier.equation, sharing.executable(contract)],
@@ -126,7 +126,7 @@ def write(
                 {name: value for name, value in whole.items() if name not in measured or value != measured[name]}
             )
     results += [_result(project, trial, fingerprints[name]) for name, trial in trials.items()]
-    evidence: dict[str, Any] = {
+    evidence: Json = {
         "format": FORMAT,
         "contract": contract.id,
         "device": device,
@@ -225,7 +225,7 @@ def read(
     return dict(_recorded(project, content, fingerprints())), []
 
 
-def load(path: Path, form: str, renew: str = "--record") -> tuple[dict[str, Any] | None, list[Finding]]:
+def load(path: Path, form: str, renew: str = "--record") -> tuple[Json | None, list[Finding]]:
     """Return the content of a file in the evidence folder; None without a file, and with a finding if it is damaged.
 
     Args:
@@ -234,7 +234,7 @@ def load(path: Path, form: str, renew: str = "--record") -> tuple[dict[str, Any]
         renew: The command or option that writes the file again.
     """
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: Json = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None, []
     except (OSError, ValueError) as error:
@@ -251,7 +251,7 @@ def broken(path: Path, why: str, renew: str = "--record") -> Finding:
 
 
 def _recorded(
-    project: Project, content: Mapping[str, Any], fingerprints: Mapping[str, Fingerprint]
+    project: Project, content: Data, fingerprints: Mapping[str, Fingerprint]
 ) -> Iterator[tuple[tuple[str, str], Recorded]]:
     for result in content["results"]:
         measured = {**_head(content), **result}
@@ -275,7 +275,7 @@ def _recorded(
             )
 
 
-def changed_files(project: Project, result: Mapping[str, Any], now: Fingerprint) -> list[str]:
+def changed_files(project: Project, result: Data, now: Fingerprint) -> list[str]:
     """Return the files that changed since a record, and first "the contract's clause" if that changed."""
     # A file of either side counts: an import that was added, or one that is gone, changes the result as an edit does.
     then = {name: digest for name, digest in result["files"].items() if is_dependency(project.root / name)}

@@ -152,7 +152,7 @@ class ForkLauncher:
             raise self._failure(reason or self._exit_reason(), cpu_s, time.monotonic() - start)
         self.socket.setblocking(False)
         self.loaded = True
-        report: dict[str, Any] = json.loads(message)["ready"]
+        report: dict[str, object] = json.loads(message)["ready"]
         return report
 
     def _exit_reason(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pv.engines.stream import SLOT, current_arguments
+from pv.engines.stream import SLOT, Record, current_arguments
 from pv.engines.trial import Output
 from pv.workers import tree
 from pv.workers.tasks import Body
@@ -22,9 +22,6 @@ MAX_LINE = 4 << 20
 """Bytes of a record; a longer line is dropped."""
 CHUNK, MAX_CHUNKS = 1 << 16, 256
 """Bytes of one read from a pipe, and reads in a row: a worker that never stops printing must not block the parent."""
-
-Record = dict[str, Any]
-"""A JSON object that a worker sends (`pv.engines.stream`); `kind` says what it describes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

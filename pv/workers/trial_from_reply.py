@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import cattrs
 
+from pv.engines.stream import Record
 from pv.engines.trial import Counterexample, Trial, TrialStatus
-from pv.workers.running_task import Record, Reply
+from pv.workers.running_task import Reply
 
 _LIMITS = {
     "time": (TrialStatus.TIMEOUT, "stopped at its limit of {0.limit_s:g} s of CPU time"),

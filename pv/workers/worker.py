@@ -18,13 +18,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pv.contract.model import Target
 from pv.engines.code import Function
 from pv.engines.failures import FailureClassifier, describe_error
 from pv.engines.registry import engine_named
-from pv.engines.stream import SLOT, Stream
+from pv.engines.stream import SLOT, Record, Stream
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
 from pv.instrument import code_cache, coverage, import_hook, processes
@@ -38,9 +39,6 @@ CODE = "code"
 """The folder of the compiled code that workers of a run share."""
 SITE = Path(__file__).parents[1] / "instrument" / "site"
 """The folder of a `sitecustomize` for the Python processes that a worker starts."""
-
-Record = dict[str, Any]
-"""A JSON object for the parent: the fields of the result."""
 
 
 class WrongFile(Exception):
@@ -65,7 +63,7 @@ def use_descriptors(evidence: int, output: int) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def run(task: Mapping[str, Any], evidence_fd: int) -> None:
+def run(task: Mapping[str, object], evidence_fd: int) -> None:
     """Run one task and stream its evidence, which ends with a result unless the worker is killed.
 
     Args:
@@ -195,7 +193,7 @@ class _Services:
     def subject(self) -> Any:
         return self._target.inside(_module(self._target.module, self._body.subject_file))
 
-    def function(self, described: Function) -> Any:
+    def function(self, described: Function) -> object:
         return getattr(_module(described.module, described.file), described.name)
 
     def ready(self) -> None:
@@ -204,7 +202,7 @@ class _Services:
         coverage.imported()
 
 
-def _module(name: str, expected: str) -> Any:
+def _module(name: str, expected: str) -> ModuleType:
     with _no_garbage():
         module = importlib.import_module(name)
     actual = getattr(module, "__file__", None)

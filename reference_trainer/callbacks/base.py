@@ -173,7 +173,7 @@ class Callback:
     def attach(self, pipeline: object) -> None:
         """Called once with the prepared `Distillation`, before its training; not called by a bare `loop.train`."""
 
-    def state_dict(self) -> Mapping[str, Any]:
+    def state_dict(self) -> Mapping[str, object]:
         """Return what a checkpoint holds of the callback, as JSON values; nothing by default, and of observers."""
         return {}
 

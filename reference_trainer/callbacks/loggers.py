@@ -10,6 +10,7 @@ import importlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from reference_trainer.callbacks.base import Callback, Context
@@ -167,7 +168,7 @@ class MLflowCallback(Logger):
         self._mlflow.end_run()
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -65,7 +65,7 @@ class EarlyStopping(Callback):
             )
         pipeline.check_metric(self.metric, "EarlyStopping")
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         return {"of": self._of, "best": self.best, "waited": self.waited}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -450,7 +450,7 @@ class Settings(BaseModel):
 
     if not TYPE_CHECKING:  # a type checker refuses flat names
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> object:
             if name not in DOTTED:
                 return super().__getattr__(name)
             message = f"settings.{name} is deprecated; read settings.{DOTTED[name]}"
@@ -466,21 +466,21 @@ class Settings(BaseModel):
             if not chosen or leaf in groups[group].model_fields_set
         }
 
-    def json_values(self) -> dict[str, Any]:
+    def json_values(self) -> dict[str, object]:
         """Return the values by their flat names as JSON has them: paths by `path_in_json`."""
         return {name: path_in_json(value) if isinstance(value, Path) else value for name, value in self.flat().items()}
 
-    def replace(self, **changes: Any) -> Settings:
+    def replace(self, **changes: object) -> Settings:
         """Return settings with `changes`, named as for the constructor. Raise `SettingError` as it does."""
         return Settings(**self.flat(chosen=True) | by_flat_name(changes))
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Settings:
+    def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Settings:
         """Return settings with `update`, as `replace` does; all are immutable, so `deep` has no effect."""
         return self.replace(**update or {})
 
     @model_validator(mode="wrap")
     @classmethod
-    def _check_together(cls, values: Any, validate: ModelWrapValidatorHandler[Settings]) -> Settings:
+    def _check_together(cls, values: object, validate: ModelWrapValidatorHandler[Settings]) -> Settings:
         if not isinstance(values, Mapping):
             return validate(values)
         named = by_flat_name(values)
@@ -527,16 +527,16 @@ FIELDS: dict[str, FieldInfo] = dict(
 _FLAT = {dotted: name for name, dotted in DOTTED.items()}
 
 
-def by_flat_name(values: Mapping[str, Any]) -> dict[str, SourcedValue]:
+def by_flat_name(values: Mapping[str, object]) -> dict[str, SourcedValue]:
     """Return values by the flat names of their settings; unknown names stay as they are.
 
     values: by flat or dotted names, and of groups or mappings by the name of their group. Raise `SettingError` for a
     setting that is named twice, and for a group that is none.
     """
-    written = dict[str, Any]()
+    written = dict[str, object]()
     for name, value in values.items():
         if name in GROUPS and isinstance(value, _Group):
-            members: Mapping[str, Any] = {leaf: getattr(value, leaf) for leaf in value.model_fields_set}
+            members: Mapping[str, object] = {leaf: getattr(value, leaf) for leaf in value.model_fields_set}
         elif name in GROUPS and isinstance(value, Mapping):
             members = value
         elif name in GROUPS and name not in DOTTED:

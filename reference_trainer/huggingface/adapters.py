@@ -27,11 +27,11 @@ class Adapted(Causal):
     `state_dict` and `load_state_dict` know these alone, so a checkpoint does not hold the frozen base.
     """
 
-    def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]  # torch has overloads
+    def state_dict(self, *args: object, **options: Any) -> dict[str, object]:  # type: ignore[override]  # torch has overloads
         trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
         return {name: tensor for name, tensor in super().state_dict(*args, **options).items() if name in trained}
 
-    def load_state_dict(self, state_dict: Mapping[str, object], strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(self, state_dict: Mapping[str, object], strict: bool = True, assign: bool = False) -> object:
         """Load the adapter. Raise `RuntimeError` for other names, also if not `strict`."""
         if changed := sorted(self.state_dict().keys() ^ state_dict.keys()):
             raise RuntimeError(f"missing or unknown weights of the adapter: {', '.join(changed[:3])}")

@@ -129,7 +129,7 @@ def load_model(source: Source | Path, *, dtype: object, seed: int | None = None)
 
     source = _source(source)
     place = source.place
-    chosen: dict[str, Any] = {} if source.attention is None else {"attn_implementation": source.attention}
+    chosen: dict[str, object] = {} if source.attention is None else {"attn_implementation": source.attention}
     check_loading(source)
     if source.quantization is not None:
         chosen["quantization_config"] = _quantization(source.quantization)
@@ -192,7 +192,7 @@ def load_skeleton(source: Source, *, dtype: object, directory: Path | None = Non
         kind = next((tensor.dtype for tensor in files.values()), None)
         dtype = (getattr(config, "dtype", None) or kind) if dtype == "auto" else dtype
         with torch.random.fork_rng(devices=[]):
-            options: dict[str, Any] = {} if source.attention is None else {"attn_implementation": source.attention}
+            options: dict[str, object] = {} if source.attention is None else {"attn_implementation": source.attention}
             options |= {"dtype": dtype, "trust_remote_code": source.trust_remote_code}
             causal = skeleton(lambda: Causal(AutoModelForCausalLM.from_config(config, **options)), files)
     if causal is None:
@@ -223,7 +223,7 @@ def download(source: Source) -> Path:
         return source.place
 
     def fetch(place: str, *, revision: str | None = None, **_: object) -> Path:
-        options: dict[str, Any] = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
+        options: dict[str, object] = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
         for name in (CONFIG, "generation_config.json"):
             cached_file(place, name, **options)
         if cached_file(place, WEIGHTS, **options) is None and (index := cached_file(place, INDEX, **options)):
@@ -501,7 +501,7 @@ def save_model(
     model: Causal,
     tokenizer: PreTrainedTokenizerBase,
     directory: Path,
-    manifest: dict[str, Any],
+    manifest: dict[str, object],
     *,
     merge: Callable[[Causal], Causal] | None = None,
 ) -> Causal:

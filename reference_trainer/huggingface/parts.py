@@ -594,7 +594,7 @@ class CausalExport:
     def check_student(self) -> None:
         """Accept every student: `save` reads its own files back."""
 
-    def save(self, directory: Path, manifest: dict[str, Any]) -> None:
+    def save(self, directory: Path, manifest: dict[str, object]) -> None:
         run, student = self._run, self._run.student
         assert isinstance(student, Causal)
         merge = merge_adapter if run.settings.student.lora_merge and isinstance(student, Adapted) else None

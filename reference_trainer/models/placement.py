@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +78,6 @@ class _Autocast(nn.Module):
         super().__init__()
         self.module = module
 
-    def forward(self, tokens_BT: Tensor, **options: object) -> Any:
+    def forward(self, tokens_BT: Tensor, **options: object) -> object:
         with torch.autocast(tokens_BT.device.type, dtype=torch.bfloat16):
             return self.module(tokens_BT, **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -67,7 +67,7 @@ def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], ou
     place = _place(directory)
     path = place / checkpoint_name(RUN_ID, step) if isinstance(step, int) else find_checkpoint(place, RUN_ID, step)
     saved = read_weights(path)
-    content: dict[str, Any] = {"kind": "checkpoint", "checkpoint": path_in_json(saved.path.absolute())}
+    content: dict[str, object] = {"kind": "checkpoint", "checkpoint": path_in_json(saved.path.absolute())}
     content |= {"step": saved.manifest.step, "conditions": saved.manifest.conditions}
     if saved.manifest.state.get("own"):
         export_student(saved, out, content)

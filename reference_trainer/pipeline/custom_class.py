@@ -44,7 +44,7 @@ def parts_named(settings: Settings) -> tuple[Callable[..., Any], dict[str, Any]]
             "expected a subclass of reference_trainer's HuggingFace, or one of them: other parts make a student of "
             "their own"
         )
-    arguments: dict[str, Any] = json.loads(settings.run.arguments or "{}")
+    arguments: dict[str, object] = json.loads(settings.run.arguments or "{}")
     try:
         inspect.signature(kind).bind(settings, **arguments)
     except TypeError as error:
@@ -98,7 +98,7 @@ def checkpoint_module(saved: SavedWeights, run: Run) -> nn.Module:
     return student
 
 
-def export_student(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
+def export_student(saved: SavedWeights, out: Path, content: dict[str, object]) -> None:
     """Write the student of a checkpoint of own parts as their `save` does. Errors: those of the parts.
 
     Only `make_student` and `save` are called, so `save` may use nothing else that a run makes.

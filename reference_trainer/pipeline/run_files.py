@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -61,7 +60,7 @@ class InitialWeights:
             self._ranks.check_equal({"init_from": self._saved.manifest.sha256})
 
     @property
-    def recorded(self) -> dict[str, Any] | None:
+    def recorded(self) -> dict[str, object] | None:
         """Return what a run records of it: its path, its step and the SHA-256 of its manifest."""
         if self._saved is None:
             return None

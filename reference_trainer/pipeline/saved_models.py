@@ -440,7 +440,7 @@ def evaluate_saved(
 def _with_outputs(settings: Settings, outputs: SavedOutputs) -> Settings:
     """Return the settings of an evaluation with the share of the data, and the temperature, of these outputs."""
     manifest = outputs.manifest
-    changes: dict[str, Any] = {"data_share": manifest.of.get("data_share"), "temperature_end": None}
+    changes: dict[str, object] = {"data_share": manifest.of.get("data_share"), "temperature_end": None}
     if manifest.temperature is not None:
         changes["temperature"] = manifest.temperature
     return settings.replace(**changes, feature_weight=0.0, feature_weight_end=None)
@@ -521,7 +521,7 @@ def _texts(evaluated: Evaluated) -> dict[str, str]:
     return {name: f"{value:.6g}" for name, value in evaluated.metrics.items()}
 
 
-def report(evaluation: Evaluation) -> dict[str, Any]:
+def report(evaluation: Evaluation) -> dict[str, object]:
     """Return the evaluation as JSON values."""
     text, teacher = evaluation.text, evaluation.teacher
     outputs = evaluation.outputs

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -170,7 +169,7 @@ def train_teacher(
 
 
 def _write_to_cache(teacher: Decoder, settings: Settings, key: str, say: Callable[[str], None]) -> None:
-    manifest: dict[str, Any] = {"kind": "cached teacher", "config": asdict(teacher.config)}
+    manifest: dict[str, object] = {"kind": "cached teacher", "config": asdict(teacher.config)}
     try:
         directory = cache_directory(settings) / key
         directory.mkdir(parents=True, exist_ok=True)

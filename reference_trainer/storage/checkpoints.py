@@ -73,7 +73,7 @@ class Manifest(BaseModel):
     world_size: int = Field(default=1, ge=1)
     strategy: str = "one process"
     best: Best | None = None
-    conditions: dict[str, Any]
+    conditions: dict[str, object]
     state: dict[str, Any]
     files: dict[str, FileEntry] = {}
     sha256: str = ""

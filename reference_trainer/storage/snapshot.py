@@ -133,11 +133,11 @@ def _parameter_names(
     return {every[parameter]: parameter for parameter in held}
 
 
-def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
+def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> dict[str, object]:
     """Return kind, parameters and options of the optimizer as JSON, the options of group k under `k.name`."""
     if optimizer is None:
         return {"kind": None}
-    described: dict[str, Any] = {"kind": type(optimizer).__name__}
+    described: dict[str, object] = {"kind": type(optimizer).__name__}
     names = {parameter: name for name, parameter in _parameter_names(modules, optimizer).items()}
     for number, group in enumerate(optimizer.param_groups):
         described[f"{number}.parameters"] = [names[parameter] for parameter in group["params"]]

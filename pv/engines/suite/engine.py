@@ -13,7 +13,7 @@ from pv.engines.code import Function, ResolvedCode
 from pv.engines.engine import ENDED_EARLY, Conditions, Depends, Engine, Worker
 from pv.engines.failures import describe_error
 from pv.engines.seed import seed_of
-from pv.engines.stream import Silent, Stream
+from pv.engines.stream import Record, Silent, Stream
 from pv.engines.trial import Trial, TrialStatus
 from pv.errors import PvError
 
@@ -70,7 +70,7 @@ class SuiteEngine(Engine[SuitePayload]):
             replay=conditions.replay,
         )
 
-    def attack(self, payload: SuitePayload, worker: Worker) -> dict[str, Any]:
+    def attack(self, payload: SuitePayload, worker: Worker) -> Record:
         from pv.engines.property.attack import Settings, attack, load_profile, with_examples
 
         load_profile(payload.main.examples, shrink=not worker.mutated)
@@ -88,7 +88,7 @@ class SuiteEngine(Engine[SuitePayload]):
             apart = sorted(getattr(bench, "apart", ()))
             return record | ({} if {*apart}.intersection(payload.main.needs) else {"untriable_but": apart})
 
-        def tried(id_: str, stream: Stream, replay: str = "") -> dict[str, Any]:
+        def tried(id_: str, stream: Stream, replay: str = "") -> Record:
             examples, seed = parts[id_].examples, parts[id_].seed
             options = Settings(
                 examples=examples, seed=seed, stop_at_first=worker.mutated, replay=replay, skips_examples=True
@@ -136,7 +136,7 @@ class CannotRun(PvError):
     """A subject that raises before any claim is tried: every claim is undecided."""
 
 
-def _bench(payload: SuitePayload, worker: Worker) -> Any:
+def _bench(payload: SuitePayload, worker: Worker) -> object:
     """Create the bench of the subject. Raise PvError with the reason if that is impossible."""
     with _cannot_run_on_error(LOADED, worker):
         bench = worker.function(payload.bench)(worker.subject(), worker.shared)

@@ -42,7 +42,7 @@ class CausalLM(nn.Module):
         loss = None if labels is None else token_loss(logits, labels)
         return SimpleNamespace(logits=logits, loss=loss, past_key_values=(k, v) if use_cache else None)
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> object:
         return super().load_state_dict(state_dict, strict, assign)
 
 

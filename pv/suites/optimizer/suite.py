@@ -76,7 +76,7 @@ _OF_ADAM: dict[str, dict[str, str | int]] = {
     "epsilon inside the root": {"eps": "inside"},
     "epsilon added before the bias correction": {"eps": "before"},
 }
-MISTAKES: dict[str, dict[str, dict[str, Any]]] = {
+MISTAKES: dict[str, dict[str, dict[str, str | int]]] = {
     "sgd": {"dampening of the first gradient": {"damped_first": True}},
     "adam": {**_OF_ADAM, "decoupled weight decay": {"decoupled": True}},
     "adamw": {**_OF_ADAM, "weight decay that is added to the gradient": {"decoupled": False}},

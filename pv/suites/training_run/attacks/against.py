@@ -1,7 +1,7 @@
 """Attacks on the claims about two commands whose steps are meant to be the same."""
 
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from pv.suites.training_run.claim import Record
 from pv.suites.training_run.run import Run
 
 
-def _attack(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None], layers: int = 0) -> None:
+def _attack(subject: ModuleType, claim: str, plan: Plan, edit: Callable[[Events], None], layers: int = 0) -> None:
     def changed(change: Callable[[Events], None]) -> Run:
         events = compared(plan)
         for forward in of(events, "forward"):
@@ -43,7 +43,7 @@ def _attack(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None]
 
 
 @given(plans(), st.booleans())
-def falsify_steps_have_the_same_examples(subject: object, plan: Plan, fewer: bool) -> None:
+def falsify_steps_have_the_same_examples(subject: ModuleType, plan: Plan, fewer: bool) -> None:
     def other(events: Events) -> None:
         forward = [event for event in of(events, "forward") if event["grad"]][-1]
         forward["examples"] = [forward["examples"][0][:-1]] if fewer else [[1, 2, 3, 999_999]]
@@ -52,7 +52,7 @@ def falsify_steps_have_the_same_examples(subject: object, plan: Plan, fewer: boo
 
 
 @given(plans(), st.floats(0.2, 0.9))
-def falsify_steps_make_the_same_updates(subject: object, plan: Plan, factor: float) -> None:
+def falsify_steps_make_the_same_updates(subject: ModuleType, plan: Plan, factor: float) -> None:
     def smaller(events: Events) -> None:
         for step in of(events, "step"):
             step["norm"] *= factor

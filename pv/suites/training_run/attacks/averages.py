@@ -1,12 +1,14 @@
 """Attacks on the claims about averages of weights."""
 
+from types import ModuleType
+
 from hypothesis import given
 
 from pv.suites.training_run.attacks.drawn import AVERAGE, Events, Plan, attack, of, plans
 
 
 @given(plans())
-def falsify_averages_follow_the_step(subject: object, plan: Plan) -> None:
+def falsify_averages_follow_the_step(subject: ModuleType, plan: Plan) -> None:
     def lag(events: Events) -> None:
         for event in of(events, "average"):
             event.update(since="backward", until="step")
@@ -15,7 +17,7 @@ def falsify_averages_follow_the_step(subject: object, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_averages_copy_statistics(subject: object, plan: Plan) -> None:
+def falsify_averages_copy_statistics(subject: ModuleType, plan: Plan) -> None:
     def leave_out(events: Events) -> None:
         next(event for event in of(events, "statistics") if event["model"] == AVERAGE)["initial"] = 2
 
@@ -23,7 +25,7 @@ def falsify_averages_copy_statistics(subject: object, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_averages_have_their_statistics(subject: object, plan: Plan) -> None:
+def falsify_averages_have_their_statistics(subject: ModuleType, plan: Plan) -> None:
     def forget(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "update_bn"]
 

@@ -1,5 +1,7 @@
 """Attacks on the claims about weights that are saved and loaded."""
 
+from types import ModuleType
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,7 +9,7 @@ from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of
 
 
 @given(plans(), st.booleans())
-def falsify_loaded_weights_are_a_copy(subject: object, plan: Plan, into_itself: bool) -> None:
+def falsify_loaded_weights_are_a_copy(subject: ModuleType, plan: Plan, into_itself: bool) -> None:
     def alias(events: Events) -> None:
         load = first(events, "load")
         if into_itself:
@@ -19,7 +21,7 @@ def falsify_loaded_weights_are_a_copy(subject: object, plan: Plan, into_itself: 
 
 
 @given(plans(), st.booleans())
-def falsify_saved_weights_are_a_copy(subject: object, plan: Plan, again: bool) -> None:
+def falsify_saved_weights_are_a_copy(subject: ModuleType, plan: Plan, again: bool) -> None:
     def alias(events: Events) -> None:
         first(events, "save")["sources"][0].update({"uses": 2} if again else {"unused": 1})
 
@@ -27,7 +29,7 @@ def falsify_saved_weights_are_a_copy(subject: object, plan: Plan, again: bool) -
 
 
 @given(plans(), st.integers(1, 4))
-def falsify_saved_optimizer_has_its_weights(subject: object, plan: Plan, count: int) -> None:
+def falsify_saved_optimizer_has_its_weights(subject: ModuleType, plan: Plan, count: int) -> None:
     def leave_out(events: Events) -> None:
         first(events, "saved").update(lacking=count, names=["head.weight"])
 
@@ -35,7 +37,7 @@ def falsify_saved_optimizer_has_its_weights(subject: object, plan: Plan, count: 
 
 
 @given(plans(), st.integers(0, 2))
-def falsify_something_is_loaded(subject: object, plan: Plan, kind: int) -> None:
+def falsify_something_is_loaded(subject: ModuleType, plan: Plan, kind: int) -> None:
     def prefix(events: Events) -> None:
         load = of(events, "load")[1]
         if kind == 0:
@@ -49,7 +51,7 @@ def falsify_something_is_loaded(subject: object, plan: Plan, kind: int) -> None:
 
 
 @given(plans(), st.floats(0.25, 0.9), st.booleans())
-def falsify_model_runs_with_loaded_weights(subject: object, plan: Plan, share: float, anew: bool) -> None:
+def falsify_model_runs_with_loaded_weights(subject: ModuleType, plan: Plan, share: float, anew: bool) -> None:
     def lose(events: Events) -> None:
         names, row = "abcd" if anew else "ab", [0.0, 0.0, 0.1] if anew else [1 - share, share, 0.9]
         first(events, "after_load")["changed"] = [[name, *row] for name in names]
@@ -60,7 +62,7 @@ def falsify_model_runs_with_loaded_weights(subject: object, plan: Plan, share: f
 
 
 @given(plans())
-def falsify_tied_parameters_stay_tied(subject: object, plan: Plan) -> None:
+def falsify_tied_parameters_stay_tied(subject: ModuleType, plan: Plan) -> None:
     def untie(events: Events) -> None:
         first(events, "after_load").update(untied=[["a", "b"]], untied_equal=[["a", "b"]])
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import ModuleType
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ def move_clips(events: Events, place: Callable[[Events, int, int], int]) -> None
 
 
 @given(plans(), st.booleans())
-def falsify_clipping_comes_last(subject: object, plan: Plan, after_step: bool) -> None:
+def falsify_clipping_comes_last(subject: ModuleType, plan: Plan, after_step: bool) -> None:
     plan = replace(plan, epochs=tuple(epoch[:-1] for epoch in plan.epochs), scale=1.0, clip=True)
 
     def move(events: Events) -> None:
@@ -34,7 +35,7 @@ def falsify_clipping_comes_last(subject: object, plan: Plan, after_step: bool) -
 
 
 @given(plans())
-def falsify_clipped_gradient_is_unscaled(subject: object, plan: Plan) -> None:
+def falsify_clipped_gradient_is_unscaled(subject: ModuleType, plan: Plan) -> None:
     def before_unscale(events: Events) -> None:
         for event in of(events, "clip"):
             event["scale"] = 1024.0
@@ -43,7 +44,7 @@ def falsify_clipped_gradient_is_unscaled(subject: object, plan: Plan) -> None:
 
 
 @given(plans(), st.integers(0, 2))
-def falsify_clipping_covers_parameters(subject: object, plan: Plan, kind: int) -> None:
+def falsify_clipping_covers_parameters(subject: ModuleType, plan: Plan, kind: int) -> None:
     """Of a generator that is used up, of another model, or before the backward pass."""
 
     def empty(events: Events) -> None:
@@ -55,7 +56,7 @@ def falsify_clipping_covers_parameters(subject: object, plan: Plan, kind: int) -
 
 
 @given(plans(ranks=2))
-def falsify_shards_are_clipped_together(subject: object, plan: Plan) -> None:
+def falsify_shards_are_clipped_together(subject: ModuleType, plan: Plan) -> None:
     def own_norm(events: Events) -> None:
         for event in of(events, "clip"):
             event["norm"] *= 1.5
@@ -64,7 +65,7 @@ def falsify_shards_are_clipped_together(subject: object, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_applied_gradient_is_unscaled(subject: object, plan: Plan) -> None:
+def falsify_applied_gradient_is_unscaled(subject: ModuleType, plan: Plan) -> None:
     def bypass(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "unscale"]
         for event in of(events, "step"):

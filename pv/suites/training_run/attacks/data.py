@@ -1,5 +1,7 @@
 """Attacks on the claims about examples."""
 
+from types import ModuleType
+
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -11,7 +13,7 @@ def of_loader(events: Events, number: int, *kinds: str) -> Events:
 
 
 @given(st.sampled_from([1, 2]).flatmap(lambda ranks: st.tuples(plans(ranks=ranks), st.just(ranks))))
-def falsify_epochs_have_different_orders(subject: object, drawn: tuple[Plan, int]) -> None:
+def falsify_epochs_have_different_orders(subject: ModuleType, drawn: tuple[Plan, int]) -> None:
     plan, ranks = drawn
 
     def repeat(events: Events) -> None:
@@ -23,7 +25,7 @@ def falsify_epochs_have_different_orders(subject: object, drawn: tuple[Plan, int
 
 
 @given(plans())
-def falsify_evaluated_examples_are_not_trained_on(subject: object, plan: Plan) -> None:
+def falsify_evaluated_examples_are_not_trained_on(subject: ModuleType, plan: Plan) -> None:
     def overlap(events: Events) -> None:
         of_loader(events, TEST, "loader")[0]["readable"] = readable(range(70, 96))
         for event in of_loader(events, TEST, "rows"):
@@ -33,7 +35,7 @@ def falsify_evaluated_examples_are_not_trained_on(subject: object, plan: Plan) -
 
 
 @given(plans(), st.booleans())
-def falsify_workers_draw_different_numbers(subject: object, plan: Plan, over_passes: bool) -> None:
+def falsify_workers_draw_different_numbers(subject: ModuleType, plan: Plan, over_passes: bool) -> None:
     def seed(events: Events) -> None:
         for event in of(events, "worker"):
             event["states"]["random"] -= 1000 * event["index"] if over_passes else 100 * event["worker"]
@@ -42,7 +44,7 @@ def falsify_workers_draw_different_numbers(subject: object, plan: Plan, over_pas
 
 
 @given(plans())
-def falsify_streams_are_divided_over_workers(subject: object, plan: Plan) -> None:
+def falsify_streams_are_divided_over_workers(subject: ModuleType, plan: Plan) -> None:
     def repeat(events: Events) -> None:
         for event in of(events, "worker"):
             if "rows" in event:
@@ -53,7 +55,7 @@ def falsify_streams_are_divided_over_workers(subject: object, plan: Plan) -> Non
 
 
 @given(plans())
-def falsify_reading_changes_no_example(subject: object, plan: Plan) -> None:
+def falsify_reading_changes_no_example(subject: ModuleType, plan: Plan) -> None:
     def add_up(events: Events) -> None:
         for event in of_loader(events, TRAIN, "pass_end"):
             event["stored"] = [8, 8]
@@ -62,7 +64,7 @@ def falsify_reading_changes_no_example(subject: object, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_every_example_is_read(subject: object, plan: Plan) -> None:
+def falsify_every_example_is_read(subject: ModuleType, plan: Plan) -> None:
     def weigh_classes(events: Events) -> None:
         of_loader(events, TRAIN, "loader")[0].update(sampler="WeightedRandomSampler", weights=3, replacement=True)
 
@@ -71,7 +73,7 @@ def falsify_every_example_is_read(subject: object, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_batches_have_several_labels(subject: object, plan: Plan) -> None:
+def falsify_batches_have_several_labels(subject: ModuleType, plan: Plan) -> None:
     def sort(events: Events) -> None:
         for event in of_loader(events, TRAIN, "pass_end"):
             event["labels"] = {"batches": 4, "one_label": 4, "distinct": 3, "sorted": True}
@@ -84,7 +86,7 @@ def falsify_batches_have_several_labels(subject: object, plan: Plan) -> None:
 
 
 @given(plans(ranks=2))
-def falsify_samplers_know_the_number_of_ranks(subject: object, plan: Plan) -> None:
+def falsify_samplers_know_the_number_of_ranks(subject: ModuleType, plan: Plan) -> None:
     def double(events: Events) -> None:
         of_loader(events, TRAIN, "loader")[0]["replicas"] = 4
 
@@ -92,7 +94,7 @@ def falsify_samplers_know_the_number_of_ranks(subject: object, plan: Plan) -> No
 
 
 @given(plans())
-def falsify_evaluations_see_the_same_values(subject: object, plan: Plan) -> None:
+def falsify_evaluations_see_the_same_values(subject: ModuleType, plan: Plan) -> None:
     def augment(events: Events) -> None:
         for event in of_loader(events, TEST, "pass_end"):
             event["content"] = event["index"]
@@ -101,7 +103,7 @@ def falsify_evaluations_see_the_same_values(subject: object, plan: Plan) -> None
 
 
 @given(plans())
-def falsify_every_epoch_has_batches(subject: object, plan: Plan) -> None:
+def falsify_every_epoch_has_batches(subject: ModuleType, plan: Plan) -> None:
     def run_out(events: Events) -> None:
         events += [{"event": "pass_empty", "n": 0, "loader": TRAIN, "index": 1, "at": "t.py:3"} for _ in range(2)]
 
@@ -109,7 +111,7 @@ def falsify_every_epoch_has_batches(subject: object, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_training_reads_more_than_the_first_batch(subject: object, plan: Plan) -> None:
+def falsify_training_reads_more_than_the_first_batch(subject: ModuleType, plan: Plan) -> None:
     def begin_again(events: Events) -> None:
         of_loader(events, TRAIN, "loader")[0].update(random=False, sampler="SequentialSampler")
         begin, end = (of_loader(events, TRAIN, kind)[0] for kind in ("pass", "pass_end"))
@@ -126,7 +128,7 @@ def falsify_training_reads_more_than_the_first_batch(subject: object, plan: Plan
 
 
 @given(plans(), st.sampled_from([1.0, 255.0]))
-def falsify_evaluated_inputs_have_the_scale_of_the_training(subject: object, plan: Plan, white: float) -> None:
+def falsify_evaluated_inputs_have_the_scale_of_the_training(subject: ModuleType, plan: Plan, white: float) -> None:
     def leave_raw(events: Events) -> None:
         for event in of_loader(events, TEST, "forward"):
             event["scales"] = [[white / 2, white / 4, 0.0, white]]
@@ -135,7 +137,7 @@ def falsify_evaluated_inputs_have_the_scale_of_the_training(subject: object, pla
 
 
 @given(plans())
-def falsify_columns_reach_the_collator(subject: object, plan: Plan) -> None:
+def falsify_columns_reach_the_collator(subject: ModuleType, plan: Plan) -> None:
     def default(events: Events) -> None:
         for event in of(events, "removed_column"):
             event["made"] = [1.0]

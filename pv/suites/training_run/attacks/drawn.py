@@ -9,6 +9,7 @@ import base64
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from hypothesis import strategies as st
@@ -567,7 +568,7 @@ def first(events: Events, kind: str) -> Event:
 
 
 def attack(
-    subject: Any,
+    subject: ModuleType,
     claim: str,
     plan: Plan,
     edit: Callable[[Events], None],

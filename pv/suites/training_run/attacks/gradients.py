@@ -1,6 +1,7 @@
 """Attacks on the claims about gradients of a step."""
 
 from dataclasses import replace
+from types import ModuleType
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from pv.suites.training_run.attacks.drawn import CRITIC, GENERATOR, Events, Plan
 
 
 @given(plans(), st.booleans())
-def falsify_gradients_are_cleared(subject: object, plan: Plan, masters: bool) -> None:
+def falsify_gradients_are_cleared(subject: ModuleType, plan: Plan, masters: bool) -> None:
     def keep(events: Events) -> None:
         if masters:  # the optimizer holds master weights, which no backward pass reaches
             for event in of(events, "backward"):
@@ -24,7 +25,7 @@ def falsify_gradients_are_cleared(subject: object, plan: Plan, masters: bool) ->
 
 
 @given(plans())
-def falsify_step_has_its_backward_pass(subject: object, plan: Plan) -> None:
+def falsify_step_has_its_backward_pass(subject: ModuleType, plan: Plan) -> None:
     def step_twice(events: Events) -> None:
         step = of(events, "step")[1]
         events.insert(events.index(step) + 1, dict(step))
@@ -33,7 +34,7 @@ def falsify_step_has_its_backward_pass(subject: object, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_gradients_arrive(subject: object, plan: Plan) -> None:
+def falsify_gradients_arrive(subject: ModuleType, plan: Plan) -> None:
     def clear_late(events: Events) -> None:
         for step in of(events, "step"):
             step.update(norm=None, gradients=0)
@@ -43,7 +44,7 @@ def falsify_gradients_arrive(subject: object, plan: Plan) -> None:
 
 
 @given(plans(), st.booleans())
-def falsify_gradients_are_used(subject: object, plan: Plan, divided: bool) -> None:
+def falsify_gradients_are_used(subject: ModuleType, plan: Plan, divided: bool) -> None:
     def clear_each(events: Events) -> None:
         for event in of(events, "backward"):
             if "1" in event["reached"]:
@@ -60,7 +61,7 @@ def falsify_gradients_are_used(subject: object, plan: Plan, divided: bool) -> No
 
 
 @given(plans())
-def falsify_gradients_are_finite(subject: object, plan: Plan) -> None:
+def falsify_gradients_are_finite(subject: ModuleType, plan: Plan) -> None:
     def apply_nan(events: Events) -> None:
         for step in of(events, "step")[2:]:
             step.update(norm=float("nan"), digest=float("nan"), by_scaler=False)
@@ -69,7 +70,7 @@ def falsify_gradients_are_finite(subject: object, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_opponents_are_apart(subject: object, plan: Plan) -> None:
+def falsify_opponents_are_apart(subject: ModuleType, plan: Plan) -> None:
     def join(events: Events) -> None:
         of_game = [event for event in of(events, "backward") if str(CRITIC) in event["reached"]]
         for critic, generator in zip(of_game[::2], of_game[1::2], strict=True):
@@ -80,7 +81,7 @@ def falsify_opponents_are_apart(subject: object, plan: Plan) -> None:
 
 
 @given(plans(), st.booleans())
-def falsify_samples_carry_gradients(subject: object, plan: Plan, trained: bool) -> None:
+def falsify_samples_carry_gradients(subject: ModuleType, plan: Plan, trained: bool) -> None:
     def forget(events: Events) -> None:
         first(events, "distributions")["sources"][0].update(log_probs=0, arrived=9 * trained)
 
@@ -88,7 +89,7 @@ def falsify_samples_carry_gradients(subject: object, plan: Plan, trained: bool) 
 
 
 @given(plans(), st.integers(2, 4), st.booleans())
-def falsify_every_loss_is_used(subject: object, plan: Plan, count: int, shown: bool) -> None:
+def falsify_every_loss_is_used(subject: ModuleType, plan: Plan, count: int, shown: bool) -> None:
     def overwrite(events: Events) -> None:
         for number, event in enumerate(of(events, "backward")):
             rows = [

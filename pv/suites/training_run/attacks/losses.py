@@ -1,6 +1,7 @@
 """Attacks on the claims about operands of losses."""
 
 from collections.abc import Callable
+from types import ModuleType
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -18,14 +19,14 @@ def operands(function: str, **facts: object) -> Callable[[Events], None]:
 
 
 @given(plans(), st.booleans())
-def falsify_logits_are_logits(subject: object, plan: Plan, binary: bool) -> None:
+def falsify_logits_are_logits(subject: ModuleType, plan: Plan, binary: bool) -> None:
     function = "binary_cross_entropy_with_logits" if binary else "cross_entropy"
     edit = operands(function, made_by="SigmoidBackward0" if binary else "SoftmaxBackward0")
     attack(subject, "TR-LOSS-001", plan, edit)
 
 
 @given(plans(), st.booleans())
-def falsify_log_probabilities(subject: object, plan: Plan, target: bool) -> None:
+def falsify_log_probabilities(subject: ModuleType, plan: Plan, target: bool) -> None:
     scores = operands("nll_loss", made_by="AddmmBackward0", log_sum_exp=3.0, gradients_cancel=False)
     negative = operands("kl_div", made_by="LogSoftmaxBackward0", log_sum_exp=0.0, lowest_target=-2.0)
     columns = {"made_by": "LogSoftmaxBackward0", "log_sum_exp": 2.0, "log_sum_exp_of_columns": 0.0}
@@ -34,13 +35,13 @@ def falsify_log_probabilities(subject: object, plan: Plan, target: bool) -> None
 
 
 @given(plans())
-def falsify_operands_have_one_shape(subject: object, plan: Plan) -> None:
+def falsify_operands_have_one_shape(subject: ModuleType, plan: Plan) -> None:
     edit = operands("mse_loss", made_by="", shapes=[[8, 1], [8]], broadcast=64, pairs=False)
     attack(subject, "TR-LOSS-003", plan, edit)
 
 
 @given(plans(), st.sampled_from([(-1.0, 1.0, 5), (0.0, 255.0, 3), (0.0, 1.0, 4)]))
-def falsify_targets_are_in_range(subject: object, plan: Plan, values: tuple[float, float, int]) -> None:
+def falsify_targets_are_in_range(subject: ModuleType, plan: Plan, values: tuple[float, float, int]) -> None:
     low, high, zeros = values
     function = "soft_margin_loss" if high == 1 and low == 0 else "binary_cross_entropy_with_logits"
     targets = {"low": low, "high": high, "zeros": zeros}
@@ -49,7 +50,7 @@ def falsify_targets_are_in_range(subject: object, plan: Plan, values: tuple[floa
 
 
 @given(plans(), st.integers(2, 9), st.integers(2, 9))
-def falsify_flattened_in_one_order(subject: object, plan: Plan, batch: int, length: int) -> None:
+def falsify_flattened_in_one_order(subject: ModuleType, plan: Plan, batch: int, length: int) -> None:
     assume(batch != length)
     flat: dict[str, object] = {"shapes": [[batch * length, 11], [batch * length]], "made_by": ""}
     moved = {**flat, "before_flattening": [[length, batch, 11], [batch, length]]}
@@ -59,7 +60,7 @@ def falsify_flattened_in_one_order(subject: object, plan: Plan, batch: int, leng
 
 
 @given(plans())
-def falsify_divergence_is_a_mean_of_rows(subject: object, plan: Plan) -> None:
+def falsify_divergence_is_a_mean_of_rows(subject: ModuleType, plan: Plan) -> None:
     def divide_by_classes(events: Events) -> None:
         loss = {"function": "kl_div", "at": "t.py:4", "key": 6, "reduction": "mean", "elements": 36, "labels": 36}
         fields = {**loss, "value": 1.0, "weight": 0.1, "low": 0.1, "high": 0.1}
@@ -69,7 +70,7 @@ def falsify_divergence_is_a_mean_of_rows(subject: object, plan: Plan) -> None:
 
 
 @given(plans(), st.floats(0.1, 2.0))
-def falsify_terms_have_gradients(subject: object, plan: Plan, factor: float) -> None:
+def falsify_terms_have_gradients(subject: ModuleType, plan: Plan, factor: float) -> None:
     def add_as_number(events: Events) -> None:
         for event in of(events, "backward"):
             for part in event["root"]["cut"]:
@@ -80,6 +81,6 @@ def falsify_terms_have_gradients(subject: object, plan: Plan, factor: float) -> 
 
 
 @given(plans(), st.integers(1, 9))
-def falsify_targets_have_no_blank(subject: object, plan: Plan, blanks: int) -> None:
+def falsify_targets_have_no_blank(subject: ModuleType, plan: Plan, blanks: int) -> None:
     edit = operands("ctc_loss", made_by="LogSoftmaxBackward0", log_sum_exp=0.0, blanks=blanks, labels=20)
     attack(subject, "TR-LOSS-008", plan, edit)

@@ -1,5 +1,7 @@
 """Attacks on the claims about modes."""
 
+from types import ModuleType
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,7 +9,7 @@ from pv.suites.training_run.attacks.drawn import TEACHER, Events, Plan, attack, 
 
 
 @given(plans(), st.booleans())
-def falsify_training_is_in_training_mode(subject: object, plan: Plan, new: bool) -> None:
+def falsify_training_is_in_training_mode(subject: ModuleType, plan: Plan, new: bool) -> None:
     """Eval mode stays after the first evaluation, or is on from the first step, with the statistics of new layers."""
 
     def stay(events: Events) -> None:
@@ -23,7 +25,7 @@ def falsify_training_is_in_training_mode(subject: object, plan: Plan, new: bool)
 
 
 @given(plans())
-def falsify_evaluation_is_in_eval_mode(subject: object, plan: Plan) -> None:
+def falsify_evaluation_is_in_eval_mode(subject: ModuleType, plan: Plan) -> None:
     def forget(events: Events) -> None:
         for event in of(events, "forward"):
             event.update(training_layers=2, eval_layers=0, training=True)
@@ -32,7 +34,7 @@ def falsify_evaluation_is_in_eval_mode(subject: object, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_eval_mode_reaches_every_layer(subject: object, plan: Plan) -> None:
+def falsify_eval_mode_reaches_every_layer(subject: ModuleType, plan: Plan) -> None:
     def leave_on(events: Events) -> None:
         evaluation = next(e for e in of(events, "forward") if e["model"] == 2 and not e["grad"])
         facts = {"model": 2, "forward": evaluation["n"], "kind": "dropout", "rate": 0.1, "explicit": False}
@@ -42,7 +44,7 @@ def falsify_eval_mode_reaches_every_layer(subject: object, plan: Plan) -> None:
 
 
 @given(plans(), st.booleans())
-def falsify_frozen_statistics_stay(subject: object, plan: Plan, by_itself: bool) -> None:
+def falsify_frozen_statistics_stay(subject: ModuleType, plan: Plan, by_itself: bool) -> None:
     """The part is put into eval mode and back by its parent, or no call reaches it."""
 
     def move(events: Events) -> None:
@@ -56,7 +58,7 @@ def falsify_frozen_statistics_stay(subject: object, plan: Plan, by_itself: bool)
 
 
 @given(plans())
-def falsify_fixed_networks_are_in_eval_mode(subject: object, plan: Plan) -> None:
+def falsify_fixed_networks_are_in_eval_mode(subject: ModuleType, plan: Plan) -> None:
     def forget(events: Events) -> None:
         for event in of(events, "forward"):
             if event["model"] == TEACHER:
@@ -66,7 +68,7 @@ def falsify_fixed_networks_are_in_eval_mode(subject: object, plan: Plan) -> None
 
 
 @given(plans())
-def falsify_modes_freeze_before_training(subject: object, plan: Plan) -> None:
+def falsify_modes_freeze_before_training(subject: ModuleType, plan: Plan) -> None:
     def freeze(events: Events) -> None:
         facts = {"names": ["stem.weight"], "count": 1, "trained": 8, "first": True, "step": 4, "still": True}
         events.append({"event": "froze", "n": -1, "at": "t.py:9", **facts})

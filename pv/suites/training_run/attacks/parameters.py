@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import ModuleType
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of
 
 
 @given(plans(), st.sampled_from(["none", "same", "resized", "flat"]))
-def falsify_optimizer_holds_the_model(subject: object, plan: Plan, twin: str) -> None:
+def falsify_optimizer_holds_the_model(subject: ModuleType, plan: Plan, twin: str) -> None:
     def replace(events: Events) -> None:
         first(events, "held").update(in_no_model=1, in_no_model_shapes=[[4, 3]])
         if twin != "none":
@@ -32,18 +33,18 @@ def lacking(**facts: object) -> Callable[[Events], None]:
 
 
 @given(plans())
-def falsify_trainable_parameters_are_held(subject: object, plan: Plan) -> None:
+def falsify_trainable_parameters_are_held(subject: ModuleType, plan: Plan) -> None:
     edit = lacking(held=7, left_out=["head.weight"], left_out_shapes=[[4, 3]])
     attack(subject, "TR-PARAM-002", plan, edit, hint=True)
 
 
 @given(plans())
-def falsify_layers_belong_to_the_model(subject: object, plan: Plan) -> None:
+def falsify_layers_belong_to_the_model(subject: ModuleType, plan: Plan) -> None:
     attack(subject, "TR-PARAM-003", plan, lacking(outside=["Linear.weight"]), hint=True)
 
 
 @given(plans(), st.sampled_from(["no_grad", "detached", "checkpoint"]), st.sampled_from(["", "drawn", "dropout"]))
-def falsify_no_part_is_cut_off(subject: object, plan: Plan, way: str, lacks: str) -> None:
+def falsify_no_part_is_cut_off(subject: ModuleType, plan: Plan, way: str, lacks: str) -> None:
     """A part without random weights or without dropout may be a fixed encoder, and gives a hint at most."""
     kind = {"detached": "grad"}.get(way, way)
     part: dict[str, object] = {"how": kind, "names": ["encoder.weight"], "parameters": 1, "weights": 1, "drawn": 1}
@@ -67,22 +68,22 @@ def moving(**facts: object) -> Callable[[Events], None]:
 
 
 @given(plans())
-def falsify_parameters_move(subject: object, plan: Plan) -> None:
+def falsify_parameters_move(subject: ModuleType, plan: Plan) -> None:
     attack(subject, "TR-PARAM-004", plan, moving(unmoved=["encoder.weight"]))
 
 
 @given(plans())
-def falsify_frozen_parameters_stay(subject: object, plan: Plan) -> None:
+def falsify_frozen_parameters_stay(subject: ModuleType, plan: Plan) -> None:
     attack(subject, "TR-PARAM-005", plan, moving(moved_frozen=["encoder.weight"]))
 
 
 @given(plans())
-def falsify_attributes_freeze(subject: object, plan: Plan) -> None:
+def falsify_attributes_freeze(subject: ModuleType, plan: Plan) -> None:
     attack(subject, "TR-PARAM-007", plan, moving(marked=[["stem.weight", "requires_grad", "t.py:2"]]))
 
 
 @given(plans(), st.integers(1, 6))
-def falsify_new_head_is_trained(subject: object, plan: Plan, frozen: int) -> None:
+def falsify_new_head_is_trained(subject: ModuleType, plan: Plan, frozen: int) -> None:
     def freeze(events: Events) -> None:
         last = of(events, "parameters")[-1]
         last["last_layer"] = last["last_layer"] | {"trained": False, "matrices": frozen + 1, "frozen": frozen}
@@ -91,7 +92,7 @@ def falsify_new_head_is_trained(subject: object, plan: Plan, frozen: int) -> Non
 
 
 @given(plans())
-def falsify_moments_are_kept(subject: object, plan: Plan) -> None:
+def falsify_moments_are_kept(subject: ModuleType, plan: Plan) -> None:
     """Every step is taken by a new optimizer of the same parameters."""
 
     def anew(events: Events) -> None:
@@ -107,7 +108,7 @@ def falsify_moments_are_kept(subject: object, plan: Plan) -> None:
 
 
 @given(plans(), st.sampled_from(["rates", "bits", "copies", "zeros"]))
-def falsify_steps_change_weights(subject: object, plan: Plan, cause: str) -> None:
+def falsify_steps_change_weights(subject: ModuleType, plan: Plan, cause: str) -> None:
     def stop(events: Events) -> None:
         if cause == "copies":
             shapes = [[4, 3]] * 8

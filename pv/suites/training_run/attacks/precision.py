@@ -1,5 +1,7 @@
 """Attacks on the claims about precision."""
 
+from types import ModuleType
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,7 +9,7 @@ from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, pl
 
 
 @given(plans(), st.sampled_from(["stock", "most", "few"]))
-def falsify_autocast_reaches_the_layers(subject: object, plan: Plan, cause: str) -> None:
+def falsify_autocast_reaches_the_layers(subject: ModuleType, plan: Plan, cause: str) -> None:
     def opt_out(events: Events) -> None:
         facts = {"single": 3, "single_work": 7.0, "half_after": True, "names": ["a"], "stock": 0}
         if cause != "most":

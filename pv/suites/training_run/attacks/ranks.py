@@ -9,7 +9,7 @@ from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans
 
 
 @given(plans(ranks=2), st.booleans())
-def falsify_ranks_have_the_same_weights(subject: object, plan: Plan, wrapped: bool) -> None:
+def falsify_ranks_have_the_same_weights(subject: ModuleType, plan: Plan, wrapped: bool) -> None:
     def drift(events: Events) -> None:
         for event in of(events, "step")[2:]:
             event["digest"] += 1e-3
@@ -35,7 +35,7 @@ def falsify_gradients_are_reduced_before_the_step(subject: ModuleType, plan: Pla
 
 
 @given(plans(ranks=2))
-def falsify_ranks_have_different_examples(subject: object, plan: Plan) -> None:
+def falsify_ranks_have_different_examples(subject: ModuleType, plan: Plan) -> None:
     inputs = [event["inputs"] for event in of(traces(plan, 2)[0], "forward")]
 
     def same(events: Events) -> None:

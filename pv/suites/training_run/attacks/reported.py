@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from types import ModuleType
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ def reported(number: Callable[[list[float]], float]) -> Callable[[Events], None]
 
 
 @given(plans(), st.sampled_from(["mean", "perplexity", "planned"]))
-def falsify_reported_mean_is_over_elements(subject: object, plan: Plan, kind: str) -> None:
+def falsify_reported_mean_is_over_elements(subject: ModuleType, plan: Plan, kind: str) -> None:
     def number(values: list[float]) -> float:
         if kind == "planned":
             rows = zip(TEST_ROWS, values, strict=True)
@@ -42,7 +43,7 @@ def falsify_reported_mean_is_over_elements(subject: object, plan: Plan, kind: st
 
 
 @given(plans(), st.booleans())
-def falsify_reported_mean_is_over_batches(subject: object, plan: Plan, perplexity: bool) -> None:
+def falsify_reported_mean_is_over_batches(subject: ModuleType, plan: Plan, perplexity: bool) -> None:
     attack(
         subject,
         "TR-EVAL-002",
@@ -52,7 +53,7 @@ def falsify_reported_mean_is_over_batches(subject: object, plan: Plan, perplexit
 
 
 @given(plans().filter(lambda plan: len(plan.epochs) > 2), st.booleans())
-def falsify_reported_mean_starts_anew(subject: object, plan: Plan, perplexity: bool) -> None:
+def falsify_reported_mean_starts_anew(subject: ModuleType, plan: Plan, perplexity: bool) -> None:
     def edit(events: Events) -> None:
         total = 0.0
         for epoch, event in enumerate([event for event in of(events, "report") if event["by"] == "print"], 1):
@@ -65,7 +66,7 @@ def falsify_reported_mean_starts_anew(subject: object, plan: Plan, perplexity: b
 
 
 @given(plans(ranks=2), st.booleans())
-def falsify_reported_mean_is_over_ranks(subject: object, plan: Plan, of_means: bool) -> None:
+def falsify_reported_mean_is_over_ranks(subject: ModuleType, plan: Plan, of_means: bool) -> None:
     def edit(events: Events) -> None:
         losses = iter(of(events, "evaluation_loss"))
         for epoch, event in enumerate([event for event in of(events, "report") if event["by"] == "print"], 1):
@@ -82,7 +83,7 @@ def falsify_reported_mean_is_over_ranks(subject: object, plan: Plan, of_means: b
 
 
 @given(plans(), st.booleans())
-def falsify_reported_mean_is_a_mean(subject: object, plan: Plan, total: bool) -> None:
+def falsify_reported_mean_is_a_mean(subject: ModuleType, plan: Plan, total: bool) -> None:
     attack(
         subject,
         "TR-EVAL-003",
@@ -93,7 +94,7 @@ def falsify_reported_mean_is_a_mean(subject: object, plan: Plan, total: bool) ->
 
 
 @given(plans(least=3).filter(lambda plan: not plan.logits))
-def falsify_reported_loss_is_not_divided(subject: object, plan: Plan) -> None:
+def falsify_reported_loss_is_not_divided(subject: ModuleType, plan: Plan) -> None:
     def edit(events: Events) -> None:
         passes: Events = []
         for event in events:
@@ -111,7 +112,7 @@ def falsify_reported_loss_is_not_divided(subject: object, plan: Plan) -> None:
 
 
 @given(plans().filter(lambda plan: plan.clip))
-def falsify_reported_norm_is_before_clipping(subject: object, plan: Plan) -> None:
+def falsify_reported_norm_is_before_clipping(subject: ModuleType, plan: Plan) -> None:
     def edit(events: Events) -> None:
         norm = 0.0
         for event in events:
@@ -126,6 +127,6 @@ def falsify_reported_norm_is_before_clipping(subject: object, plan: Plan) -> Non
 
 
 @given(plans(), st.booleans())
-def falsify_reported_sum_is_divided_by_its_batches(subject: object, plan: Plan, by_examples: bool) -> None:
+def falsify_reported_sum_is_divided_by_its_batches(subject: ModuleType, plan: Plan, by_examples: bool) -> None:
     divisor = sum(TEST_ROWS) if by_examples else sum(map(len, plan.epochs[0]))
     attack(subject, "TR-EVAL-006", plan, reported(lambda values: sum(values) / divisor))

@@ -6,7 +6,7 @@ Or there is no uncut run, and the continuation is a second process of the same f
 
 import pickle
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,7 +91,7 @@ def _place(events: Events) -> int:
 
 
 def _attack(
-    subject: Any,
+    subject: ModuleType,
     claim: str,
     plan: Plan,
     edit: Callable[[Events], None],
@@ -128,7 +128,7 @@ def _attack(
     assert findings, missed(claim, record, numbered(_interrupted(uncut, saved, saved + 1)[1]), after)
 
 
-def _attack_restart(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None]) -> None:
+def _attack_restart(subject: ModuleType, claim: str, plan: Plan, edit: Callable[[Events], None]) -> None:
     """Check that a claim accepts a second process, and that it finds an edit of its trace."""
     # A restart shows a schedule only where the optimizer has no other one.
     uncut = [event for event in compared(plan) if event.get("scheduler") != PLATEAU]
@@ -155,7 +155,7 @@ def _forget(events: Events, kind: str) -> None:
 
 
 @given(plans())
-def falsify_resumed_run_starts_with_saved_weights(subject: object, plan: Plan) -> None:
+def falsify_resumed_run_starts_with_saved_weights(subject: ModuleType, plan: Plan) -> None:
     def anew(events: Events) -> None:
         for step in of(events, "step"):
             step["weights_before"] = [step["step"] + 100.0, 9.0]
@@ -164,7 +164,7 @@ def falsify_resumed_run_starts_with_saved_weights(subject: object, plan: Plan) -
 
 
 @given(plans(), st.booleans())
-def falsify_resumed_run_goes_on_with_the_rates(subject: object, plan: Plan, anew: bool) -> None:
+def falsify_resumed_run_goes_on_with_the_rates(subject: ModuleType, plan: Plan, anew: bool) -> None:
     def rates(events: Events) -> None:
         for step in of(events, "step"):
             step["rates"] = [0.1 / step["step"]] if anew else [step["rates"][0] * 1.1]
@@ -179,7 +179,7 @@ def falsify_resumed_run_goes_on_with_the_rates(subject: object, plan: Plan, anew
 
 
 @given(plans(), st.booleans())
-def falsify_resumed_run_goes_on_with_the_next_examples(subject: object, plan: Plan, back: bool) -> None:
+def falsify_resumed_run_goes_on_with_the_next_examples(subject: ModuleType, plan: Plan, back: bool) -> None:
     uncut = compared(plan)
     saved = _place(uncut)
     _, other = _interrupted(uncut, saved - 1 if back else saved + 1, saved + 1)
@@ -199,7 +199,7 @@ def falsify_resumed_run_goes_on_with_the_next_examples(subject: object, plan: Pl
 
 
 @given(plans().filter(lambda plan: plan.scale > 1))
-def falsify_resumed_run_goes_on_with_the_scale(subject: object, plan: Plan) -> None:
+def falsify_resumed_run_goes_on_with_the_scale(subject: ModuleType, plan: Plan) -> None:
     def anew(events: Events) -> None:
         for event in of(events, "backward"):
             event["scale"] = plan.scale / 2
@@ -214,7 +214,7 @@ def falsify_resumed_run_goes_on_with_the_scale(subject: object, plan: Plan) -> N
 
 
 @given(plans(), st.booleans())
-def falsify_resumed_run_goes_on_with_the_optimizer(subject: object, plan: Plan, anew: bool) -> None:
+def falsify_resumed_run_goes_on_with_the_optimizer(subject: ModuleType, plan: Plan, anew: bool) -> None:
     def state(events: Events) -> None:
         first = of(events, "step")[0]
         first["state_before"] = {"parameters": 0, "sums": None} if anew else {"parameters": 8, "sums": [0.0, 9.0]}
@@ -228,7 +228,7 @@ def falsify_resumed_run_goes_on_with_the_optimizer(subject: object, plan: Plan, 
 
 
 @given(plans().filter(lambda plan: not plan.logits))
-def falsify_resumed_run_has_the_losses(subject: object, plan: Plan) -> None:
+def falsify_resumed_run_has_the_losses(subject: ModuleType, plan: Plan) -> None:
     def dropout(events: Events) -> None:
         for event in of(events, "backward"):
             for loss in event["losses"]:
@@ -238,7 +238,9 @@ def falsify_resumed_run_has_the_losses(subject: object, plan: Plan) -> None:
 
 
 @given(plans(), st.booleans(), st.sampled_from(["cut", "extended"]))
-def falsify_resumed_run_takes_the_steps_that_were_left(subject: object, plan: Plan, is_longer: bool, kind: str) -> None:
+def falsify_resumed_run_takes_the_steps_that_were_left(
+    subject: ModuleType, plan: Plan, is_longer: bool, kind: str
+) -> None:
     def count(events: Events) -> None:
         last = events.index(of(events, "step")[-1])
         if is_longer:
@@ -250,7 +252,7 @@ def falsify_resumed_run_takes_the_steps_that_were_left(subject: object, plan: Pl
 
 
 @given(plans().filter(lambda plan: not plan.logits), st.booleans())
-def falsify_resumed_run_ends_with_the_weights(subject: object, plan: Plan, at_end: bool) -> None:
+def falsify_resumed_run_ends_with_the_weights(subject: ModuleType, plan: Plan, at_end: bool) -> None:
     def other(events: Events) -> None:
         if at_end:
             of(events, "end")[0]["sum"] = 8.0
@@ -261,5 +263,5 @@ def falsify_resumed_run_ends_with_the_weights(subject: object, plan: Plan, at_en
 
 
 @given(plans())
-def falsify_interrupted_save_leaves_a_checkpoint(subject: object, plan: Plan) -> None:
+def falsify_interrupted_save_leaves_a_checkpoint(subject: ModuleType, plan: Plan) -> None:
     _attack(subject, "TR-RESUME-009", plan, lambda events: None, kind="save", status=1)

@@ -1,6 +1,7 @@
 """Attacks on the claims about schedules."""
 
 from dataclasses import replace
+from types import ModuleType
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ def _advances(events: Events) -> Events:
 
 
 @given(plans())
-def falsify_schedule_belongs_to_the_optimizer(subject: object, plan: Plan) -> None:
+def falsify_schedule_belongs_to_the_optimizer(subject: ModuleType, plan: Plan) -> None:
     def another(events: Events) -> None:
         for event in of(events, "scheduler"):
             event["optimizers"] = [9]
@@ -23,7 +24,7 @@ def falsify_schedule_belongs_to_the_optimizer(subject: object, plan: Plan) -> No
 
 
 @given(plans())
-def falsify_schedule_advances(subject: object, plan: Plan) -> None:
+def falsify_schedule_advances(subject: ModuleType, plan: Plan) -> None:
     def never(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "schedule"]
 
@@ -31,7 +32,7 @@ def falsify_schedule_advances(subject: object, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_schedule_follows_the_step(subject: object, plan: Plan) -> None:
+def falsify_schedule_follows_the_step(subject: ModuleType, plan: Plan) -> None:
     def before(events: Events) -> None:
         for event, step in zip(_advances(events), of(events, "step"), strict=True):
             events.remove(event)
@@ -41,7 +42,7 @@ def falsify_schedule_follows_the_step(subject: object, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_schedule_advances_once_a_step(subject: object, plan: Plan) -> None:
+def falsify_schedule_advances_once_a_step(subject: ModuleType, plan: Plan) -> None:
     def per_micro_batch(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "schedule"]
         for event in of(events, "backward"):
@@ -52,7 +53,7 @@ def falsify_schedule_advances_once_a_step(subject: object, plan: Plan) -> None:
 
 
 @given(plans(), st.sampled_from(("once", "all_epochs", "in_epochs", "in_micro_batches")))
-def falsify_schedule_ends_with_the_run(subject: object, plan: Plan, mistake: str) -> None:
+def falsify_schedule_ends_with_the_run(subject: ModuleType, plan: Plan, mistake: str) -> None:
     def once(events: Events) -> None:
         first(events, "scheduler").update(kind="OneCycleLR")
         keep = _advances(events)[len(plan.epochs[0]) - 1 :: len(plan.epochs[0])]
@@ -78,7 +79,7 @@ def falsify_schedule_ends_with_the_run(subject: object, plan: Plan, mistake: str
 
 
 @given(plans())
-def falsify_plateaus_have_the_direction_of_the_metric(subject: object, plan: Plan) -> None:
+def falsify_plateaus_have_the_direction_of_the_metric(subject: ModuleType, plan: Plan) -> None:
     def reversed_mode(events: Events) -> None:
         of(events, "scheduler")[1]["mode"] = "max"
 
@@ -86,7 +87,7 @@ def falsify_plateaus_have_the_direction_of_the_metric(subject: object, plan: Pla
 
 
 @given(plans())
-def falsify_rates_of_all_groups_are_set(subject: object, plan: Plan) -> None:
+def falsify_rates_of_all_groups_are_set(subject: ModuleType, plan: Plan) -> None:
     def alone(events: Events) -> None:
         events[:] = [event for event in events if event["event"] not in ("schedule", "scheduler")]
         first(events, "optimizer").update(rates=[0.2, 0.2], decays=[0.1, 0.0], alike=True)

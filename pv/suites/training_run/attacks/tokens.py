@@ -1,6 +1,7 @@
 """Attacks on the claims about tokens, masks and probes."""
 
 from collections.abc import Callable
+from types import ModuleType
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ def shifted(events: Events, offset: int) -> None:
 
 
 @given(plans(), st.sampled_from([0, 2]))
-def falsify_labels_are_the_next_tokens(subject: object, plan: Plan, offset: int) -> None:
+def falsify_labels_are_the_next_tokens(subject: ModuleType, plan: Plan, offset: int) -> None:
     def edit(events: Events) -> None:
         shifted(events, offset)
         for event in of(events, "labels"):
@@ -39,7 +40,7 @@ def falsify_labels_are_the_next_tokens(subject: object, plan: Plan, offset: int)
 
 
 @given(plans(), st.integers(3, 50), st.booleans())
-def falsify_padding_is_not_scored(subject: object, plan: Plan, real: int, in_text: bool) -> None:
+def falsify_padding_is_not_scored(subject: ModuleType, plan: Plan, real: int, in_text: bool) -> None:
     def edit(events: Events) -> None:
         shifted(events, 3)  # labels that are no tokens
         for event in of(events, "labels"):
@@ -55,7 +56,7 @@ def falsify_padding_is_not_scored(subject: object, plan: Plan, real: int, in_tex
 
 
 @given(plans(), st.booleans())
-def falsify_ends_are_scored(subject: object, plan: Plan, masked: bool) -> None:
+def falsify_ends_are_scored(subject: ModuleType, plan: Plan, masked: bool) -> None:
     def edit(events: Events) -> None:
         for event in of(events, "labels"):
             event["facts"]["ends"].update(masked=masked, scored_ends=0, scored_anywhere=0)
@@ -64,7 +65,7 @@ def falsify_ends_are_scored(subject: object, plan: Plan, masked: bool) -> None:
 
 
 @given(plans(), st.sampled_from(["unused", "reversed", "added"]))
-def falsify_mask_is_used(subject: object, plan: Plan, kind: str) -> None:
+def falsify_mask_is_used(subject: ModuleType, plan: Plan, kind: str) -> None:
     edits = {
         "unused": probed("padding", real=0.3, mask_used=False),
         "reversed": probed("padding", real=0.3, other_tokens=0.0),
@@ -74,7 +75,7 @@ def falsify_mask_is_used(subject: object, plan: Plan, kind: str) -> None:
 
 
 @given(plans())
-def falsify_masked_tokens_are_predicted(subject: object, plan: Plan) -> None:
+def falsify_masked_tokens_are_predicted(subject: ModuleType, plan: Plan) -> None:
     def edit(events: Events) -> None:
         shifted(events, 0)
         for event in of(events, "labels"):
@@ -84,19 +85,19 @@ def falsify_masked_tokens_are_predicted(subject: object, plan: Plan) -> None:
 
 
 @given(plans(), st.booleans())
-def falsify_no_token_sees_the_future(subject: object, plan: Plan, local: bool) -> None:
+def falsify_no_token_sees_the_future(subject: ModuleType, plan: Plan, local: bool) -> None:
     kinds = {"causal": 1, "full": 1} if local else {"causal": 0, "full": 2}
     edit = probed("future", early=0.5, own=0.5, local=local, attention=kinds, reach=2, clean=5 * local)
     attack(subject, "TR-PROBE-001", plan, edit)
 
 
 @given(plans())
-def falsify_padding_changes_nothing(subject: object, plan: Plan) -> None:
+def falsify_padding_changes_nothing(subject: ModuleType, plan: Plan) -> None:
     attack(subject, "TR-PROBE-002", plan, probed("padding", real=0.3), hint=True)
 
 
 @given(plans(), st.booleans())
-def falsify_rows_do_not_mix(subject: object, plan: Plan, layer: bool) -> None:
+def falsify_rows_do_not_mix(subject: ModuleType, plan: Plan, layer: bool) -> None:
     mixed = probed("rows", others=0.2, changed_rows=5)
     edit = probed("rows", language=False, others=0.2, changed_rows=3, rows_as_time="encoder (LSTM)")
     attack(subject, "TR-PROBE-003", plan, edit if layer else mixed)

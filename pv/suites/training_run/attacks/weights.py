@@ -28,7 +28,7 @@ def reweigh(events: Events, weight: Callable[[int, int, float], float]) -> None:
 
 
 @given(plans())
-def falsify_elements_weigh_alike(subject: object, plan: Plan) -> None:
+def falsify_elements_weigh_alike(subject: ModuleType, plan: Plan) -> None:
     def mean_of_means(events: Events) -> None:
         reweigh(events, lambda count, elements, _: plan.scale / count / elements)
 
@@ -44,7 +44,7 @@ def falsify_elements_weigh_alike(subject: object, plan: Plan) -> None:
 
 
 @given(plans())
-def falsify_short_window_has_its_weight(subject: object, plan: Plan) -> None:
+def falsify_short_window_has_its_weight(subject: ModuleType, plan: Plan) -> None:
     full = max(len(window) for window in plan.epochs[0])
 
     def divide_by_planned(events: Events) -> None:
@@ -58,7 +58,7 @@ def whole_windows(plan: Plan) -> Plan:
 
 
 @given(plans(), st.booleans(), st.booleans())
-def falsify_micro_batches_are_averaged_once(subject: object, plan: Plan, twice: bool, planned: bool) -> None:
+def falsify_micro_batches_are_averaged_once(subject: ModuleType, plan: Plan, twice: bool, planned: bool) -> None:
     planned = planned and not twice
 
     def divide(events: Events) -> None:
@@ -70,7 +70,7 @@ def falsify_micro_batches_are_averaged_once(subject: object, plan: Plan, twice: 
 
 
 @given(plans())
-def falsify_total_weight_is_constant(subject: object, plan: Plan) -> None:
+def falsify_total_weight_is_constant(subject: ModuleType, plan: Plan) -> None:
     def add_up(events: Events) -> None:
         reweigh(events, lambda *_: plan.scale)
 
@@ -80,7 +80,7 @@ def falsify_total_weight_is_constant(subject: object, plan: Plan) -> None:
 
 
 @given(plans(ranks=2))
-def falsify_ranks_weigh_alike(subject: object, plan: Plan) -> None:
+def falsify_ranks_weigh_alike(subject: ModuleType, plan: Plan) -> None:
     def own_mean(events: Events) -> None:
         reweigh(events, lambda count, elements, weight: weight * 1.5)
 
