@@ -16,7 +16,7 @@ MAX_ITEMS = 4096
 MAX_ELEMENTS = 32_768  # of a tensor: as JSON they fit into one record of evidence
 MAX_TEXT = 4096
 MAX_DEPTH = 8
-MAX_DECIMAL_BITS = 10_000  # Python refuses to write much longer ones in decimal
+MAX_DECIMAL_BITS = 10_000  # Python refuses to convert much longer integers to decimal
 
 
 def encode(value: object, depth: int = 0) -> tuple[object, bool]:

@@ -38,7 +38,7 @@ class FailureClassifier:
 
     @cached_property
     def subject_files(self) -> set[str]:
-        """Return their paths without links. Only an exception needs them."""
+        """Return the resolved paths of the subject's files. They are computed late: only exceptions need them."""
         return {str(Path(file).resolve()) for file in self._subject_files}
 
     def status(self, error: BaseException) -> TrialStatus:
@@ -48,7 +48,7 @@ class FailureClassifier:
         if any(_is(error, module, name) for module, name in SKIPS):
             return TrialStatus.SKIPPED
         if isinstance(error, BrokenMutant):
-            return TrialStatus.INVALID_MUTANT  # the fence of the hook: what the mutant then did says nothing
+            return TrialStatus.INVALID_MUTANT  # the write guard stopped the mutant, so its effect is unknown
         # pytest.fail, and pytest.raises without an exception, raise `Failed`, which is not an AssertionError.
         if _is(error, "_pytest.outcomes", "Failed"):
             return TrialStatus.REFUTED
@@ -68,7 +68,7 @@ class FailureClassifier:
         )
 
     def _is_broken(self, frame: FrameType, error: BaseException) -> bool:
-        """Return whether the replacement, whose frame it is, uses an unknown name or passes wrong arguments.
+        """Return whether `frame` is of the mutant's replacement, which uses an unknown name or passes wrong arguments.
 
         A missing attribute of None stays a fault: a missing value may be the fault that was planted.
         """
@@ -97,7 +97,7 @@ class FailureClassifier:
     def frames(self, error: BaseException) -> list[str]:
         """Return the last three frames of the project, innermost last, each with its source line.
 
-        Where these are of a suite alone, the first is the innermost one of the user.
+        If none of them is in the user's code, the first is replaced by the innermost frame in the user's code.
         """
         project_frames = [
             frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)
@@ -146,7 +146,7 @@ def _class(module: str, name: str) -> type | None:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the type and text of an error, or the text alone of a class of `pv` and of a skip: 4000 characters."""
+    """Return the type and text of an error, or only the text of an error of `pv` or a skip, cut to 4000 characters."""
     text, kind = str(error).strip(), type(error)
     if text and (kind.__module__.split(".")[0] == "pv" or kind in [_class(*skip) for skip in SKIPS]):
         return text[:4000]

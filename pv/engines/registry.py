@@ -16,7 +16,7 @@ from pv.errors import PluginError
 
 
 class ProseEngine(Engine[None]):
-    """Counts a falsifier that no engine can try."""
+    """The engine of falsifiers in prose, which are counted but cannot be tried."""
 
     name = "prose"
     section = "falsifiers"
@@ -37,7 +37,7 @@ class ProseEngine(Engine[None]):
 
 
 class ProseHarnessEngine(ProseEngine):
-    """Counts a harness that no engine can prove."""
+    """The engine of harnesses in prose, which are counted but cannot be proved."""
 
     name = "prose harness"
     section = "harnesses"

@@ -55,7 +55,7 @@ def _is_object(replay: str) -> bool:
 
 
 def _unique(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """Return the pairs of an object in JSON as a dictionary, which would hide duplicate keys: refuse these."""
+    """Return the pairs of a JSON object as a dict. Raise `UsageError` for duplicate keys, which a dict would hide."""
     twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
     if twice:
         names = ", ".join(map(short, twice[:MAX_FAULTS]))
@@ -121,7 +121,7 @@ def _value(item: object) -> object:
     """Decode a value; return it unchanged if that fails, so that it lies within no bound."""
     try:
         return decode(item)
-    except Exception:  # an invalid number, tensor or type raises what it likes
+    except Exception:  # an invalid number, tensor or type may raise any exception
         return item
 
 

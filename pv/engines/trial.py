@@ -179,6 +179,6 @@ class Trial:
     current_arguments: Counterexample | None = None
     """The arguments of the call in which the worker ended without a result; they refute nothing, so it has no error."""
     untriable_but: frozenset[str] | None = None
-    """Not None if no claim of the suite can be tried on the subject, but perhaps those that need such a feature."""
+    """Not None if the subject cannot be tried: then only claims that need one of these features may still be tried."""
     stopped: bool = False
     """True if the worker was killed at a limit before it returned a result; the detail names the limit."""

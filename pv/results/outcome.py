@@ -1,4 +1,4 @@
-"""Decide the outcome of one claim on one device, from its trials, those of its mutants, and recorded evidence."""
+"""Decide the outcome of one claim on one device, from trials on the clean code and on mutants, and from records."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -81,10 +81,10 @@ class Result:
     recorded: Recorded | None = None
     mutants: tuple[Trial, ...] = ()
     unjudged: bool = False
-    """Whether it held, but the request left out the mutants that show that it can fail."""
+    """Whether the claim held, but the request left out the mutants that show that the claim can fail."""
 
     fewer: bool = False
-    """Whether it held on fewer examples than its contract requires, as the request said."""
+    """Whether the claim held on fewer examples than its contract requires, because the request set a lower number."""
 
     @property
     def counterexample(self) -> Counterexample | None:
@@ -93,7 +93,7 @@ class Result:
 
     @property
     def example(self) -> Counterexample | None:
-        """Return the counterexample, else the arguments of the call in which the worker ended; None without both."""
+        """Return the counterexample, else the arguments of the call in which the worker ended; None without these."""
         return self.counterexample or (self.trial.current_arguments if self.trial is not None else None)
 
     @property

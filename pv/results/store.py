@@ -189,7 +189,7 @@ def refuse_unwritable(project: Project) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file atomically. Raise OSError with the name of the file, which a full disk alone would not give."""
+    """Write a file atomically. Raise OSError with the name of the file, which the error of a full disk lacks."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Write beside the target, flush to the disk, then rename: a reader sees the old file or the new one.
     temporary = path.with_suffix(f".tmp{os.getpid()}")
@@ -226,7 +226,7 @@ def read(
 
 
 def load(path: Path, form: str, renew: str = "--record") -> tuple[dict[str, Any] | None, list[Finding]]:
-    """Return the content of a file in the evidence folder; None without a file, and with a finding if it is damaged.
+    """Return the content of a file in the evidence folder; None if it is missing, or, with a finding, if it is damaged.
 
     Args:
         path: The file.
@@ -277,7 +277,7 @@ def _recorded(
 
 def changed_files(project: Project, result: Mapping[str, Any], now: Fingerprint) -> list[str]:
     """Return the files that changed since a record, and first "the contract's clause" if that changed."""
-    # A file of either side counts: an import that was added, or one that is gone, changes the result as an edit does.
+    # Compare the files of both sides: an added or a removed import can change the result as much as an edit.
     then = {name: digest for name, digest in result["files"].items() if is_dependency(project.root / name)}
     today = {name: now.files.get(name) or _digest(project, name) for name in {*then, *now.files}}
     files = sorted(name for name, digest in today.items() if then.get(name) != digest)

@@ -1,4 +1,4 @@
-"""The result of one trial, and the evidence on a contract that trials and recorded results make up."""
+"""The evidence about a contract: trials, recorded results, the mutation score and traces of runs."""
 
 import math
 import sys

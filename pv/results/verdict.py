@@ -135,7 +135,7 @@ class Report:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return the worst code that a contract or a finding gives; nothing measured is undecided."""
+        """Return the worst exit code of the contracts and findings; undecided if nothing was measured."""
         statuses = {verdict.status for verdict in self.contracts}
         severities = {finding.severity for finding in self.findings}
         # An empty shard is not undecided: with more shards than claims, some have nothing to try.
@@ -217,7 +217,7 @@ def status_of(
         elsewhere: Whether the remaining claims are tried in another shard.
     """
     required = [result for result in results if result.required]
-    # A refutation is a fact about the code, whatever the gate asks for.
+    # A refuted claim fails the contract even if the gate does not require the claim: the code is wrong.
     failing = [result.outcome in FAILING for result in required] + [r.outcome is Outcome.FALSIFIED for r in results]
     if any(finding.severity is not Severity.NOTICE for finding in findings) or any(failing):
         return Status.FAIL

@@ -1,4 +1,4 @@
-"""Try a claim that is an equation: draws examples of its domain, and compares the code under contract with its value.
+"""Try an equation claim: draw examples of its domain, and compare the code under contract with the equation.
 
 On every example the equation is compared with the code that implements it. If it is the derivative of another
 equation, it is also compared with the derivative of that equation, and with the gradient of that equation's code by
@@ -293,7 +293,7 @@ class _Attack:
             raise Refuted(f"with {name} the code raised {describe_error(error)}") from error
 
     def _written(self, example: Example) -> tuple[dict[str, object], bool]:
-        """Return the arguments of an example as JSON, with the sizes that no array has, and whether they rebuild it."""
+        """Return the arguments of an example as JSON, with the sizes that no array has, and whether they are exact."""
         variables = self.claim.variables
         encoded = {name: encode(example.sizes[name]) for name in free_sizes(variables)}
         for name, array in example.arrays.items():
@@ -358,12 +358,12 @@ class _Attack:
 
 
 def _text(error: BaseException) -> str:
-    """Return the type and text of an error; of one about the contract the text, which names the code."""
+    """Return the type and text of an error; only the text of `NotComparable`, which names the code itself."""
     return str(error) if isinstance(error, NotComparable) else describe_error(error)
 
 
 def _took_an_array(error: BaseException) -> bool:
-    """Return whether the code, or NumPy for it, took a tensor for an array of NumPy."""
+    """Return whether an error suggests that the code used a tensor as a NumPy array."""
     if isinstance(error, AttributeError):
         return isinstance(error.obj, Tensor)
     modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))

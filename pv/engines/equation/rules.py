@@ -52,7 +52,7 @@ def equations(context: Context) -> Iterator[Finding]:
     incomplete = {name for name, _ in unknown}
     # `use` brings equations of other contracts: their problems are reported in those files.
     for problem in problems:
-        # One of another contract is reported there.
+        # A problem of an equation of another contract is reported in that contract.
         if problem.equation in by_name and problem.equation not in incomplete:
             yield _finding(by_name[problem.equation], problem)
     for equation in contract.equations:
@@ -155,7 +155,7 @@ def _compares_code(definitions: dict[str, Definition], name: str) -> bool:
     Code("PV198", "`implemented_by` of an equation names a function that returns nothing"),
 )
 def implemented(context: Context) -> Iterator[Finding]:
-    """Check that every subject with which an equation is compared has the function, and that it takes the call."""
+    """Check that every subject with which an equation is compared has a function that accepts the call."""
     contract = context.contract
     parsed, _ = parse_equations(sharing.executable(contract))
     declared = {equation.name for equation in contract.equations}
@@ -179,7 +179,8 @@ def _calls(context: Context, equation: Definition, subject: Target) -> Iterator[
     (text,) = (e.texts["implemented_by"] for e in context.contract.equations if e.name == equation.name)
     for name, call in equation.call.calls:
         path = ".".join(part for part in (subject.attribute, name) if part)
-        if name == equation.call.calls[0][0]:  # what a constructor or factory returns, its source need not tell
+        # Later calls are methods of a returned object, whose class the source of a factory need not show.
+        if name == equation.call.calls[0][0]:
             problem = _missing(context, Target(subject.module, path))
             if problem is not None:
                 hint = did_you_mean(path, problem.known)

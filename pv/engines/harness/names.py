@@ -20,7 +20,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The local names around an expression, with the expression that gives its value; None if not known."""
+    """The local names around an expression, each with the expression of its value; None if the value is unknown."""
 
     bound: Mapping[str, ast.expr | None] = field(default_factory=dict)
 
@@ -104,7 +104,7 @@ class Module:
     """A file of the project, the names that it defines at its top, and the absolute target of each imported name.
 
     Attributes:
-        stars: The modules that it imports all names of.
+        stars: The modules in its `from module import *` statements.
     """
 
     name: str
@@ -132,24 +132,24 @@ class Definition:
     owner: "Definition | None" = None
     """The class of a method."""
     module: Module = field(init=False, repr=False)
-    """The module that defines it, set when that is complete, since each refers to the other."""
+    """The module that defines it. Set after construction, since module and definitions refer to each other."""
 
     @cached_property
     def imported(self) -> Mapping[str, str]:
-        """Return the targets of the names that are imported, in it or at the top of the file."""
+        """Return the absolute targets of imported names in the file; imports in this definition take precedence."""
         return {**self.module.imports, **_imports(ast.walk(self.node), self.module.package)}
 
     @cached_property
     def uses(self) -> tuple[tuple[ast.Name | ast.Attribute, Scope], ...]:
-        """Return the names and attributes that it evaluates, each with the local names around it."""
+        """Return the names and attributes that the definition evaluates, each with the local names around it."""
         return tuple(uses(self.node, Scope()))
 
 
 @cache
 def module_of(name: str, path: Path, tree: ast.Module) -> Module:
-    """Return a file as a module, with its definitions at every level.
+    """Return the module of a file, with its definitions at every level.
 
-    It is kept for a tree, and so is what its definitions use: many harnesses reach the same files.
+    The module is cached by tree, together with the names that its definitions use: many harnesses reach the same files.
     """
     definitions = tuple(_definitions(tree.body))
     top = {definition.name for definition in definitions if definition.owner is None}
@@ -223,7 +223,7 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """A dotted name that is not of the project, or a folder of its modules."""
+    """A dotted name that starts with none of the modules, such as a name of a library."""
 
     name: str
 
@@ -253,7 +253,7 @@ class Names:
             self._by_name.setdefault(definition.name, []).append(definition)
 
     def reached(self, definition: Definition) -> Iterator[Definition]:
-        """Yield the definitions that its names resolve to, and the constructors of classes among them."""
+        """Yield the definitions that the names in a definition resolve to, and the constructors of such classes."""
         for node, scope in definition.uses:
             for thing in self.value(node, scope, definition) or ():
                 if isinstance(thing, Definition):
@@ -270,7 +270,7 @@ class Names:
                 yield from self._by_name.get(node.attr, ())
 
     def outside(self, definition: Definition) -> Iterator[str]:
-        """Yield the names from outside of the project that it uses, builtins by their name alone."""
+        """Yield the names from outside of the project that a definition uses; a builtin by its plain name."""
         for node, scope in definition.uses:
             value = self.value(node, scope, definition)
             base = self.value(node.value, scope, definition) if isinstance(node, ast.Attribute) else None

@@ -29,9 +29,9 @@ class Claim:
             return False
 
     def refutation(self, point: Point) -> dict[str, object] | None:
-        """Return the record of its refutation at `point`; None if it holds."""
+        """Return the record of the refutation of the predicate at `point`; None if the predicate holds."""
         if self.stream is not None:
-            # Kept outside of the process: if the call kills the worker, the parent still knows the point.
+            # Write the point outside of the process: if the call kills the worker, the parent can read the point.
             self.stream.calling(point)
         try:
             # The predicate may change a list, which other points share.

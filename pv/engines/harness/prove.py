@@ -1,4 +1,4 @@
-"""Prove a harness by enumeration or with CrossHair, or tries one point, and returns the record of the trial."""
+"""Prove a harness by enumeration or with CrossHair, or try one point, and return the record of the trial."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from pv.engines.harness.point import Claim
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 
-# Points between two looks at the clock: cheap enough, and frequent enough to stop in time.
+# Number of points between two checks of the time limit: the checks are cheap, and the search stops in time.
 LOOK_EVERY = 256
 
 

@@ -29,7 +29,7 @@ class Reach:
 
     @property
     def all(self) -> tuple[Definition, ...]:
-        """Return both: an upper bound."""
+        """Return the certain and the possible definitions: an upper bound of what the function reaches."""
         return (*self.sure, *self.maybe)
 
 
@@ -86,7 +86,7 @@ MUTATORS = {
 
 
 def kept_state(definition: Definition, is_module: Callable[[str], bool]) -> Iterator[str]:
-    """Yield each state that it keeps, in words that follow "which".
+    """Yield each state that a definition keeps between calls, as a text that follows "which".
 
     Args:
         is_module: Whether an imported name, or `subject`, is a module: a call of its function `add` changes nothing.

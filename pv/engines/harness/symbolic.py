@@ -64,7 +64,7 @@ def prove(claim: Claim, box: Box, limit_s: float, stream: Stream) -> dict[str, o
 def _analysed(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, str]], int, bool]:
     """Return CrossHair's message types and texts, one a postcondition, the number of paths, and whether these are all.
 
-    The type is PRE_UNSAT too where the limit came before the first path was inside the box.
+    The type is also PRE_UNSAT if the time limit was reached before any path was inside the box.
     """
     from crosshair.core_and_libs import analyze_function, run_checkables
     from crosshair.options import AnalysisKind, AnalysisOptionSet
@@ -198,7 +198,7 @@ def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Value] | None:
 
 
 def _shrunk(claim: Claim, box: Box, point: Point, status: object) -> dict[str, Value]:
-    """Return a smaller point that refutes the claim with `status`: no single value can be nearer to zero."""
+    """Return a smaller point that refutes the claim with `status`: moving one value nearer to zero does not."""
     deadline = time.process_time() + SHRINK_S
 
     def same(candidate: Point) -> bool:

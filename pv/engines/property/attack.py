@@ -33,7 +33,7 @@ REJECTED = "the test rejects the example to replay"
 OTHER = "the example to replay cannot be drawn: it was found by other strategies"
 RETURNED = "the test returned a value of type {}: assert the claim, and return nothing"
 MOST_SKIPS = 3
-"""After this many skipped examples, and no other one, the claim is skipped: each may have cost a whole run."""
+"""Number of skips after which a claim without a valid example is skipped: each skip may cost a whole run."""
 _BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
 # Slow draws are ended by the time limit; a filter that rejects almost everything stays an error.
 _TOLERATED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -166,7 +166,7 @@ class _Watch:
         return arguments
 
     def _reproduce(self, version: str, blob: str) -> None:
-        """Try the example of a blob. Hypothesis raises where it does not fail any more."""
+        """Replay the example of a blob. Hypothesis raises if the example does not fail."""
         try:
             hypothesis.reproduce_failure(version, blob.encode())(self.falsifier)(**self.fixed)
         except errors.DidNotReproduce:
@@ -176,7 +176,7 @@ class _Watch:
     def once(self, *args: object, **arguments: object) -> None:
         drawn = {name: value for name, value in arguments.items() if name not in self.fixed}
         data = [value for value in drawn.values() if isinstance(value, DataObject)]
-        # Encoded before the call, which may change them.
+        # Encode the arguments before the call, which may change them.
         self.arguments = {name: encode(value) for name, value in drawn.items() if not isinstance(value, DataObject)}
         self.draws, self.drawn_by_data = {}, bool(data)
         for value in data:
@@ -305,7 +305,7 @@ class _Watch:
         if isinstance(error, errors.Unsatisfiable):
             return TrialStatus.NO_EXAMPLES, str(error)
         if isinstance(error, errors.FailedHealthCheck):
-            # The only health check that is left on and can fail after rejections is the one for too many of them.
+            # Of the health checks that are not suppressed, only the one for too many rejections fails after rejections.
             rejected = self.valid < self.invalid
             return (TrialStatus.NO_EXAMPLES if rejected else TrialStatus.ERROR), str(error).splitlines()[0]
         if isinstance(error, errors.DidNotReproduce):

@@ -1,4 +1,4 @@
-"""Claims about a run that several of them share: predicates over its record, and claims about an observed command."""
+"""Claims about a shared run: predicates over the record of the run, and claims about an observed command."""
 
 import linecache
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Execute one named configuration of the subject and records it in a directory, which predicates read."""
+"""Execute one named configuration of the subject, and record the run in a directory that predicates read."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ class RunRecord:
     directory: Path
     result: Any
     trace: tuple[Mapping[str, Any], ...]
-    # The `Run` of `pv.suites.training_run.run` that the traces of a command show; None for a function.
+    # The `pv.suites.training_run.run.Run` that is built from the traces of a command; None for a function.
     observed: Any = None
     # Why the command failed; "" if it did not.
     failure: str = ""
@@ -98,7 +98,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
     words = [filled(word, {**record.arguments, "directory": str(record.files)}) for word in command]
     variables = {**os.environ, **environment}
     variables |= launch.environment(record.directory / OBSERVED, inherited=variables)
-    # `python` is the one that runs this, also where its virtual environment was not activated.
+    # `python` in a command is this interpreter, even if its virtual environment is not activated.
     variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
     with (record.directory / "output").open("w+", encoding="utf-8", errors="replace") as file:
         try:
@@ -194,7 +194,7 @@ def read(directory: Path) -> RunRecord:
 
 
 def _observed(folder: Path, *, complete: bool) -> object:
-    """Return the run that the observers of a command have traced; None where a function was called."""
+    """Return the run that is built from the traces of a command; None for the run of a function."""
     if not folder.is_dir():
         return None
     from pv.suites.training_run.run import read_folder

@@ -157,7 +157,7 @@ def packed(value: Trial | dict[str, str] | str) -> bytes:
 
 
 MOST_STATES = 8
-"""Number of states of its dependencies in which a result is stored, for example those of branches."""
+"""Maximum number of results stored for one key: one for each state of its dependencies, such as two git branches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +193,8 @@ class ResultCache:
 
     Attributes:
         count: The number of results that were found.
-        elsewhere: How this environment differs from that of the newest result; empty if a result of this environment
-            is stored.
+        elsewhere: How this environment differs from the environment of the newest result; empty if a result of this
+            environment is stored.
     """
 
     def __init__(self, project: Project, *, watch: bool = True) -> None:
@@ -353,7 +353,7 @@ class ResultCache:
         self._tables.close()
 
     def _other_environment(self) -> list[str]:
-        """Return how the environment differs from that of the newest result; an equal environment comes first."""
+        """Return how the environment differs from the one of the newest result; [] if a result is of this one."""
         query = "SELECT environment FROM results ORDER BY environment = ? DESC, used DESC LIMIT 1"
         rows = self._tables.run(query, self._digest)
         return differences(self._described(rows[0][0]), self._environment) if rows else []

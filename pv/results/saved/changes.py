@@ -34,7 +34,7 @@ class ChangeKind(Enum):
     """The contract requires less than in the base."""
     WAIVED = "weaker, waived"
     LESS = "less measured"
-    """The contract requires as much, but less was measured."""
+    """The contract requires the same, but less was measured."""
     STALE = "evidence gone stale"
     UNDECIDED = "newly undecided"
     REWORDED = "reworded"
@@ -230,7 +230,7 @@ def _kills(result: Result) -> int:
 
 
 def _place(verdict: ContractVerdict, path: str) -> Location:
-    """Return the location of a definition; if it was not saved, that of its parent or of the contract."""
+    """Return the location of a definition; if it was not saved, the location of its parent or of the contract."""
     places: Mapping[str, Any] = (verdict.definitions or {}).get("places", {})
     while path and path not in places:
         path = path.rpartition("/")[0]
@@ -544,7 +544,7 @@ class Compared:
         return tuple(change for change in self.changes if gated and change.kind is ChangeKind.WEAKER)
 
     def exit_code(self, report: Report) -> ExitCode:
-        """Return the exit code of the report, or `FAILED` if that is better and the comparison fails."""
+        """Return `FAILED` if the comparison fails and the report passed or is undecided; else the report's code."""
         # A report that was refused or interrupted keeps its code: it says that the comparison is incomplete.
         better = report.exit_code in (ExitCode.PASSED, ExitCode.UNDECIDED)
         return ExitCode.worst(failed=True) if self.failing and better else report.exit_code
@@ -570,7 +570,7 @@ def compare(
         base: The report to compare with.
         now: The report of the current tree.
         fail_on: The changes that fail the comparison.
-        today: The date by which waivers may have expired.
+        today: The current date, on which a waiver is valid or has expired.
         is_gone: Returns whether the project no longer defines a function.
         further: Changes that the reports do not show.
     """

@@ -109,7 +109,7 @@ def _check_shards(reports: Mapping[str, Report]) -> None:
 
 
 def _edits(report: Report) -> str:
-    """Return the digest of the uncommitted changes; "" if there are none, `UNKNOWN` if the report does not tell."""
+    """Return the digest of the uncommitted changes; "" if there are none, `UNKNOWN` if the report lacks it."""
     if not report.commit.endswith("+"):
         return ""
     return UNKNOWN if report.edits is None else report.edits

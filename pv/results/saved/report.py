@@ -125,7 +125,8 @@ def _result_fields(data: Data) -> Json:
     # Trials and records do not repeat the claim and the device of their result.
     same = {"falsifier": data["falsifier"]["id"], "device": data["device"]}
     mutants = [{**item, **same, "mutant": item["id"], "mutant_reached": item["reached"]} for item in data["mutants"]]
-    # `reached` is a flag of a mutant here, and in the model the functions that ran, which are not saved.
+    # In the file `reached` says whether the mutant was reached. In the model it is the set of functions that ran, which
+    # is not saved.
     return {
         "trial": data["trial"] and {**data["trial"], **same},
         "recorded": data["recorded"] and {**data["recorded"], **same},
@@ -304,7 +305,7 @@ def _check(path: str, content: object) -> None:
         raise UsageError(f"{path} is not a report of this version: expected format {REPORT_FORMAT!r}, found {stated!r}")
     described = schema("report")
     if not accepts(described)(content):
-        # jsonschema says what is wrong, but its import and its check take a hundred times as long.
+        # Only jsonschema explains the error; its import and its check take a hundred times as long as `accepts`.
         from jsonschema import Draft202012Validator
         from jsonschema.exceptions import best_match
 
