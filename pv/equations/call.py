@@ -74,7 +74,7 @@ class Call:
             text = show(_evaluate(node, values.__getitem__))
             return ast.Name(text) if len(text) <= MAX_VALUE else node
 
-        # Only for printing: the copy has the texts of values in place of names, and is never evaluated.
+        # The copy has the texts of values in place of names. It is only printed, never evaluated.
         tree = copy.deepcopy(self.node)
         for call in _chain(tree):
             call.args = [substitute(argument) for argument in call.args]
@@ -154,7 +154,7 @@ def _dotted(call: ast.Call) -> str:
     node: ast.expr = call.func
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Attribute):
-            # From the outside in: the last attribute is met first.
+            # The outermost node of the tree is the last attribute, so prepend the names.
             names.insert(0, node.attr)
             node = node.value
         else:

@@ -133,7 +133,7 @@ class Drawer:
                 return self._normal(shape) * self._random.choice([1.0, 5.0])
 
     def _whole(self, first: int, last: int, shape: tuple[int, ...]) -> Tensor:
-        if not shape:  # by Python's generator: the same without PyTorch
+        if not shape:  # draw with Python's generator: the same numbers as without PyTorch
             return torch.tensor(self._random.randint(first, last))
         return torch.randint(first, last + 1, shape, generator=self._generator)
 
@@ -287,7 +287,7 @@ class Shrinker:
             if low <= value <= high:
                 yield torch.full_like(array, value)
         if array.is_floating_point():
-            # -0.0 would be printed, and is no simpler than 0.
+            # Adding 0.0 turns -0.0 into 0.0, which is simpler to read.
             yield array.round().clamp(low, high) + 0.0
 
     def _simpler_elements(self, best: Example) -> Example:

@@ -1,4 +1,4 @@
-"""The interpreter of formulas: computes the value of every node of a syntax tree in a given algebra.
+"""The interpreter of formulas: computes the value of every node of a syntax tree with the operations of an algebra.
 
 A value has named axes, a type, and a content. The algebra computes contents: with `NoContent` a formula is only
 type-checked, without torch; with `Tensors` (see `tensors`) it is evaluated. Operands are broadcast by the names of
@@ -95,7 +95,7 @@ class Callee:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Return the names of the arguments of a call, in order: the variables but the sizes."""
+        """Return the names of the arguments of a call, in order: all variables except sizes."""
         return tuple(name for name, variable in self.variables.items() if variable.kind is not Kind.SIZE)
 
     @property
@@ -251,7 +251,9 @@ class Interpreter(Generic[C]):
         """Return the axis of a value that an expression names.
 
         Args:
-            habit: The hint for an expression that is no axis.
+            name: The expression.
+            value: The value that has the axis.
+            habit: The hint for an expression that is not the name of an axis.
         """
         if not isinstance(name, ast.Name) or name.id in self.environment or name.id not in self.sizes:
             hint = f"the axes are {', '.join(value.axes) or 'none'}"

@@ -54,7 +54,7 @@ class Accuracy:
 
 def accuracy(keys: Keys, inherited: Keys) -> Accuracy:
     """Return the accuracy that the keys of an equation claim; a derivative inherits `dtypes` and `precision`."""
-    # Own keys last, so that they override those that are inherited.
+    # The equation's own keys come last, so that they override inherited keys.
     claimed = {key: inherited[key] for key in ("dtypes", "precision") if key in inherited} | dict(keys)
     tolerance = claimed.get("tolerance")
     return Accuracy(
@@ -92,7 +92,7 @@ class Checks:
     result_dtype: str = ""
 
     def dtype(self, of_arrays: str) -> str:
-        """Return the dtype that the result must have, for arrays of the given dtype; "" for any."""
+        """Return the required dtype of the result, for arrays of dtype `of_arrays`; "" for any."""
         return of_arrays if self.result_dtype == "input" else self.result_dtype
 
 
@@ -103,7 +103,7 @@ def checks(keys: Keys) -> Checks:
 
 @dataclass(frozen=True, slots=True)
 class Derivative:
-    """What a derivative is the derivative of: an equation, by one of its variables."""
+    """The equation that is differentiated, and the variable by which."""
 
     equation: str
     variable: str
@@ -137,7 +137,7 @@ class Definition:
 
     @property
     def formulas(self) -> Iterator[Formula]:
-        """Return the expression, the invariants and the condition of the domain."""
+        """Yield the expression, the invariants and the condition of the domain."""
         yield from (self.formula, *self.invariants)
         if self.requires is not None:
             yield self.requires

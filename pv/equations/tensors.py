@@ -1,4 +1,4 @@
-"""The algebra of float64 tensors: exact, or in several runs at once with every operation off by one rounding.
+"""The algebra of float64 tensors: exact, or in several runs at once with every operation perturbed by one rounding.
 
 Every content is [runs, *axes]; runs is 1 where all runs agree. The gradients of a masked branch are zero, even at an
 infinite slope.
@@ -16,7 +16,7 @@ F64 = torch.float64
 
 
 # Autograd multiplies the incoming gradient by the slope: 0 * inf is NaN, so `where(x > 0, log(x), 0)` would have the
-# gradient NaN at 0. A masked branch gets a zero gradient, and here zero stays zero.
+# gradient NaN at 0. A masked branch gets a zero gradient, which the classes below keep zero.
 class _Smooth(torch.autograd.Function):
     """An elementwise function. A zero gradient stays zero where the slope is infinite."""
 
@@ -44,7 +44,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         a, b = ctx.saved_tensors
-        # The same for a product: the other factor may be infinite where the branch is masked.
+        # As in `_Smooth`: the other factor may be infinite where the branch is masked.
         masked = gradient == 0
         to_a = torch.where(masked, 0.0, gradient * b).sum_to_size(a.shape)
         return to_a, torch.where(masked, 0.0, gradient * a).sum_to_size(b.shape)
@@ -179,7 +179,7 @@ class Tensors:
         return content * (1 + self._unit * self._signs(tuple(content.shape[1:])))
 
     def _signs(self, shape: tuple[int, ...]) -> Tensor:
-        if not shape:  # by Python's generator: the same without PyTorch
+        if not shape:  # draw with Python's generator: the same numbers as without PyTorch
             bits = self._random.getrandbits(self._runs)
             return torch.tensor([1.0 if bits >> run & 1 else -1.0 for run in range(self._runs)], dtype=F64)
         return torch.randint(0, 2, (self._runs, *shape), generator=self._generator, dtype=F64) * 2 - 1

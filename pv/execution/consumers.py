@@ -1,6 +1,6 @@
 """Consumers of the events of an executor: the journal, progress, the stop at a failure, and recorded evidence.
 
-None knows of another, nor of the plan that is run.
+Consumers do not depend on each other, nor on the plan that is run.
 """
 
 from collections.abc import Callable, Mapping

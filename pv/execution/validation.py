@@ -33,7 +33,7 @@ GOOD = {TrialStatus.HELD, TrialStatus.SKIPPED, TrialStatus.NOT_CLAIMED}
 
 
 def supports(attempt: Attempt, trial: Trial) -> bool:
-    """Return whether a trial is cached: one that supports its claim. Others are measured again."""
+    """Return whether a trial may be cached, because it supports its claim. Other trials are measured again."""
     # On a mutant a refutation supports the claim. A surviving generated mutant is a normal result, so it is cached too.
     on_mutant = attempt.mutant is not None
     if trial.status in KILLED:

@@ -1,8 +1,8 @@
 """The import hook of a worker and of its child processes: plants a mutant, and records which functions run.
 
-It changes modules as they are imported, so a decorator, a default value or a class body is mutated like any other
-code, and `from module import name` sees the mutant. It imports the standard library and `pv` only, since
-it runs before everything else.
+Modules are changed while they are imported, so decorators, default values and class bodies can be mutated like any
+other code, and `from module import name` imports the mutated object. This module imports only the standard library and
+`pv`, since it runs before everything else.
 """
 
 import ast
@@ -35,15 +35,22 @@ VARIABLE = "PV_HOOK"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The changes made at import.
+    """The changes that the import hook makes to modules.
 
-    `covered` modules are instrumented; `module` is edited, or its attribute `name` is swapped.
-
-    With `statements` coverage records every statement of a function too, as `module:name@number of the statement`.
-    `guarded`: code may remove files only beside the log, and may not write to files of the project.
-
-    `packages` are found below `roots` before anywhere else, as in `RootsFirst`. `log` is the file in which child
-    processes leave what they reached and read below `root`, `cache` the folder of compiled code that workers share.
+    Attributes:
+        covered: The modules that are instrumented for coverage.
+        statements: Also record every statement that runs, as `module:name@number of the statement`.
+        guarded: Code may remove files only below the parent of the folder of the log, and may not write to the project.
+        packages: The packages that are imported from `roots` before any other folder (`RootsFirst`).
+        root: The folder of the project.
+        log: The file to which child processes write their traces.
+        cache: The folder of the compiled code that workers share.
+        module: The module that is mutated; "" for none.
+        name: The function to edit, or the attribute to swap.
+        find: The code to replace; None for a swap.
+        replace: The code in its place.
+        occurrence: The index of the occurrence of `find`; None if `find` must occur exactly once.
+        swap_with: The replacement of a swap, as `module:attribute`.
     """
 
     covered: tuple[str, ...] = ()
@@ -72,15 +79,15 @@ class Plan:
 
 
 class ImportHook(importlib.abc.MetaPathFinder):
-    """Finds the modules of a plan first and loads them changed; every other module is left alone."""
+    """Finds the modules of a plan before other finders, and changes them while they are loaded."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.applied = False
         self.broken = ""
-        """The reason why the mutant could not be applied; "" if it could, or there is none."""
+        """The reason why the mutant could not be applied; "" if it was applied or does not exist."""
         self.asked = set[str]()
-        """The modules of the project's packages that were asked for, whether or not they exist."""
+        """The modules of the project's packages whose import was tried, whether or not they exist."""
         self.loaded: dict[str, str] = {}
         """The file of every module whose functions are recorded."""
 
@@ -99,10 +106,10 @@ class ImportHook(importlib.abc.MetaPathFinder):
         return None
 
     def script_finder(self, path: str) -> "ScriptFinder":
-        """Return what loads a script of the project changed, as an entry of `sys.path_hooks`, or raise ImportError.
+        """Return the finder of a script of the project, as a hook in `sys.path_hooks`. Raise ImportError otherwise.
 
-        Python asks these hooks whether the file that it is to run is an archive, which a finder then loads. So a script
-        is recorded and mutated like a module of its name, also where `multiprocessing` runs it again.
+        Before Python runs a file, it calls these hooks to find out whether the file is an archive, and lets the finder
+        load it. So a script is recorded and mutated like a module, also if `multiprocessing` runs it again.
         """
         if path.endswith(".py") and os.path.isfile(path):  # noqa: PTH113  (a path need not be a valid one)
             real = Path(path).resolve()
@@ -189,7 +196,7 @@ class Loader(importlib.machinery.SourceFileLoader):
 
 
 class ScriptFinder:
-    """Finds nothing but `__main__`."""
+    """Finds only `__main__`, and loads it with the given loader."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader

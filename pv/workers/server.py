@@ -104,10 +104,10 @@ class Server:
             os._exit(status)
 
     def _detach(self, fds: list[int]) -> None:
-        """Undo in a fork what is the server's: its session, signal handlers and descriptors."""
+        """Separate a fork from the server: new session, default signal handlers, own descriptors."""
         tree.die_with_parent()
         if os.getppid() != self.pid:
-            os._exit(NO_RESULT)  # the server died before the kernel knew that this process is to die with it
+            os._exit(NO_RESULT)  # the server died before `die_with_parent` took effect
         tree.become_subreaper()
         os.setsid()
         signal.set_wakeup_fd(-1)
@@ -172,7 +172,7 @@ def preload(names: list[str]) -> None:
     tasks.generate_hooks()
     files.loaded_files()
     files.loaded_packages()
-    gc.freeze()  # also garbage: to search for it takes longer than it is worth
+    gc.freeze()  # without a collection before, which would take longer than it saves
     gc.enable()
 
 
@@ -214,7 +214,7 @@ def _load(name: str) -> None:
 
 
 def fill_free_blocks() -> None:
-    """Fill the free blocks among small objects.
+    """Allocate the free blocks among small objects.
 
     CPython allocates small objects in blocks of 16 to 512 bytes, several in a page, and the imports leave many blocks
     free. A fork that allocates in such a block writes to a page that it shares with the server, and the kernel copies

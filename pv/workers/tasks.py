@@ -61,8 +61,8 @@ class Body:
     def identity(self) -> dict[str, Any]:
         """Return the part of the task that a cached result is looked up by.
 
-        Left out are folders, which differ in every run, and the lists that follow from the files of the code, whose
-        digests are compared apart.
+        Folders are left out, since they differ in every run. Lists that follow from the files of the code are left out,
+        since the digests of these files are compared separately.
         """
         data = replace(self, subject_files=(), scratch="", plan=replace(self.plan, covered=())).as_json()
         return {**data, "payload": {**(data["payload"] or {}), "directory": ""}}
@@ -128,7 +128,7 @@ def identity(
 
 
 def source_of(body: Body, claim: Falsifier, trials: Sequence[Trial]) -> Source:
-    """Return from which trials and code a cached result comes.
+    """Return the trials and the code that a cached result depends on.
 
     Args:
         body: The task of the claim.
@@ -138,7 +138,7 @@ def source_of(body: Body, claim: Falsifier, trials: Sequence[Trial]) -> Source:
     plan = body.plan
     # The examples of a test are drawn among the constants of its subject.
     constants = (os.path.relpath(body.subject_file, body.root),) if body.kind == "property" else ()
-    # The text of a mutated function counts also where it did not run: the mutant was applied to it.
+    # The result depends on the text of a mutated function even if the function did not run: the mutant is made of it.
     mutated = (f"{plan.module}:{plan.name}",) if plan.module else ()
     return Source(trials=tuple(trials), depends_on=engine_of(claim).depends_on, constants=constants, functions=mutated)
 

@@ -100,7 +100,7 @@ def marked(entry: str) -> list[int]:
             if path.name.isdigit() and entry.encode() in (path / "environ").read_bytes().split(b"\0"):
                 pids.append(int(path.name))
         except OSError:
-            continue  # it ended meanwhile, or belongs to another user
+            continue  # the process ended meanwhile, or belongs to another user
     return [pid for pid in pids if pid != os.getpid() and alive(pid)]
 
 
