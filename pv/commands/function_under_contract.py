@@ -173,7 +173,7 @@ class FunctionUnderContract:
     optional: tuple[Parameter, ...] = ()
     constructor: tuple[Parameter, ...] | None = None
     steady: bool = True
-    """Whether the source names nothing random and no clock."""
+    """Whether the source uses no random numbers and no clock, judging by the names in it."""
     silent: bool = False
     """Whether the source returns nothing, so that the function works by changing its arguments."""
 

@@ -167,7 +167,7 @@ def validated(
         notes: tuple[str, ...] = ()
         with closing(ResultCache(project)) if request.reuse else nullcontext() as cache:
             try:
-                # Without a contract that can be tried, no worker starts.
+                # If no contract can be tried, no worker is started.
                 if contracts:
                     # The subject of a run that is a command is not imported.
                     claims = [(c, claim, engine_of(claim).run_of(c, claim)) for c in contracts for claim in c.claims]

@@ -82,7 +82,7 @@ class Bound:
         if self.most is not None:
             item = Bound(self.low, self.high, self.boolean)
             return type(value) is list and len(value) <= self.most and all(map(item.contains, value))
-        # By exact types: True is an int to isinstance, and no number to a bound.
+        # Compare exact types: True is an int for `isinstance`, but a bound of integers does not contain it.
         if self.boolean:
             return type(value) is bool
         return type(value) is int and self.low <= value <= self.high
@@ -140,7 +140,7 @@ class Box:
 
 
 def _product(factors: Sequence[Callable[[], Iterator[T]]]) -> Iterator[tuple[T, ...]]:
-    """Yield the Cartesian product of iterators that can be made anew."""
+    """Yield the Cartesian product of iterators; each factor is a function that creates its iterator."""
     # Not `itertools.product`, which first reads every factor into memory: a bound may have 10**18 values.
     if not factors:
         yield ()

@@ -1,7 +1,8 @@
-"""Check data against a JSON Schema: quickly whether they follow it, and in words, with locations, where they do not.
+"""Validate data against a JSON Schema, and return findings with locations for invalid data.
 
-`jsonschema` is imported only for invalid data, since its import takes longer than all checks: a schema is compiled once
-to a predicate, each keyword to a predicate of a value. The predicates agree with `jsonschema` as it is configured here.
+A schema is compiled once to a predicate, each keyword to a predicate of a value. `jsonschema` is imported only to
+explain invalid data, since its import takes longer than all checks. The predicates agree with `jsonschema` as it is
+configured here.
 """
 
 import json
@@ -242,12 +243,12 @@ def check(tree: Node, name: str) -> list[Finding]:
         findings += [finding for error in _validator(name).iter_errors(plain) for finding in _findings(tree, error)]
     if name == "contract":
         findings += _not_finite(tree)
-    # jsonschema reports every missing key of a mapping apart, and each of these findings names all of them: one stays.
+    # jsonschema reports every missing key separately, but `_findings` names all missing keys of the mapping each time.
     return sorted(dict.fromkeys(findings), key=lambda finding: (finding.location, finding.code))
 
 
 def _not_finite(tree: Node) -> Iterator[Finding]:
-    """Yield a finding for every number that JSON cannot carry to a worker: .nan passes every bound of the schema."""
+    """Yield a finding for every infinity or NaN: JSON has no such numbers, and NaN passes every bound of the schema."""
     for node in walk(tree):
         if isinstance(node.value, float) and not math.isfinite(node.value):
             yield refusal(
@@ -259,7 +260,7 @@ def _not_finite(tree: Node) -> Iterator[Finding]:
 
 
 def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
-    """Yield the findings of one error of jsonschema, in our words and with a location in the file."""
+    """Yield the findings for one error of jsonschema, with the message of `pv` and a location in the file."""
     path = list(error.absolute_path)
     instance: Json = error.instance
     value: Json = error.validator_value

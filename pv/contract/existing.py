@@ -215,7 +215,7 @@ def _dangling_references(tree: Node) -> Iterator[Finding]:
 
 
 def _targets(tree: Node) -> dict[str, tuple[str, set[str]]]:
-    """Return for the path of every reference the kind of thing that it names, in words, and the existing names."""
+    """Return, by path of every reference, the kind of object that it refers to as text, and the existing names."""
     obligations = _names(tree, *(f"proof_obligations.*.{key}" for key in ("id", "property", "statement")))
     by_name = tree.get("equations")
     equations = _names(tree, "equations.*.id") | (by_name.keys.keys() if by_name is not None else set())

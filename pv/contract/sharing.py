@@ -21,7 +21,7 @@ def executable(contract: Contract, above: tuple[str, ...] = ()) -> dict[str, Key
 
     Args:
         contract: The contract, linked with the others of the project.
-        above: The ids of the contracts that use this one, on the way from the first.
+        above: The ids of the contracts through whose `use` this contract was reached, the first one first.
     """
     texts = shared_values(contract)
     equations = {e.name: _replace_in_keys(e.executable, texts) for e in contract.equations if e.executable}

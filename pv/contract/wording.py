@@ -5,8 +5,8 @@ from difflib import get_close_matches
 from itertools import islice
 
 MAX_NAMES, FEW = 6, 3
-# Contracts may be hostile, and the comparison of names takes quadratic time: only so many characters of a name, and so
-# many names, are compared.
+# Contracts may be hostile, and the comparison of names takes quadratic time, so the number of compared characters and
+# names is limited.
 MAX_COMPARED = 200
 MAX_NAMED = 24
 

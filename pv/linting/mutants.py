@@ -80,7 +80,7 @@ def _outside(context: Context) -> frozenset[str]:
 def _edit(find: Find, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
     try:
         source = resolve.source(find(edit.function))
-        patch(source, edit.function.attribute, edit.find, edit.replace)  # a trial, whose result is not used
+        patch(source, edit.function.attribute, edit.find, edit.replace)  # only to check that the edit applies
     except Unbound as problem:
         unresolved = edit.function.module if problem.kind == "file" else edit.function.attribute
         yield unbound(CODES, mutant.location, problem, unresolved)
@@ -232,7 +232,7 @@ def is_private(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """The names that an edit of one function may use (`parameters`, `public`), and may not use (`locals`).
+    """The names that an edit of one function may use (`parameters`, `public`), and must not use (`locals`).
 
     Attributes:
         nested: Whether the function is defined inside another function.

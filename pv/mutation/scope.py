@@ -16,14 +16,17 @@ from pv.source.resolve import Unbound
 
 
 def owners(contract: Contract) -> dict[str, Contract]:
-    """Return the contract of each falsifier that judges its mutants, by id: its own claims, then its judges'."""
+    """Return the contract of each falsifier that judges the mutants of `contract`, by id of the falsifier.
+
+    The claims of the contract itself come first, then the claims of its judges.
+    """
     return {claim.id: contract_ for contract_ in (contract, *contract.judges) for claim in contract_.claims}
 
 
 def judging(contract: Contract) -> tuple[Falsifier, ...]:
-    """Return the falsifiers and harnesses that judge its mutants.
+    """Return the falsifiers and harnesses that judge the mutants of a contract.
 
-    Claims about an observed command do not: dozens of them would execute the command for every mutant.
+    Claims about an observed command are left out: dozens of them would execute the command for every mutant.
     """
     claims = (claim for judging_contract in (contract, *contract.judges) for claim in judging_contract.claims)
     return tuple(claim for claim in claims if "observed" not in claim.options)

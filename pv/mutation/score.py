@@ -40,7 +40,7 @@ def of(result: MutationResult) -> MutationScore:
 
 
 def most_equivalent(score: MutationScore, share: float) -> int:
-    """Return how many mutants may be declared equivalent: a share of all, but at least one."""
+    """Return the maximum number of mutants that may be declared equivalent: a share of all, but at least one."""
     return max(1, math.floor(share * (score.judged + score.equivalent)))
 
 

@@ -47,7 +47,7 @@ class Workers:
         try:
             (trial,) = Executor(self._started(contract)).trials([attempt])
         except BaseException:
-            # A time limit of pytest, or Ctrl-C, leaves a worker that still runs this claim.
+            # After a time limit of pytest or Ctrl-C, a worker still runs this claim: end it.
             self.close()
             raise
         return trial

@@ -1,4 +1,4 @@
-"""Reads the `[tool.pv]` table of a project, and says which files belong to the project, to `pv` and to libraries."""
+"""Read the `[tool.pv]` table of a project, and decide which files belong to the user, to `pv` and to libraries."""
 
 import sysconfig
 import tomllib
