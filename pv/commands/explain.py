@@ -1,4 +1,4 @@
-"""Collect what is known about a claim, mutant or contract, without running anything."""
+"""Collect the definition and the results of a claim, mutant or contract, without running anything."""
 
 import ast
 import json
@@ -157,7 +157,7 @@ def _hint(id_: str, loaded: Loaded) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """The answer for one claim.
+    """Whether the cached result of one claim would be reused, and why not.
 
     Attributes:
         claim: The id of the claim.
@@ -177,7 +177,7 @@ def why(names: list[str], project: Project | None = None) -> list[Why]:
 
     Args:
         names: Ids of claims, or glob patterns of ids.
-        project: The project (default: that of the working directory).
+        project: The project (default: the project of the working directory).
 
     Raises:
         UsageError: A name matches no claim.

@@ -30,7 +30,7 @@ Node = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter with proposed values. The author checks them: source code does not tell which values are valid.
+    """A parameter with proposed values. The author checks them: source code does not show which values are valid.
 
     Attributes:
         name: The name.

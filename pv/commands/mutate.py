@@ -40,7 +40,7 @@ def mutate(
 
     Args:
         names: Contract files, or glob patterns of contract or falsifier ids (default: all contracts). A contract is
-            judged by all its bound falsifiers and those of its judges; named falsifiers judge alone.
+            judged by its own and its judges' bound falsifiers; if falsifiers are named, only by these.
         paths: Contract files and folders to read (default: those of the project).
         project: As for `pv.validate`.
         jobs: As for `pv.validate`.

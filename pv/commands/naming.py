@@ -65,7 +65,7 @@ def similar_suite_name(name: str) -> str:
 
 
 def nearest_name(name: str, names: Sequence[str]) -> str:
-    """Return the most similar name; those that share its start up to the last hyphen are compared first."""
+    """Return the most similar name; names with the same text before the last hyphen are preferred."""
     start = name.rpartition("-")[0]
     return nearest(name, [candidate for candidate in names if start and candidate.startswith(start)] or names)
 

@@ -89,7 +89,7 @@ def check(
 
     Args:
         paths: Files, folders, or ids of contracts or claims of the project (default: all contracts of the project).
-        project: The project (default: that of the first path).
+        project: The project (default: the project of the first path).
         subjects: Requested subjects, by id of the contract.
 
     Returns:
@@ -144,7 +144,7 @@ def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project
     if unknown:
         ids = ", ".join(by_id)
         raise UsageError(f"unknown contract {unknown[0]!r} in --subject (choose from {ids or 'none'})")
-    # A contract that declares no subjects has no names to suggest, so lint reports what is wrong with the target.
+    # A contract that declares no subjects has no names to suggest, so lint reports the problem of the target.
     return {
         id_: resolve_subject(by_id[id_], text, project) if by_id[id_].subjects else target_of(text)
         for id_, text in subjects.items()
@@ -277,7 +277,7 @@ def _named_ids(contract: Contract, request: Request) -> frozenset[str]:
 def _claims_nothing_there(contract: Contract, ids: frozenset[str], request: Request) -> bool:
     """Return whether a contract has claims, but none for a requested device.
 
-    With required devices the answer is always no: the verdict must then say that evidence is missing.
+    Return False if devices are required: the contract must then be undecided for lack of evidence.
     """
     if not request.devices or request.require:
         return False

@@ -125,7 +125,7 @@ class Box:
 
     @property
     def size(self) -> int:
-        """Return the number of points, including those that `requires` excludes."""
+        """Return the number of points, including points that `requires` excludes."""
         return math.prod(bound.size for bound in self.bounds.values())
 
     def points(self) -> Iterator[dict[str, Value]]:

@@ -1,4 +1,4 @@
-"""Defines the codes of findings, lists those of loading and of evidence, and reads the explanation of a code.
+"""Define the codes of findings, list the codes of loading and of evidence, and read the explanation of a code.
 
 A lint rule declares its codes beside its check. The explanations are in `rules/CODE.yaml`.
 """

@@ -15,7 +15,7 @@ from pv.contract.model import Contract, Equation, Falsifier, Gate, Harness, Obli
 from pv.contract.strict_yaml import Node
 
 # The keys that the format defines, by the path of their mapping. pv reads some of them; the others are documentation.
-# Source: the contracts of the format's own repository, of which tests/corpus has copies.
+# Source: the contracts of the format's own repository; tests/corpus has copies of them.
 FORMAT_KEYS = {
     "": {
         *("metadata", "equations", "proof_obligations", "falsification_tests", "kani_harnesses", "qa_gate"),

@@ -14,13 +14,13 @@ Keys = Mapping[str, Any]
 
 
 def executable(contract: Contract, above: tuple[str, ...] = ()) -> dict[str, Keys]:
-    """Return the equations that can be evaluated, by name: the contract's own, then those of its `use`.
+    """Return the equations that can be evaluated, by name: the contract's own, then equations of its `use`.
 
     Every `$name` is replaced by the text of its domain or constant. An unknown `$name` stays as it is, and an unknown
     or circular entry of `use` is ignored: lint reports both.
 
     Args:
-        contract: The contract, linked with the others of the project.
+        contract: The contract, linked with the other contracts of the project.
         above: The ids of the contracts through whose `use` this contract was reached, the first one first.
     """
     texts = shared_values(contract)

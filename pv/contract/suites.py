@@ -15,7 +15,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "suites"
 
 
 def suites() -> dict[str, Path]:
-    """Return the contract file of every suite by name: the suites of `pv`, then those of other packages.
+    """Return the contract file of every suite by name: suites of `pv`, then suites of other packages.
 
     Raises:
         PluginError: A suite of another package has no contract, or has the name of a suite of `pv`.
@@ -31,7 +31,7 @@ def suites() -> dict[str, Path]:
 
 
 def adapter_suites() -> dict[str, Path]:
-    """Return the contract file of every suite whose subject is an adapter: all but the one that judges traces."""
+    """Return the contract file of every suite whose subject is an adapter: all suites except `OBSERVED`."""
     return {name: path for name, path in suites().items() if name != OBSERVED}
 
 

@@ -1,7 +1,7 @@
 """The base class of an engine, and the interface of the worker that runs its attack.
 
 `pv lint` and `pv --help` import the module of every engine, so that module loads neither torch nor Hypothesis; `attack`
-imports what it needs inside the worker. `pv.engines.registry` holds the engines that exist.
+imports its libraries inside the worker. `pv.engines.registry` lists all engines.
 """
 
 from abc import ABC, abstractmethod
@@ -92,7 +92,7 @@ class Engine(ABC, Generic[P]):
     keys: ClassVar[tuple[str, ...]] = ()
     """The keys of a claim that only this engine reads, from `claim.options`."""
     schema: ClassVar[Mapping[str, Any]] = {}
-    """The JSON Schema of each key in `keys`, for engines of other packages; `contract.json` has the others."""
+    """The JSON Schema of each key in `keys`, for engines of other packages; other keys are in `contract.json`."""
     payload_type: ClassVar[type]
     """The frozen dataclass that travels to the worker as JSON."""
     bound: ClassVar[bool] = True
@@ -117,7 +117,7 @@ class Engine(ABC, Generic[P]):
 
     @abstractmethod
     def takes(self, claim: Falsifier) -> bool:
-        """Return whether this engine tries the claim. The engines are asked in the order of the registry."""
+        """Return whether this engine tries the claim. The first such engine in the order of the registry is used."""
 
     @abstractmethod
     def payload(self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> P:

@@ -127,7 +127,7 @@ class FailureClassifier:
 
 
 def lacks(error: BaseException) -> bool:
-    """Return whether the environment lacks something: a package, or a device that torch was asked for."""
+    """Return whether an error is due to a missing package, or to a missing device that torch was to use."""
     if isinstance(error, ModuleNotFoundError):
         return True
     frames = _frames(error)

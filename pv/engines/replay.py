@@ -1,4 +1,4 @@
-"""Read an example that a user asks to replay, and check its form, its names and its values before anything runs."""
+"""Read an example to replay, and check its form, its names and its values before anything runs."""
 
 import json
 import re

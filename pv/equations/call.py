@@ -288,7 +288,7 @@ def parse_returns(text: str, results: int) -> ast.expr:
     parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
     if len(parts) != results:
         raise Refusal(f"declares {len(parts)} values, `result` declares {results}")
-    # Literals inside [ ] may be texts, all others must be numbers.
+    # Literals inside [ ] may be strings, all other literals must be numbers.
     items = {id(node.slice) for node in ast.walk(tree) if isinstance(node, ast.Subscript)}
     for node in ast.walk(tree):
         _check_returns(formula, node, is_item=id(node) in items)

@@ -242,7 +242,7 @@ class Shrinker:
             variable = self.variables[name]
             if axis in variable.axes:
                 array = array.index_select(variable.axes.index(axis), torch.tensor(indices))
-            # Indices refer to slices by number: those that remain get their new numbers.
+            # Indices refer to slices by number: renumber the remaining slices.
             if variable.of == axis:
                 array = _renumbered(array, indices)
             arrays[name] = array

@@ -70,7 +70,7 @@ def floor_divide(a: float, b: float) -> float:
 
 
 def remainder(a: float, b: float) -> float:
-    # fmod has the sign of the dividend, PyTorch that of the divisor.
+    # The result of fmod has the sign of the dividend, PyTorch's remainder has the sign of the divisor.
     rest = _fmod(a, b)
     return rest + b if rest != 0 and (b < 0) != (rest < 0) else rest
 

@@ -337,7 +337,7 @@ class Interpreter(Generic[C]):
         if index.of not in value.axes:
             raise self.refuse(f"an index of {index.of} cannot select from axes {format_axes(value.axes)}", node)
         rest = tuple(axis for axis in value.axes if axis != index.of)
-        # x[B,T,V] at an index of V with axes [B,T]: V goes, and the axes of the index stay or join.
+        # x[B,T,V] at an index of V with axes [B,T]: V is removed, and the axes of the index are added if missing.
         axes = self.union(node, rest, index.axes)
         content = self.algebra.pick(self.algebra.align(value, (*axes, index.of)), self.algebra.align(index, axes))
         return Value(axes, value.type, content, value.of)
@@ -483,7 +483,7 @@ def _one_hot(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
     value = interpreter.value(node.args[0])
     if value.type is not ValueType.INDEX or value.of is None:
         raise interpreter.refuse(f"one_hot takes an index, got {value.type.with_article}", node.args[0])
-    # The new axis would be a second one of the same name, which broadcasting could not tell from the first.
+    # A second axis of the same name is refused: broadcasting by name could not distinguish the two.
     if value.of in value.axes:
         raise interpreter.refuse(f"one_hot cannot add axis {value.of}: the index already has it", node.args[0])
     axes = interpreter.union(node, value.axes, (value.of,))

@@ -43,7 +43,7 @@ class Accuracy:
 
     # The dtypes of the code's arrays, one per example in turn.
     dtypes: tuple[str, ...] = ("float32",)
-    # The dtype of the code's operations; "" is that of its arrays.
+    # The dtype of the code's operations; "" for the dtype of its arrays.
     computes_in: str = "float32"
     tolerance: Tolerance | None = None
 

@@ -25,7 +25,7 @@ from pv.equations.parse import Check, Definition
 inf = math.inf
 
 
-# Lower-case names are those of PyTorch, so that callers need not know which library is used.
+# Lower-case names are the names in PyTorch, so that callers need not know which library is used.
 class dtype(NamedTuple):
     """The type of the numbers of a tensor.
 

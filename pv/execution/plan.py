@@ -83,7 +83,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The step of a plan by which queued attempts are not run, because a trial shows what their results would be.
+    """A step that gives queued attempts a trial without running them, because an earlier trial determines it.
 
     Attributes:
         trial_of: Returns the trial of a queued attempt; None for an attempt that must be run.
@@ -94,7 +94,7 @@ class Answer:
 
 Event = Queued | Started | Finished | Cancelled | Result | Judged
 Step = Attempt | Answer | Result | Judged
-"""An attempt to run, an answer, or a conclusion, which is passed on to the consumers."""
+"""An attempt to run, an `Answer`, or a `Result` or `Judged`, which is passed on to the consumers."""
 Consumer = Callable[[Event], None]
 Order = Callable[[Attempt], tuple[int, float]]
 """Returns the sort key of an attempt."""

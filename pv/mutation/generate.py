@@ -104,7 +104,7 @@ def _condition(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
 
 def negated(test: ast.expr) -> Iterator[Change]:
     """Yield the negated condition, unless another operator does that already."""
-    # `not (a == b)` is what the comparison operator already gives; a boundary is not its negation.
+    # The comparison operator already generates `a != b`. It generates `a <= b` for `a < b`, which is no negation.
     single = isinstance(test, ast.Compare) and len(test.ops) == 1 and not isinstance(test.ops[0], BOUNDARIES)
     turned = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
     if not single and not turned and not isinstance(test, ast.Constant):

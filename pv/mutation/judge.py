@@ -75,7 +75,7 @@ class MutationResult:
         idle: Modules in `mutation_scope` from which no falsifier executes any code.
         scope: The modules that `mutation_scope` names.
         files: The project files that were read.
-        restricted: Whether the falsifiers or modules are not those of the contract's score.
+        restricted: Whether the falsifiers or modules were selected, so that the result is not the contract's score.
         unrecorded: Whether the score was not recorded because of its problems.
         elsewhere: The reason why nothing is mutated; "" if something is.
     """

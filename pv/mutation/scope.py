@@ -82,7 +82,7 @@ def modules(project: Project, targets: Iterable[Target]) -> list[Module]:
 
 
 def imported_modules(project: Project, targets: Iterable[Target]) -> list[Module]:
-    """Return the project's modules of the targets, and those that they import. Raise Unbound."""
+    """Return the project's modules of the targets, and the project's modules that they import. Raise Unbound."""
     return [_module(project, path) for path in imported_files(project, targets)]
 
 
@@ -92,7 +92,7 @@ def named_files(project: Project, targets: Iterable[Target]) -> list[Path]:
 
 
 def imported_files(project: Project, targets: Iterable[Target]) -> list[Path]:
-    """Return the project's files of the targets, and of what they import. Raise Unbound."""
+    """Return the project's files of the targets, and the project's files that they import. Raise Unbound."""
     files, _ = imports.closure(project, [resolve.target_file(project, target) for target in targets])
     return sorted(files)
 
@@ -138,11 +138,11 @@ class Drawing:
     def some(self, subject: Target, reached: frozenset[str], seed: int) -> Iterator[GeneratedMutant]:
         """Yield mutants of the code that a falsifier executed, in an order by `seed`, spread over its functions.
 
-        A function without recorded statements counts as executed throughout. If the falsifier executed nothing in the
+        A function without recorded statements counts as executed completely. If the falsifier executed nothing in the
         subject's own module, mutate the modules that this imports. Raise Unbound.
         """
         ran = {name.partition(":")[0] for name in reached}
-        # Functions with recorded statements are exact; the others count as executed throughout.
+        # For functions with recorded statements coverage is exact; other functions count as executed completely.
         watched = {name.partition("@")[0] for name in reached if "@" in name}
         for scope in self._scopes:
             within = [module for module in map(self._module, scope((subject,))) if module.name in ran]

@@ -141,7 +141,7 @@ class ClaimItem(pytest.Item):
     def of(
         cls, parent: ContractFile, contract: "Contract", claim: "Falsifier", device: str, mutant: "Mutant | None" = None
     ) -> "ClaimItem":
-        """Return the item of a claim. Its name is that of the parametrized test of a falsifier."""
+        """Return the item of a claim, with the same name as the parametrized test of a falsifier."""
         name = f"{claim.id}-{device}" if mutant is None else f"{claim.id}[{mutant.id}]"
         item: ClaimItem = cls.from_parent(parent, name=name)
         item.contract, item.claim, item.device, item.mutant = contract, claim, device, mutant
@@ -236,7 +236,7 @@ MAX_LINES = 8
 
 @dataclass(eq=False)
 class UncollectedClaims:
-    """Records which claims became items of this session, and reports the others."""
+    """Records which claims became items of this session, and reports the claims that did not."""
 
     config: pytest.Config
     project: "Project"

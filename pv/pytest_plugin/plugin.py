@@ -192,7 +192,7 @@ class FalsifierPlugin:
         if wanted and clauses:
             self.uncollected.collected |= {clause.claim.id for clause in clauses}
             rows = [self.rows.row(clause, device, wanted) for clause in clauses for device in clause.claim.devices]
-            # Hypothesis refuses arguments of functions; those of a session would change the order of tests.
+            # Hypothesis refuses parameters of function scope; parameters of session scope would reorder the tests.
             metafunc.parametrize(wanted, rows, scope="module")
         elif wanted and _is_falsifier(metafunc):
             reason = f"no contract binds {metafunc.function.__name__}" + (f"; {self.refused}" if self.refused else "")

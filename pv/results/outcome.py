@@ -18,7 +18,7 @@ class Outcome(Enum):
     VACUOUS = "vacuous"
     UNDECIDED = "undecided"
     NOT_CLAIMED = "not claimed"
-    """The subject does not make the claim: its contract or its adapter says why."""
+    """The subject does not make the claim; its contract or its adapter gives the reason."""
     PROVED = "proved"
     HELD = "held"
 

@@ -22,7 +22,7 @@ def find(
     """Find out which devices are available.
 
     Args:
-        pool: The pool whose workers ask for them.
+        pool: The pool whose workers look for the devices.
         project: The project whose environment the workers have.
         names: The devices, such as `cuda`.
         probe: Called in place of a worker, for tests; None for workers.

@@ -249,7 +249,7 @@ class Pool:
 class PoolCache:
     """A context manager that holds one pool for each list of preloaded modules.
 
-    Tasks with different preloads use different fork servers, because importing a library can patch others.
+    Tasks with different preloads use different fork servers, because importing a library can patch another library.
     """
 
     def __init__(self, jobs: int, *, spawn: bool = False) -> None:

@@ -27,7 +27,7 @@ CUDA_MEMORY_MIB = 4 * MEMORY_MIB
 ALWAYS_LOADED = ("pv.workers.worker", "pv.engines.property.attack", "pv.engines.run.reference_run", "hypothesis")
 """The modules that every fork server imports, whatever the contracts name."""
 DEVICE = "device"
-"""The kind of a task that asks whether a device is available."""
+"""The kind of a task that checks whether a device is available."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +113,13 @@ def identity(
 ) -> list[Any]:
     """Return the data from which the cache key of a trial is computed.
 
-    The time limit counts, although it is not part of a task: a lowered limit must be tried again. The limit is that of
-    the claim, not the limit on a mutant, which follows from the measured time of the clean code and so varies.
+    The data contain the time limit, although it is not part of a task: after it was lowered, the claim must be tried
+    again. It is the limit of the claim, not the limit on a mutant, which varies with the measured time on clean code.
 
     Args:
         contract: The contract of the claim.
         claim: The claim that is tried.
-        bodies: The task of the claim, and that of the run that it reads if there is one.
+        bodies: The task of the claim, and the task of the run that it reads if there is one.
         conditions: The conditions of the trial.
         spawn: Whether every worker is a new interpreter.
     """
@@ -133,7 +133,7 @@ def source_of(body: Body, claim: Falsifier, trials: Sequence[Trial]) -> Source:
     Args:
         body: The task of the claim.
         claim: The claim that was tried.
-        trials: Its trial, and that of the run that it read if there is one.
+        trials: The trial of the claim, and the trial of the run that it read if there is one.
     """
     plan = body.plan
     # The examples of a test are drawn among the constants of its subject.
@@ -144,7 +144,7 @@ def source_of(body: Body, claim: Falsifier, trials: Sequence[Trial]) -> Source:
 
 
 def device(project: Project, name: str) -> Body:
-    """Return the task that asks whether a device is available."""
+    """Return the task that checks whether a device is available."""
     roots = tuple(str(root) for root in project.roots)
     return Body(kind=DEVICE, root=str(project.root), roots=roots, device=name)
 

@@ -14,7 +14,7 @@ PAGE, TICKS_PER_S = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 
 def supported() -> bool:
-    """Return whether the system has what the fork server needs: /proc with children, and subreapers."""
+    """Return whether the system supports the fork server: /proc with the children of processes, and subreapers."""
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
         return False
     return _prctl(PR_SET_CHILD_SUBREAPER, 1) and _prctl(PR_SET_CHILD_SUBREAPER, 0)

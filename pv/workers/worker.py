@@ -60,7 +60,7 @@ def use_descriptors(evidence: int, output: int) -> None:
         os.dup2(evidence, EVIDENCE_FD)
         os.close(evidence)
     fcntl.fcntl(EVIDENCE_FD, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
-    # When the machine runs out of memory, the kernel ends this process before others: a worker can be run again.
+    # If the machine runs out of memory, the kernel must kill a worker first: its task can be run again.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 

@@ -55,7 +55,7 @@ def tried(claim: Definition, kept: "KeptExamples") -> dict[str, object]:
 
 
 def mutants_of(claim: Definition) -> Iterator[MutatedEquation]:
-    """Yield the mutants of a claim's equation and of those that it calls."""
+    """Yield the mutants of a claim's equation and of the equations that it calls."""
     return mutants(claim.name, claim.callees, claim.results)
 
 
@@ -190,7 +190,7 @@ class _Attack:
         if self.options.replay:
             yield self._decode_example(self.options.replay)
             return
-        # A condition that rejects 20 times as many examples as were asked for ends the search.
+        # The search ends when `requires` has rejected `MAX_REJECTED` examples for each requested one.
         drawer = Drawer(self.claim.variables, self.options.seed, self.claim.accuracy.dtypes)
         while self.valid < self.options.examples and self.invalid < MAX_REJECTED * self.options.examples:
             yield drawer.example()

@@ -20,7 +20,7 @@ from pv.equations.tolerance import Limits
 
 
 class Arguments:
-    """Copies of the arguments of a call, to find those that the code changed."""
+    """Copies of the arguments of a call, to find arguments that the code changed."""
 
     def __init__(self) -> None:
         self._copies: list[tuple[str, object, object]] = []
@@ -122,7 +122,7 @@ class Observer:
     layout: Layout = lambda array: array
 
     def comparisons(self, example: Example) -> Iterator[Comparison]:
-        """Yield every value that must equal the equation on an example. Raise what the code raises."""
+        """Yield every value that must equal the equation on an example. Exceptions of the code are passed on."""
         if self.claim.derivative is not None:
             yield from self._derivatives(example)
         if self.claim.call is not None:

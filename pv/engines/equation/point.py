@@ -1,4 +1,4 @@
-"""Check an example of an equation that a user asks to replay, without torch: shapes, axes and domains."""
+"""Check an example to replay on an equation, without torch: shapes, axes and domains."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -14,7 +14,7 @@ RETURN = "return True, False or None, or assert the claim"
 
 
 class Claim:
-    """A predicate with its subject. A failed assertion or the answer False refutes it; True and None do not."""
+    """A predicate with its subject. A failed assertion or the result False refutes it; True and None do not."""
 
     def __init__(
         self, predicate: Predicate, subject: object, failures: FailureClassifier, stream: Stream | None = None
@@ -44,7 +44,7 @@ class Claim:
         return None if answer else self._record(point, TrialStatus.REFUTED, "the predicate returned False", [])
 
     def _answer(self, point: Point) -> bool:
-        """Return whether the answer is True or None. Raise `TypeError` unless it is a bool or None.
+        """Return whether the result of the predicate is True or None. Raise `TypeError` unless it is a bool or None.
 
         A tuple or a generator would be true, whatever it contains.
         """

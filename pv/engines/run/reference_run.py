@@ -85,9 +85,9 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
     If it fails, the reason is recorded, and the traces until then can be judged.
 
     Args:
-        command: Its words, in which `{name}` stands for an argument, and `{directory}` for the folder of files.
-        environment: Variables in addition to those of this process.
-        record: Where the run is recorded.
+        command: The words of the command; `{name}` stands for an argument, `{directory}` for the folder of files.
+        environment: Environment variables in addition to the variables of this process.
+        record: The folder in which the run is recorded.
     """
     from pv.observe import launch
     from pv.suites.training_run.run import read_folder, steps_of

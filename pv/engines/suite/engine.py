@@ -83,7 +83,7 @@ class SuiteEngine(Engine[SuitePayload]):
             if reason := bench.missing(payload.claim, payload.main.needs):
                 return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}
             _warm_up(bench, payload.main.needs, worker)
-        except PvError as error:  # the subject cannot be tried at all: the text says why, or what to write
+        except PvError as error:  # the subject cannot be tried; the text is the reason, or what to write
             record = {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
             apart = sorted(getattr(bench, "apart", ()))
             return record | ({} if {*apart}.intersection(payload.main.needs) else {"untriable_but": apart})

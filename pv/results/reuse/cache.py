@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS failed (claim PRIMARY KEY);
 class Tables:
     """The tables of the cache of one project, in an SQLite file.
 
-    If the file cannot be used, the tables are empty and `problem` says why. Several processes may use the file at once:
+    If the file cannot be used, the tables are empty and `problem` is the reason. Several processes may use the file:
     every statement is a transaction of its own, and a killed process leaves the rows that it has committed.
 
     Args:
@@ -121,7 +121,7 @@ class Tables:
             return default
 
     def _connect(self) -> sqlite3.Connection | None:
-        """Open the file, and drop what is of another version, too old or too large."""
+        """Open the file. Drop tables of another version, rows that are too old, and everything if it is too large."""
         try:
             self._path.parent.mkdir(exist_ok=True)
             (self._path.parent / ".gitignore").write_text("*\n", encoding="utf-8")
@@ -167,7 +167,7 @@ class CacheEntry:
     Attributes:
         task: The key of the result.
         measured: When it was measured, in seconds since the epoch.
-        environment: The parts of the environment that differ from those of the result.
+        environment: The names of the parts in which this environment differs from the environment of the result.
         changed: The dependencies of the result that have changed since.
     """
 
@@ -180,12 +180,11 @@ class CacheEntry:
 class ResultCache:
     """The cached trials and reports of one project, in `.pv_cache/`.
 
-    A result has a key, which says what was asked (the task and the environment), and dependencies, which say what the
-    answer was derived from (code, data, folders). A lookup succeeds if the key is stored and the digest of every
-    dependency is the one that was stored.
+    A result is stored under a key (the task and the environment), with the digests of its dependencies (code, data,
+    folders). A lookup succeeds if the key is stored and the digest of every dependency is unchanged.
 
-    If the file of the cache cannot be used, nothing is stored or found, and `problem` says why: a validation without a
-    cache is slower, but has the same results.
+    If the file of the cache cannot be used, nothing is stored or returned, and `problem` is the reason: a validation
+    without a cache is slower, but has the same results.
 
     Args:
         project: The project whose results are stored.

@@ -1,4 +1,4 @@
-"""Compare a report with its base: what fails now, what was fixed, which requirements are weaker, what is waived.
+"""Compare a report with its base: new failures, fixed claims, weaker requirements, and waivers of these.
 
 1. The lines that changed, from `git diff`.
 2. The requirements that are weaker than in the base: claims, definitions, mutants, gate, tolerances.
@@ -545,7 +545,7 @@ class Compared:
 
     def exit_code(self, report: Report) -> ExitCode:
         """Return `FAILED` if the comparison fails and the report passed or is undecided; else the report's code."""
-        # A report that was refused or interrupted keeps its code: it says that the comparison is incomplete.
+        # A refused or interrupted report keeps its exit code, since the comparison is incomplete.
         better = report.exit_code in (ExitCode.PASSED, ExitCode.UNDECIDED)
         return ExitCode.worst(failed=True) if self.failing and better else report.exit_code
 

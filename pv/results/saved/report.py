@@ -1,7 +1,7 @@
 """Convert reports to JSON objects and back, and refuse a file that is damaged or of another version.
 
-cattrs writes and reads the dataclasses by the names and types of their fields. Where the format has another name or
-another form, `_form` says so. What a report only shows, such as summaries, `pv.report.json_` adds.
+cattrs writes and reads the dataclasses by the names and types of their fields. `_form` declares where the format has
+other names or another form. `pv.report.json_` adds keys that are only for readers, such as summaries.
 """
 
 import json
@@ -271,7 +271,7 @@ _form(
 
 
 class _Damaged(ValueError):
-    """A report file does not follow the schema, or contradicts itself; the text says where."""
+    """A report file does not follow the schema, or contradicts itself; the text has the location."""
 
 
 def load(path: Path) -> Report:
