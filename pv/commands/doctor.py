@@ -252,14 +252,14 @@ def _workers(project: Project, spawn: bool) -> Iterator[Check]:
     preload = [*tasks.ALWAYS_LOADED, *torch]
     try:
         with Pool(preload, 1, spawn=spawn) as pool:
-            there, absent = device.find(pool, project, ("cpu", "cuda"), None)
+            available, absent = device.find(pool, project, ("cpu", "cuda"), None)
             note = pool.note
     except (WorkerLost, OSError) as error:
         yield Check("workers", Level.PROBLEM, f"no worker could be started: {error}", "report this with its output")
         return
     text = note or f"fork server, {'with torch loaded once' if torch else 'without torch'}"
     yield Check("workers", Level.NOTE if note else Level.OK, text, "each task takes a second longer" if note else "")
-    for name, info in there.items():
+    for name, info in available.items():
         shown = " ".join(part for part in (info.name, f"torch {info.torch}" if info.torch else "") if part)
         yield Check("device", Level.OK, f"{name}: {shown or 'without torch'}")
     for name, reason in absent.items():

@@ -76,16 +76,16 @@ def _named(
 ) -> Iterator[Explained]:
     ids_by_id = same_claims()
     for contract in contracts:
-        mine = tuple(f for f in findings if f.location.path == contract.location.path)
+        contract_findings = tuple(f for f in findings if f.location.path == contract.location.path)
         if fnmatchcase(contract.id, pattern):
-            yield Explained(contract=contract, score=score.read(project, contract)[0], findings=mine)
+            yield Explained(contract=contract, score=score.read(project, contract)[0], findings=contract_findings)
         for claim in (item for item in contract.claims if fnmatchcase(item.id, pattern)):
             # The claims with the same meaning: of a loop for a claim about one run, and vice versa.
             id_ = claim.id.rpartition(".")[2]
             same = ids_by_id.get(id_, ()) or tuple(other for other, ids in ids_by_id.items() if id_ in ids)
             places = (claim.location, *claim.places.values())
             about = (
-                f for f in mine
+                f for f in contract_findings
                 if claim.id in f.message or f.location in places or _equation(f, contract) == claim.equation
             )  # fmt: skip
             yield Explained(

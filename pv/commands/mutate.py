@@ -84,8 +84,8 @@ def mutate(
     )
     results = []
     for contract, falsifiers in requested:
-        if held := scope.holders(project, contract):
-            elsewhere = f"{contract.id} has no score of its own; its modules are scored in {', '.join(held)}"
+        if holders := scope.holders(project, contract):
+            elsewhere = f"{contract.id} has no score of its own; its modules are scored in {', '.join(holders)}"
             results.append(
                 MutationResult(
                     contract=contract, falsifiers=(), total=0, judged=(), restricted=True, elsewhere=elsewhere

@@ -109,9 +109,9 @@ def resolve_names(names: Sequence[str | Path], project: Project) -> ResolvedArgu
     if all(named.claims is None for named in resolved):
         return ResolvedArguments(paths)
     claims: dict[str, None] = {}
-    for named in resolved:  # of contracts that are named as a whole all claims
-        whole = () if named.claims is not None else load(named.paths).contracts
-        claims |= dict.fromkeys(named.claims or [claim.id for contract in whole for claim in contract.claims])
+    for named in resolved:  # a contract that is named without claims means all its claims
+        whole_contracts = () if named.claims is not None else load(named.paths).contracts
+        claims |= dict.fromkeys(named.claims or [claim.id for contract in whole_contracts for claim in contract.claims])
     return ResolvedArguments(paths, tuple(claims))
 
 

@@ -78,8 +78,8 @@ class Plan:
 
     def runnable(self, contract: Contract) -> bool:
         """Return whether the contract has no finding that prevents its trials."""
-        mine = (f for f in self.findings if f.location.path == contract.location.path)
-        return all(f.severity is Severity.NOTICE or f.code in RUNNABLE for f in mine)
+        findings = (f for f in self.findings if f.location.path == contract.location.path)
+        return all(f.severity is Severity.NOTICE or f.code in RUNNABLE for f in findings)
 
 
 def check(
@@ -189,9 +189,11 @@ def plan_validation(project: Project, request: Request, before_lint: BeforeLint 
     if request.record and not _recordable(contracts, selections, request):
         raise UsageError("--record writes only proofs and results of devices other than the CPU: add --device cuda")
     refused = any(f.severity is Severity.REFUSAL for f in findings)
-    mine = {c.location.path for c in contracts}
+    selected_paths = {c.location.path for c in contracts}
     # An error in another contract of the same file does not fail the requested contracts.
-    shown = (f for f in findings if f.severity is not Severity.ERROR or f.location.path in mine or not requested)
+    shown = (
+        f for f in findings if f.severity is not Severity.ERROR or f.location.path in selected_paths or not requested
+    )
     unmatched = () if refused and not requested else _unmatched(loaded, request, requested)
     return Plan(
         project=project,
@@ -337,12 +339,12 @@ def divide(contracts: Iterable[Contract], selections: Mapping[str, Selection], s
 def _share(contract: Contract, selection: Selection, shard: Shard) -> Selection | None:
     selected = [claim for claim in contract.claims if selection.selects(claim)]
     # Claims that read one run share its key, so that the run is executed in one shard only.
-    mine = frozenset(
+    claims_of_shard = frozenset(
         claim.id for claim in selected if _shard_of(contract.id, claim.run or claim.id, shard.of) == shard.index
     )
-    if not mine and (selected or _shard_of(contract.id, "", shard.of) != shard.index):
+    if not claims_of_shard and (selected or _shard_of(contract.id, "", shard.of) != shard.index):
         return None
-    return replace(selection, falsifiers=mine, divided=True)
+    return replace(selection, falsifiers=claims_of_shard, divided=True)
 
 
 def _shard_of(contract: str, name: str, of: int) -> int:

@@ -232,10 +232,10 @@ def _report(
     verdicts: list[ContractVerdict] = []
     files: set[str] = set()
     for contract in plan.contracts:
-        mine = tuple(f for f in plan.findings if f.location.path == contract.location.path)
+        lint_findings = tuple(f for f in plan.findings if f.location.path == contract.location.path)
         evidence, problems = _with_records(plan, validation, attempts, contract)
         files.update(*(trial.files for trial in evidence.trials.values()))
-        verdict = decide(contract, evidence, plan.selections[contract.id], (*mine, *problems))
+        verdict = decide(contract, evidence, plan.selections[contract.id], (*lint_findings, *problems))
         verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, ""), repeat=_repeat(request)))
     verdicts.sort(key=lambda v: (_ORDER.index(v.status), v.contract.id))
     # Every loaded contract has a mapping of all contracts of the project.

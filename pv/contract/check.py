@@ -136,8 +136,8 @@ def _only_for(kind: str, test: Accepts) -> Accepts:
 
 
 def _matches(pattern: str) -> Accepts:
-    whole = re.compile(pattern).fullmatch
-    return lambda value: not isinstance(value, str) or whole(value) is not None
+    fullmatch = re.compile(pattern).fullmatch
+    return lambda value: not isinstance(value, str) or fullmatch(value) is not None
 
 
 # Negated comparisons accept NaN, as `jsonschema` does: NaN compares as false with every bound.

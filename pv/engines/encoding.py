@@ -72,12 +72,12 @@ def _sequence(value: Any, depth: int) -> tuple[object, bool]:
 
 def _tensor(value: Any) -> tuple[object, bool]:
     described: dict[str, Any] = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
-    whole = value.numel() <= MAX_ELEMENTS and not value.is_meta and str(value.layout) == "torch.strided"
-    if whole:
+    has_data = value.numel() <= MAX_ELEMENTS and not value.is_meta and str(value.layout) == "torch.strided"
+    if has_data:
         flat = value.detach().cpu().resolve_conj().reshape(-1)
         # bfloat16 has no NumPy or JSON form; float32 holds each of its numbers exactly.
         described["data"] = encode((flat.float() if str(flat.dtype) == "torch.bfloat16" else flat).tolist())[0]
-    return {"$tensor": described}, whole and not value.is_complex() and not value.requires_grad
+    return {"$tensor": described}, has_data and not value.is_complex() and not value.requires_grad
 
 
 def _dataclass(value: Any, depth: int) -> tuple[object, bool]:

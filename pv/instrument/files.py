@@ -94,9 +94,9 @@ class FilesRead:
         Modules that were loaded from a cache are included. A file that was read through a link is returned under both
         paths, since the link may change as well as the file.
         """
-        found = self._inside(self._opened)
-        files = [path for path, name in found.items() if _is_file(name)]
-        return files, sorted(found.keys() - files)
+        names = self._inside(self._opened)
+        files = [path for path, name in names.items() if _is_file(name)]
+        return files, sorted(names.keys() - files)
 
     def texts(self) -> list[str]:
         """Return the Python files whose text was read, other than to load or to print it."""
@@ -117,16 +117,18 @@ class FilesRead:
         the recording began: a module that is added to such a folder may be imported from there in another process. The
         folder may not exist yet.
         """
-        found: dict[str, set[str]] = {}
+        names_by_folder: dict[str, set[str]] = {}
         for folder, names in list(self._searched.items()):
             for place in self._inside([folder]):
-                found.setdefault(place, set()).update(name.rpartition(".")[2] for name in list(names))
+                names_by_folder.setdefault(place, set()).update(name.rpartition(".")[2] for name in list(names))
         entries = [place for entry in sys.path if isinstance(entry, str) for place in _places(entry, "")]
         if paths := self._inside(entries):
-            packages = _packages(name for each in list(self._searched.values()) for name in list(each))
+            packages = _packages(
+                name for searched_names in list(self._searched.values()) for name in list(searched_names)
+            )
             for path in paths:
-                found.setdefault(path, set()).update(packages, self._loaded)
-        return {path: sorted(filter(_is_name, names)) for path, names in found.items()}
+                names_by_folder.setdefault(path, set()).update(packages, self._loaded)
+        return {path: sorted(filter(_is_name, names)) for path, names in names_by_folder.items()}
 
     def looked(self) -> list[str]:
         """Return the paths that code probed without opening them, such as with `os.stat`."""
@@ -134,10 +136,10 @@ class FilesRead:
 
     def outside(self) -> list[str]:
         """Return the files outside of the project that were read, except files of the system and installed packages."""
-        found = {_normal(name) for name in {*self._opened} if name.startswith("/")}
-        mine = tuple(f"{folder}/" for folder in (*SYSTEM, self._scratch, str(self._root)))
-        kept = (name for name in found if not (name.startswith(mine) or is_installed(name)) and _is_file(name))
-        return sorted(os.path.relpath(name, self._root) for name in kept)
+        opened = {_normal(name) for name in {*self._opened} if name.startswith("/")}
+        excluded = tuple(f"{folder}/" for folder in (*SYSTEM, self._scratch, str(self._root)))
+        outside = (name for name in opened if not (name.startswith(excluded) or is_installed(name)) and _is_file(name))
+        return sorted(os.path.relpath(name, self._root) for name in outside)
 
     def _inside(self, names: Iterable[str]) -> dict[str, str]:
         """Return the given paths that are below the root, sorted, by their path below the root."""
@@ -164,9 +166,9 @@ def _call_before(owner: object, name: str, note: Callable[..., None]) -> None:
         return function(*arguments, **named)
 
     setattr(owner, name, noted)
-    for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
-        if function in able:
-            able.add(noted)
+    for supported in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+        if function in supported:
+            supported.add(noted)
 
 
 def _is_name(text: str) -> bool:

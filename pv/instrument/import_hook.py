@@ -98,11 +98,11 @@ class ImportHook(importlib.abc.MetaPathFinder):
             return None
         self.asked.add(name)
         for finder in sys.meta_path:
-            found = finder.find_spec(name, path, target) if finder is not self else None
-            if found is not None:
-                if isinstance(found.loader, importlib.machinery.SourceFileLoader):
-                    found.loader = Loader(self, name, found.loader.path)
-                return found
+            spec = finder.find_spec(name, path, target) if finder is not self else None
+            if spec is not None:
+                if isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+                    spec.loader = Loader(self, name, spec.loader.path)
+                return spec
         return None
 
     def script_finder(self, path: str) -> "ScriptFinder":

@@ -30,5 +30,5 @@ class WriteGuard:
                 raise BrokenMutant(MutantProblem.FORBIDDEN, f"it may not write {os.fsdecode(arguments[0])}")
 
     def _below(self, path: str | bytes | os.PathLike[str], folders: list[str]) -> bool:
-        found = os.path.realpath(os.fsdecode(path))
-        return any(found == folder or found.startswith(folder + os.sep) for folder in folders)
+        real_path = os.path.realpath(os.fsdecode(path))
+        return any(real_path == folder or real_path.startswith(folder + os.sep) for folder in folders)

@@ -250,11 +250,11 @@ class _Code:
         tree = resolve.parse(path)  # raises Unbound for a file that is not Python
         source = read(resolve.source(path))
         nodes = source.definitions(target.attribute)
-        outer = target.attribute.rpartition(".")[0]
+        parent = target.attribute.rpartition(".")[0]
         functions = [f for node in nodes for f in _functions(node)]
         parameters = frozenset(name for f in functions for name in _parameters(f))
         return cls(
-            nested=any(isinstance(node, FUNCTIONS) for node in source.definitions(outer)) if outer else False,
+            nested=any(isinstance(node, FUNCTIONS) for node in source.definitions(parent)) if parent else False,
             parameters=parameters,
             locals=frozenset(name for f in functions for name in _bound(f)) - parameters,
             public=frozenset([*resolve.exported(path), *syntax.names(tree), *dir(builtins)]),

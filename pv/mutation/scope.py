@@ -47,8 +47,12 @@ def holders(project: Project, contract: Contract) -> tuple[str, ...]:
     names: list[str] = []
     with suppress(LookupError, Unbound):  # lint says what is missing
         names = [module.name for module in modules(project, under_contract(contract, contract.claims))]
-    held = {name: [other.id for other in other_contracts if other.mutation_scope.holds(name)] for name in names}
-    return tuple(dict.fromkeys(id_ for ids in held.values() for id_ in ids)) if held and all(held.values()) else ()
+    holder_ids = {name: [other.id for other in other_contracts if other.mutation_scope.holds(name)] for name in names}
+    return (
+        tuple(dict.fromkeys(id_ for ids in holder_ids.values() for id_ in ids))
+        if holder_ids and all(holder_ids.values())
+        else ()
+    )
 
 
 def default(project: Project, contract: Contract, falsifiers: Sequence[Falsifier]) -> list[Module]:

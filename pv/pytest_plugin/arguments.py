@@ -203,10 +203,10 @@ class WholeBox:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Try a predicate at the points of its box, instead of calling it once."""
-    whole = next((value for value in pyfuncitem.funcargs.values() if isinstance(value, WholeBox)), None)
-    if whole is None:
+    whole_box = next((value for value in pyfuncitem.funcargs.values() if isinstance(value, WholeBox)), None)
+    if whole_box is None:
         return None
-    _try_box(pyfuncitem.obj, pyfuncitem.funcargs["subject"], whole.harness)
+    _try_box(pyfuncitem.obj, pyfuncitem.funcargs["subject"], whole_box.harness)
     return True
 
 

@@ -63,8 +63,8 @@ def paths(project: Project, contract: Contract, falsifier: Falsifier, subject: T
 def digests(project: Project, paths: Sequence[Path]) -> dict[str, str]:
     """Return the digests of files and of every project file that they import, by path below the root."""
     files, _ = imports.closure(project, list(paths))
-    mine = sorted(path for path in files if path.is_relative_to(project.root))
-    return {path.relative_to(project.root).as_posix(): digest_file(path) for path in mine}
+    project_files = sorted(path for path in files if path.is_relative_to(project.root))
+    return {path.relative_to(project.root).as_posix(): digest_file(path) for path in project_files}
 
 
 def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
@@ -121,9 +121,9 @@ def write(
     for result in content["results"] if content is not None else ():
         if result["falsifier"] in claims:
             # A result has only the values of its measurement that differ from those in the head of the file.
-            whole = {**_head(content or {}), **result}
+            full_result = {**_head(content or {}), **result}
             results.append(
-                {name: value for name, value in whole.items() if name not in measured or value != measured[name]}
+                {name: value for name, value in full_result.items() if name not in measured or value != measured[name]}
             )
     results += [_result(project, trial, fingerprints[name]) for name, trial in trials.items()]
     evidence: dict[str, Any] = {

@@ -122,12 +122,12 @@ def _number(bound: float | str, arrays: Mapping[str, Array], sizes: Mapping[str,
 def _within(variable: Variable, number: float, low: float, high: float, rounding: float) -> bool:
     if variable.extra is not None and number == variable.extra:
         return True
-    whole = number == math.floor(number) if math.isfinite(number) else False
-    if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE) and not whole:
+    is_integer = number == math.floor(number) if math.isfinite(number) else False
+    if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE) and not is_integer:
         return False
     # An example that was printed in its dtype may lie one rounding outside of a bound.
     slack = rounding * (1 if variable.kind in DISTRIBUTIONS else max(abs(low), abs(high)))
-    slack = 0.0 if whole or not math.isfinite(slack) else slack
+    slack = 0.0 if is_integer or not math.isfinite(slack) else slack
     return low - slack <= number <= high + slack
 
 

@@ -83,7 +83,7 @@ def _uses(contract: Contract) -> Iterator[Finding]:
     for name in sorted(set(contract.domains) & set(contract.constants)):
         yield error("PV187", contract.location, f"{name!r} is both a domain and a constant", "rename one")
     circle = sharing.circle(contract)
-    taken: dict[str, object] = {equation.name: None for equation in contract.equations}
+    taken_names: dict[str, object] = {equation.name: None for equation in contract.equations}
     for used in contract.use:
         id_, name = sharing.split(used)
         if id_ == contract.id or id_ not in contract.known:
@@ -99,10 +99,10 @@ def _uses(contract: Contract) -> Iterator[Finding]:
             message = f"unknown executable equation {name!r} of {id_}"
             yield error("PV187", used.location, message, did_you_mean(name, theirs))
         for imported, keys in sharing.brought(contract, used).items():
-            if imported in taken and taken[imported] != keys:
+            if imported in taken_names and taken_names[imported] != keys:
                 message = f"duplicate equation {imported!r}: {used.text} brings another one"
                 yield error("PV187", used.location, message, "rename one of the two")
-            taken.setdefault(imported, keys)
+            taken_names.setdefault(imported, keys)
 
 
 def _finding(equation: Equation, problem: InvalidEquation) -> Finding:

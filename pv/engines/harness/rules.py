@@ -269,8 +269,8 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
 def _faults(definition: Definition, names: Names, is_module: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """Yield the first impure operation of a definition and the first state that it keeps, each with its code."""
     impure = (("PV192", f"uses {name}: {why}") for name, why in _outside(definition, names))
-    kept = (("PV193", why) for why in kept_state(definition, is_module))
-    yield from (*islice(impure, 1), *islice(kept, 1))
+    states = (("PV193", why) for why in kept_state(definition, is_module))
+    yield from (*islice(impure, 1), *islice(states, 1))
 
 
 def _outside(definition: Definition, names: Names) -> Iterator[tuple[str, str]]:

@@ -55,9 +55,9 @@ class Record:
 
     def end(self, result: object, failure: str = "") -> None:
         """Write the result, and why a command failed. Raise TypeError if the result is not JSON."""
-        whole = {"arguments": dict(self.arguments), "device": self.device, "result": result, "failure": failure}
+        content = {"arguments": dict(self.arguments), "device": self.device, "result": result, "failure": failure}
         # Written last: a record without a result was not finished.
-        (self.directory / RESULT).write_text(_json(whole, result, "result"), encoding="utf-8")
+        (self.directory / RESULT).write_text(_json(content, result, "result"), encoding="utf-8")
 
 
 def execute(callable_: Callable[..., object], subject: object, record: Record) -> None:
@@ -139,10 +139,10 @@ def _append(file: TextIO, event: Mapping[str, object]) -> None:
     file.write(_json(event, event, "event") + "\n")
 
 
-def _json(whole: object, part: object, name: str) -> str:
-    """Return `whole` as JSON. Raise TypeError with the first value of `part` that JSON does not have, and a hint."""
+def _json(content: object, part: object, name: str) -> str:
+    """Return `content` as JSON. Raise TypeError with the first value of `part` that JSON does not have, and a hint."""
     try:
-        return json.dumps(whole)
+        return json.dumps(content)
     except (TypeError, ValueError) as error:
         path, value = next(_not_json(part, name), (name, part))
         kind = type(value).__name__

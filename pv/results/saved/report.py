@@ -162,8 +162,8 @@ def _verdict_fields(data: Data) -> Json:
 
 def _contract(data: Data) -> Contract:
     """Return the parts of a contract that a saved verdict holds."""
-    here = Location(Path(data["path"]))
-    scope, judges = ([Name(text=text, location=here) for text in data[key]] for key in ("mutation_scope", "judges"))
+    location = Location(Path(data["path"]))
+    scope, judges = ([Name(text=text, location=location) for text in data[key]] for key in ("mutation_scope", "judges"))
     claims = [_converter.structure(claim, Harness if claim["harness"] else Falsifier) for claim in data["claims"]]
     line = data["gate"]["line"]
     place = {"path": data["path"], "line": line} if line is not None else None
@@ -171,9 +171,9 @@ def _contract(data: Data) -> Contract:
         id=data["id"],
         version=data["version"],
         description="",
-        location=here,
+        location=location,
         strict=data["strict"],
-        equations=tuple(_equations(data, here)),
+        equations=tuple(_equations(data, location)),
         falsifiers=tuple(claim for claim in claims if not isinstance(claim, Harness)),
         harnesses=tuple(claim for claim in claims if isinstance(claim, Harness)),
         mutants=_converter.structure(data["declared_mutants"], tuple[Mutant, ...]),
@@ -183,7 +183,7 @@ def _contract(data: Data) -> Contract:
     )
 
 
-def _equations(data: Data, here: Location) -> Iterator[Equation]:
+def _equations(data: Data, location: Location) -> Iterator[Equation]:
     """Yield the equations with a set tolerance or a surviving mutant; a report holds no other equation."""
     tolerances = {item["equation"]: {k: v for k, v in item.items() if k != "equation"} for item in data["tolerances"]}
     # The locations of surviving equation mutants, by equation, then by line and column in its expression.
@@ -196,7 +196,7 @@ def _equations(data: Data, here: Location) -> Iterator[Equation]:
     for name in {**tolerances, **places}:
         executable = {"tolerance": tolerances[name]} if name in tolerances else {}
         texts = {"expression": _locator(places[name])} if name in places else {}
-        yield Equation(name=name, location=here, executable=executable, texts=texts)
+        yield Equation(name=name, location=location, executable=executable, texts=texts)
 
 
 def _locator(places: Mapping[tuple[int, int], Location]) -> Callable[[int, int], Location]:
