@@ -141,7 +141,13 @@ class Comparing:
             after = max(save for save in saves if save < step)
 
     def cut(self, kind: str, steps: Sequence[int], resume: Sequence[str]) -> None:
-        """Run the command, kill it after each of some steps, and resume it after each time."""
+        """Run the command, kill it after each of some steps, and resume it each time.
+
+        Args:
+            kind: "cut" to kill the run after a step, "save" to kill it inside the next save.
+            steps: The steps, counted from the beginning of the run, in ascending order.
+            resume: The arguments that are added to resume the run.
+        """
         place = self.place(kind)
         done = 0
         """The step of the last save, from which the next part continues."""
@@ -174,7 +180,16 @@ class Comparing:
         in_save: bool = False,
         steps: int | None = None,
     ) -> int:
-        """Run a command observed, with a line before its output; return its exit status.
+        """Run a command under observation, with a line before its output; return its exit status.
+
+        Args:
+            command: The words of the command; `{out}` in them is replaced.
+            trace: The folder for the traces.
+            place: The folder that `{out}` stands for, and the working folder.
+            title: The name of the run in messages.
+            cut: The step after which the run is killed, counted from the start of this part; 0 not to kill the run.
+            in_save: Kill the run inside the first save at or after the step `cut`.
+            steps: Maximum number of optimizer steps, 0 for no limit (default: from the options).
 
         Raises:
             UsageError: The command cannot be run, or ended before it was killed.

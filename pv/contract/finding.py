@@ -27,7 +27,15 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One problem of one contract file, detected without running anything."""
+    """One problem of one contract file, detected without running anything.
+
+    Attributes:
+        code: The code of the rule, such as `PV101`.
+        severity: The severity.
+        location: The location in the file.
+        message: The problem, in one sentence without a period.
+        hint: How to correct it; "" if there is no hint.
+    """
 
     code: str
     severity: Severity

@@ -121,7 +121,17 @@ class Engine(ABC, Generic[P]):
 
     @abstractmethod
     def payload(self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> P:
-        """Build the payload for the worker. Raise `Unbound` for a name that cannot be resolved."""
+        """Build the payload for the worker.
+
+        Args:
+            code: The subject and its files.
+            contract: The contract of the claim.
+            claim: The claim.
+            conditions: The device, the examples and the mutant.
+
+        Raises:
+            Unbound: A name in the claim cannot be resolved.
+        """
 
     @abstractmethod
     def attack(self, payload: P, worker: Worker) -> dict[str, Any]:
@@ -153,7 +163,7 @@ class Engine(ABC, Generic[P]):
         return claim.limit_s
 
     def limit_s(self, contract: Contract, claim: Falsifier, conditions: Conditions) -> float:
-        """Return after how many seconds of CPU time, or of waiting, its worker is killed."""
+        """Return the limit in seconds of CPU time, or of waiting, after which the worker of the claim is killed."""
         return self.soft_limit_s(claim)
 
     def clause(self, claim: Falsifier) -> Mapping[str, Any]:
@@ -161,7 +171,13 @@ class Engine(ABC, Generic[P]):
         return {key: claim.options[key] for key in self.keys if key in claim.options}
 
     def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
-        """Raise `UsageError` if the example cannot be one of the claim's. Its form has been checked."""
+        """Raise `UsageError` if an example does not fit the claim.
+
+        Args:
+            replay: The example, whose form has been checked by `pv.engines.replay`.
+            contract: The contract of the claim.
+            claim: The claim.
+        """
         return
 
     def scope(self, claim: Falsifier) -> str:

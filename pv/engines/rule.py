@@ -18,7 +18,15 @@ from pv.source.resolve import Unbound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One contract among all that are linted together. `subject` replaces the contract's own."""
+    """The contract to check, and the other contracts that are linted together with it.
+
+    Attributes:
+        project: The project of the contracts.
+        contract: The contract to check.
+        contracts: All contracts, in the order of files.
+        imports: The imports of the files of the project.
+        subject: The subject that replaces the contract's own; None to keep it.
+    """
 
     project: Project
     contract: Contract

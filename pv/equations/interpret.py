@@ -50,7 +50,14 @@ class Value(Generic[C]):
 
 
 class Algebra(Protocol[C]):
-    """Operations on contents. Contents of one operation are aligned: they have the same axes in the same order."""
+    """Operations on contents. Contents of one operation are aligned: they have the same axes in the same order.
+
+    `place` and `places` are indices of axes in that order. `constant` returns a literal, and `size` the size of an
+    axis; `align` permutes the axes of a value, and inserts the missing ones with size 1; `number` converts conditions
+    and indices to numbers. `elementwise` rounds its results, `exact` does not. `reduce` removes axes, over the elements
+    where `where` holds; `along` keeps the axis (cumsum, softmax). `select` takes a literal index of an axis, `pick` an
+    index content of the last axis. `one_hot`, `argmax` and `top` convert between numbers and indices.
+    """
 
     def constant(self, number: float) -> C: ...
     def size(self, axis: str) -> C: ...

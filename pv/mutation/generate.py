@@ -312,7 +312,14 @@ def _is_set_elsewhere(target: ast.expr, function: Function) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedMutant:
-    """One generated mutant."""
+    """One generated mutant.
+
+    Attributes:
+        mutant: The mutant as an edit.
+        operator: The name of the mutation operator.
+        function: The mutated function, as `module:name`.
+        diff: The changed lines of the module.
+    """
 
     mutant: Mutant
     operator: str

@@ -52,7 +52,14 @@ class CommandFailed(Exception):
 
 @dataclass(eq=False)
 class RunRequest:
-    """A run on a device, which is executed below `folder` when the first predicate needs its record."""
+    """A run on a device, which is executed below `folder` when the first predicate needs its record.
+
+    Attributes:
+        name: The name of the run in the contract.
+        subject: The imported subject.
+        record: The record, once the run was executed.
+        error: The exception of the run, which every later predicate gets too.
+    """
 
     project: "Project"
     contract: "Contract"

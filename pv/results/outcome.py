@@ -70,7 +70,18 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The outcome of one claim on one device, with its reason and its evidence."""
+    """The outcome of one claim on one device, with its reason and its evidence.
+
+    Attributes:
+        falsifier: The claim.
+        device: The device.
+        outcome: The outcome.
+        reason: The reason of the outcome as text; "" if the evidence shows it.
+        required: Whether the outcome decides the verdict of the contract.
+        trial: The trial of this validation; None if the claim was not tried.
+        recorded: The recorded evidence, if it was used or is stale.
+        mutants: The trials of the claim on mutants.
+    """
 
     falsifier: Falsifier
     device: str

@@ -58,7 +58,18 @@ FAILING = {Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractVerdict:
-    """The verdict of one contract, with its results and everything else that decides it."""
+    """The verdict of one contract, with its results and everything else that decides it.
+
+    Attributes:
+        contract: The contract.
+        status: The verdict.
+        results: The requested results, in the order of the contract.
+        findings: Lint findings about the contract.
+        killed: Ids of the claimed mutants that were killed by every claim that names them and was tried on them.
+        claimed: Ids of the mutants that the tried claims name in `kills`.
+        partial: Whether some claims of the contract were not selected, or an example was replayed.
+        score: The recorded mutation score; None if there is none.
+    """
 
     contract: Contract
     status: Status
@@ -102,7 +113,20 @@ class ContractVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The verdicts of one validation, worst first, with the findings and the environment."""
+    """The verdicts of one validation, worst first, with the findings and the environment.
+
+    Attributes:
+        contracts: The verdicts.
+        findings: Findings about all contract files.
+        devices: The devices on which claims were tried, by name.
+        seed: The seed of the examples.
+        seconds: Duration in seconds of wall time.
+        started: Start of the validation (ISO 8601).
+        version, python, hypothesis: The versions of `pv`, Python and Hypothesis.
+        notes: Texts for the reader.
+        interrupted: Whether Ctrl-C ended the validation.
+        unmatched: Patterns of the request that match nothing.
+    """
 
     contracts: tuple[ContractVerdict, ...]
     findings: tuple[Finding, ...] = ()

@@ -34,8 +34,17 @@ DEVICE = "device"
 class Body:
     """A task as it is sent to its worker.
 
-    kind: the name of an engine, or `DEVICE`. payload: the JSON of the engine's `payload_type`. backstop_bytes: the hard
-    limit of the worker's data, 0 for none. scratch: the worker's folder.
+    Attributes:
+        kind: The name of an engine, or `DEVICE`.
+        root: The folder of the project.
+        roots: The folders that code under contract is imported from.
+        device: The device.
+        payload: The JSON of the engine's `payload_type`.
+        subject: The subject, as `module` or `module:attribute`.
+        subject_file: The file of the subject's module.
+        plan: The changes that the import hook makes.
+        backstop_bytes: The hard limit of the worker's data segment in bytes, 0 for none.
+        scratch: The temporary folder of the worker.
     """
 
     kind: str

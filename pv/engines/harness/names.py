@@ -280,7 +280,14 @@ class Names:
                 yield node.id
 
     def value(self, node: ast.expr, scope: Scope, around: Definition, steps: int = MAX_STEPS) -> Value:
-        """Return the possible values of an expression in a definition."""
+        """Return the possible values of an expression; None if they are unknown.
+
+        Args:
+            node: The expression.
+            scope: The local names around the expression.
+            around: The definition that contains the expression.
+            steps: The maximum number of further steps of resolution.
+        """
         # Assignments may refer to each other in a circle; 20 steps are more than real code needs.
         if steps <= 0:
             return None

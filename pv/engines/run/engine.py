@@ -19,9 +19,16 @@ PREDICATE_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPayload:
-    """The payload of a reference run: `callable` or `command` executes it, `test` or `observed` judges its record.
+    """The payload of a reference run.
 
-    Either part may be absent.
+    `callable` or `command` executes the run, `test` or `observed` judges its record. Without the first two an existing
+    record is read; without the other two nothing is judged.
+
+    Attributes:
+        directory: The folder of the record.
+        environment: The environment variables of the command.
+        arguments: The arguments of the function or command.
+        test: The predicate over the record.
     """
 
     directory: str

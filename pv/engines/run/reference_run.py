@@ -21,7 +21,15 @@ OBSERVED = "observed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """The argument `run` of a predicate: the JSON result, the traced events in order, and the run's own directory."""
+    """The argument `run` of a predicate.
+
+    Attributes:
+        arguments: The arguments of the run.
+        device: The device of the run.
+        directory: The folder for files of the run.
+        result: The result, as JSON.
+        trace: The traced events, in order.
+    """
 
     arguments: Mapping[str, Any]
     device: str
