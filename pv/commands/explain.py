@@ -74,6 +74,7 @@ def _named(
     findings: Sequence[Finding],
     results: Sequence[tuple[str, Result]],
 ) -> Iterator[Explained]:
+    """Yield the explanations of all contracts, claims and mutants whose id matches a pattern."""
     ids_by_id = same_claims()
     for contract in contracts:
         contract_findings = tuple(f for f in findings if f.location.path == contract.location.path)
@@ -198,6 +199,7 @@ def why(names: list[str], project: Project | None = None) -> list[Why]:
 
 
 def _why(attempts: Attempts, cache: ResultCache, contract: Contract, claim: Falsifier) -> Why:
+    """Return whether the result of one claim would be reused, and the reasons if not."""
     entry = cache.newest(claim.id)
     if entry is None:
         return Why(claim=claim.id, reused=False, reasons=("no usable result is cached",))

@@ -139,6 +139,7 @@ def _may_hold_contracts(name: str | Path) -> bool:
 
 
 def _resolve_one(name: str, loaded: Loaded) -> ResolvedArguments:
+    """Resolve one path or id, in this order: path with contracts, contract, claim, other path, suite."""
     if _may_hold_contracts(name):
         return ResolvedArguments((Path(name),))
     contracts = [contract for contract in loaded.contracts if fnmatchcase(contract.id, name)]

@@ -211,6 +211,7 @@ def _suggestion(command: Sequence[str]) -> str:
 def _judged(
     folder: Path, status: int | None, command: Sequence[str], claims: _Claims, *, complete: bool, steps: int
 ) -> ObservedRun:
+    """Judge the traces in a folder, and return the run with its report."""
     started = time.monotonic()
     run = read_folder(folder, complete=complete)
     # Judge all claims, since the premise of a chosen claim may not be chosen.
@@ -303,6 +304,7 @@ def _steps(run: Run) -> list[ObservedStep]:
 
 
 def _step(rank: int, window: Window) -> ObservedStep:
+    """Return the row of one optimizer step for the table of steps."""
     losses = [loss for backward in window.passes for loss in backward.losses]
     is_known = bool(losses) and all(backward.losses for backward in window.passes)
     examples = sum(max((loss.rows for loss in backward.losses), default=0) for backward in window.passes)

@@ -292,6 +292,7 @@ def matches(id_: str, patterns: Sequence[str]) -> bool:
 
 
 def _check(request: Request) -> None:
+    """Raise `UsageError` for options with invalid values or that contradict each other."""
     for name, value in (("jobs", request.jobs), ("examples", request.examples)):
         if value is not None and value < 1:
             raise UsageError(f"invalid value {value} for {name!r}: expected a positive integer")

@@ -194,6 +194,7 @@ class _Builder:
             self._close()
 
     def _check(self, event: yaml.NodeEvent) -> None:
+        """Refuse anchors, tags, and values that exceed a limit."""
         self._nodes += 1
         if event.anchor:
             self._refuse("PV004", event, f"unsupported anchor &{event.anchor}", "write out the value in each place")
@@ -223,6 +224,7 @@ class _Builder:
         self._add(node)
 
     def _put(self, node: Node, key: Node, value: Node) -> None:
+        """Add a key and its value to a mapping; record a finding for a duplicate key."""
         if isinstance(key.value, dict | list):
             raise Refused(refusal("PV004", key.location, "invalid key: a mapping or list", "keys are plain words"))
         name = key.text
@@ -235,6 +237,7 @@ class _Builder:
             node.keys[name] = key.location
 
     def _inside(self, event: Any) -> Inside | None:
+        """Return the position of the text of a scalar; None if its text is not in the file as it is."""
         first, last = event.start_mark, event.end_mark
         if event.style == "|":
             # The indentation of the first row that is not blank is removed from all rows.

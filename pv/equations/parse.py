@@ -172,6 +172,7 @@ def parse_equations(raw: Mapping[str, Keys]) -> tuple[dict[str, Definition], lis
 
 
 def _definition(name: str, keys: Keys, raw: Mapping[str, Keys], callees: Mapping[str, Callee]) -> Definition:
+    """Return the definition of one equation. Raise `InvalidEquation` for the first invalid key."""
     if name in FUNCTIONS:
         refusal = Refusal(f"reserved equation name {name!r}: it is a function", hint="choose another name")
         raise InvalidEquation(name, Part.NAME, refusal)
@@ -202,6 +203,7 @@ def _definition(name: str, keys: Keys, raw: Mapping[str, Keys], callees: Mapping
 
 
 def _derivative(keys: Keys, raw: Mapping[str, Keys]) -> Derivative | None:
+    """Return which equation is differentiated by which variable; None if the equation is no derivative."""
     if "derivative_of" not in keys:
         return None
     name, variable = keys["derivative_of"]["equation"], keys["derivative_of"]["with_respect_to"]

@@ -55,6 +55,7 @@ class Journal:
                 self._cache.record_outcome(attempt.claim.id, failed=failed)
 
     def _store(self, finished: Finished, since: int) -> None:
+        """Store the trial of a finished attempt on the CPU, unless it must be measured again."""
         attempt, run = finished.attempt, finished.run
         if attempt.device != CPU or attempt.executes is not None or not self._supports(attempt, finished.trial):
             return

@@ -104,6 +104,7 @@ class Executor:
             consumer(event)
 
     def _submit(self, attempt: Attempt) -> None:
+        """Answer an attempt from the cache or by the record of its run, or queue it."""
         run = attempt.run
         if self._journal is not None and (trial := self._journal.lookup(attempt)) is not None:
             self._answered.append(Finished(attempt, trial, reused=True))

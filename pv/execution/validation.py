@@ -198,6 +198,7 @@ class Validation:
             yield self._clean(contract, claim, small=True)
 
     def _on_mutants(self, contract: Contract, claim: Falsifier) -> Iterator[Step]:
+        """Yield the attempts on declared mutants, or on the first generated one."""
         for mutant in map(contract.mutant, claim.kills):
             if mutant.location not in self._stale:
                 yield self._attempts.mutated(contract, claim, mutant)

@@ -59,6 +59,7 @@ class FilesRead:
         _call_before(importlib.machinery.FileFinder, "find_spec", self._record_search)
 
     def _record_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Record the audit event of a file or folder that is opened, listed, created or removed."""
         if event == "open":
             path, mode, flags = arguments
             if isinstance(path, str | bytes) and not (flags or 0) & BLIND:

@@ -163,6 +163,7 @@ class Loader(importlib.machinery.SourceFileLoader):
         return self.name
 
     def _patched(self, path: str, source: str) -> str:
+        """Return the mutated source of a module."""
         plan = self.hook.plan
         with self._planting():
             source = patch(source, plan.name, plan.find or "", plan.replace, plan.occurrence)
@@ -171,6 +172,7 @@ class Loader(importlib.machinery.SourceFileLoader):
         return source
 
     def _compiled(self, fullname: str, path: str, source: str) -> CodeType:
+        """Return the code object of a module, instrumented for coverage."""
         tree, covered = ast.parse(source, filename=path), self.hook.covers(fullname)
         instrument(tree, fullname, covered=covered, statements=covered and self.hook.plan.statements)
         if self.is_script:

@@ -56,6 +56,7 @@ class Processes:
             self._write(self._entry())
 
     def _record_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Record the audit event of a started process, of the end of this one, or of code that is read."""
         if event == "os.fork":
             self._started += 1
         elif event == "subprocess.Popen":
@@ -75,6 +76,7 @@ class Processes:
             ran.add(f"{function.__module__}:{function.__qualname__.replace('.<locals>', '')}")
 
     def _spawned(self, command: list[str]) -> None:
+        """Count a started program; only Python processes write a trace."""
         if not any(TRACKER in word for word in command):
             self._started += 1
             if not Path(command[0]).name.startswith("python"):
@@ -85,6 +87,7 @@ class Processes:
         self._write({"id": self._id})
 
     def _entry(self) -> dict[str, object]:
+        """Return the trace of this process as a line of the log."""
         hook, files = self._hook, self._files
         read, missing = files.opened()
         return {

@@ -78,6 +78,7 @@ def _outside(context: Context) -> frozenset[str]:
 
 
 def _edit(find: Find, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
+    """Yield a finding if an edit does not apply to the current source, or changes nothing."""
     try:
         source = resolve.source(find(edit.function))
         patch(source, edit.function.attribute, edit.find, edit.replace)  # only to check that the edit applies
@@ -140,6 +141,7 @@ def mutation_scope(context: Context) -> Iterator[Finding]:
 
 
 def _scope_module(context: Context, name: Name, subjects: frozenset[Path]) -> Iterator[Finding]:
+    """Yield a finding if a module of the scope does not exist, or no subject imports it."""
     module, _, attribute = name.text.partition(":")
     if attribute:
         message = f"invalid value {name.text!r} for 'mutation_scope': expected a module or package"
@@ -182,6 +184,7 @@ def refactors(context: Context) -> Iterator[Finding]:
 
 
 def _swap_names(project: Project, location: Location, owner: str, target: Target) -> Iterator[Finding]:
+    """Yield a finding if the swapped object is private, or only imported by its module."""
     if private := _private(target):
         yield _finding(location, f"{owner}: {target}: {private!r} is private", SWAP)
         return
@@ -197,6 +200,7 @@ def _swap_names(project: Project, location: Location, owner: str, target: Target
 
 
 def _edit_names(project: Project, location: Location, owner: str, edit: Edit, hint: str) -> Iterator[Finding]:
+    """Yield a finding for every name in an edit that a refactoring may change."""
     if private := _private(edit.function):
         yield _finding(location, f"{owner}{edit.function}: {private!r} is private", hint)
         return

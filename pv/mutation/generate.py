@@ -248,6 +248,7 @@ def _changes(expression: ast.expr, foreign: frozenset[str]) -> Iterator[tuple[st
 
 
 def _own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:
+    """Yield the expressions of a statement that operators may change, without nested statements."""
     if isinstance(statement, ast.Raise | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return
     for name, value in ast.iter_fields(statement):
@@ -299,6 +300,7 @@ def may_drop(statement: ast.stmt, function: Function) -> bool:
 
 
 def _is_set_elsewhere(target: ast.expr, function: Function) -> bool:
+    """Return whether the target is still defined once its assignment is dropped."""
     if isinstance(target, ast.Attribute | ast.Subscript):
         return True
     if not isinstance(target, ast.Name):
@@ -458,6 +460,7 @@ def compiles_to(module: str, source: str) -> str:
 
 
 def _meaning(code: CodeType) -> tuple[object, ...]:
+    """Return the parts of a code object that determine its behaviour."""
     return (
         # Line numbers and the file name are left out: they do not affect the behaviour.
         code.co_code,

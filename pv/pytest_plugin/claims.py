@@ -199,6 +199,7 @@ def _must_be_killed(trial: "Trial", mutant: "Mutant") -> None:
 
 
 def _must_hold(trial: "Trial", claim: "Falsifier") -> None:
+    """Raise `ClaimFailed` unless the claim held and its trial could have failed."""
     from pv.engines.trial import TrialStatus
 
     mutants = trial.equation_mutants
@@ -211,6 +212,7 @@ def _must_hold(trial: "Trial", claim: "Falsifier") -> None:
 
 
 def _lines(trial: "Trial", claim: "Falsifier") -> Iterator[str]:
+    """Yield the lines of the report of a failed claim."""
     from pv.engines.encoding import show
 
     example = trial.counterexample or trial.current_arguments

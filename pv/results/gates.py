@@ -57,6 +57,7 @@ def blocks_gate(result: Result) -> bool:
 
 
 def _score(verdict: ContractVerdict) -> Iterator[str]:
+    """Yield the reasons why the recorded mutation score does not fulfil the gate."""
     least, score = verdict.contract.gate.mutation_score, verdict.score
     if least is None or verdict.partial:
         return

@@ -152,6 +152,7 @@ def claim_results(contract: Contract, evidence: Evidence, selection: Selection) 
 def _measured_result(
     contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection
 ) -> Result:
+    """Return the result of a claim on a device of this validation, from its trials."""
     required = in_gate(contract, falsifier) or selection.replay
     if not engine_of(falsifier).bound:
         return Result(

@@ -70,6 +70,7 @@ class Server:
                 self._receive()
 
     def _receive(self) -> None:
+        """Handle one message of the client: start or kill a task."""
         message, fds, _, _ = socket.recv_fds(self.sock, MAX_MESSAGE, 2)
         if not message:
             self._leave()

@@ -159,6 +159,7 @@ def device(project: Project, name: str) -> Body:
 
 
 def _body(code: ResolvedCode, engine: Engine[Any], payload: Any, conditions: Conditions) -> Body:
+    """Return the task of a payload under some conditions."""
     files, plan = set(code.subject_files), Plan()
     if conditions.mutant is not None:
         plan, mutated_files = plan_mutant(code.project, conditions.mutant)

@@ -76,6 +76,7 @@ def kills(mutated: Definition, example: Example, seen: Sequence[Comparison]) -> 
 
 
 def _apart(seen: Comparison, limits: Limits) -> bool:
+    """Return whether a recorded result differs from the mutated equation by more than allowed."""
     value = limits.values[seen.place]
     if seen.result.shape != value.shape:
         return True
@@ -157,6 +158,7 @@ class _Attack:
     """Cause of the first failure, kept from before shrinking: one element cannot reveal a factor or a permutation."""
 
     def run(self) -> dict[str, object]:
+        """Try the examples; return the record of the trial."""
         for example in self._examples():
             try:
                 self.kept.add(example, self._check(example))
@@ -196,6 +198,7 @@ class _Attack:
             yield drawer.example()
 
     def _decode_example(self, text: str) -> Example:
+        """Return the example to replay from its arguments as a JSON object."""
         if not text.startswith("{"):
             raise ValueError("an equation is replayed by its exact arguments, which the JSON report has")
         variables, decoded = self.claim.variables, decode(json.loads(text))
@@ -208,6 +211,7 @@ class _Attack:
         return Example(arrays, sizes, dtype)
 
     def _failed(self, example: Example, error: Exception) -> dict[str, object]:
+        """Return the record of a failure, after shrinking the example."""
         self.valid += 1
         status = self._status(error)
         if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
@@ -230,6 +234,7 @@ class _Attack:
         )
 
     def _fails(self, example: Example) -> bool:
+        """Return whether an example of the domain refutes the claim."""
         if not admits(self.claim, example):
             return False
         try:
@@ -281,6 +286,7 @@ class _Attack:
         return Limits(equation, example, exact)
 
     def _check_layout(self, name: str, observer: Observer, example: Example) -> None:
+        """Raise `Refuted` if the code fails, or gives wrong values, for another memory layout of its arrays."""
         limits = self._limits(example)
         try:
             for seen in observer.by_code(example):

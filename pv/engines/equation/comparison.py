@@ -142,6 +142,7 @@ class Observer:
         yield from (Comparison(says, result, True, place, count) for place, result in enumerate(results))
 
     def _derivatives(self, example: Example) -> Iterator[Comparison]:
+        """Yield the derivative of the differentiated equation, and the derivative of its code."""
         derivative = self.claim.derivative
         assert derivative is not None
         of, by = self.equations[derivative.equation], derivative.variable

@@ -51,6 +51,7 @@ def faults(variables: Mapping[str, Variable], example: Mapping[str, object]) -> 
 
 
 def _array(value: object) -> Array | None:
+    """Return the shape and the numbers of an encoded value; None if it is not a number or an array."""
     try:
         if isinstance(value, dict) and set(value) == {"$tensor"}:
             numbers = tuple(float(number) for number in decode(value["$tensor"]["data"]))
@@ -120,6 +121,7 @@ def _number(bound: float | str, arrays: Mapping[str, Array], sizes: Mapping[str,
 
 
 def _within(variable: Variable, number: float, low: float, high: float, rounding: float) -> bool:
+    """Return whether a number is in the domain of a variable, up to one rounding."""
     if variable.extra is not None and number == variable.extra:
         return True
     is_integer = number == math.floor(number) if math.isfinite(number) else False

@@ -175,6 +175,7 @@ def implemented(context: Context) -> Iterator[Finding]:
 
 
 def _calls(context: Context, equation: Definition, subject: Target) -> Iterator[Finding]:
+    """Yield findings for calls that the subject cannot accept, and for a function that returns nothing."""
     assert equation.call is not None
     (text,) = (e.texts["implemented_by"] for e in context.contract.equations if e.name == equation.name)
     for name, call in equation.call.calls:
@@ -264,6 +265,7 @@ def variables(context: Context) -> Iterator[Finding]:
 
 
 def _unused(equation: Definition, parsed: dict[str, Definition]) -> list[str]:
+    """Return the variables that neither the equation nor its derivatives use."""
     derived = [
         definition
         for definition in parsed.values()

@@ -38,6 +38,7 @@ def uses(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.Name | ast.Attribute
 
 
 def _children(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
+    """Yield the child nodes that are evaluated, each with the local names around it."""
     if isinstance(node, Function):
         defaults = [*node.args.defaults, *node.args.kw_defaults, *getattr(node, "decorator_list", [])]
         # Defaults and decorators are evaluated outside of the function, its body inside.
@@ -169,6 +170,7 @@ def module_of(name: str, path: Path, tree: ast.Module) -> Module:
 
 
 def _definitions(body: Sequence[ast.stmt]) -> Iterator[Definition]:
+    """Yield the definitions of a block, also in nested blocks and classes."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield Definition(node.name, node, node.lineno)
@@ -183,6 +185,7 @@ def _definitions(body: Sequence[ast.stmt]) -> Iterator[Definition]:
 
 
 def _class(node: ast.ClassDef) -> Iterator[Definition]:
+    """Yield a class without its methods, then the definitions in its body."""
     statements: list[ast.stmt] = [p for p in node.body if not isinstance(p, ast.FunctionDef | ast.AsyncFunctionDef)]
     # Without its methods: using a class runs its body, and each method only where it is called.
     bare = ast.ClassDef(node.name, node.bases, node.keywords, statements, node.decorator_list)
@@ -196,6 +199,7 @@ def _class(node: ast.ClassDef) -> Iterator[Definition]:
 
 
 def _imports(nodes: Iterator[ast.AST], package: Sequence[str]) -> dict[str, str]:
+    """Return the absolute dotted target of each imported name."""
     targets: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -308,6 +312,7 @@ class Names:
         return self._top(around.module, name, steps)
 
     def _local(self, name: str, scope: Scope, around: Definition, steps: int) -> Value:
+        """Return the possible values of a local name; `self` and `cls` of a method are known."""
         bound_to = scope.bound[name]
         if bound_to is not None:
             return self.value(bound_to, scope, around, steps)
@@ -356,6 +361,7 @@ class Names:
         return things
 
     def _attribute(self, thing: Thing, name: str, steps: int) -> Value:
+        """Return the possible values of the attribute `name` of one object or module; None if unknown."""
         if isinstance(thing, Outside):
             return self._target(f"{thing.name}.{name}", steps)
         if isinstance(thing, Module):

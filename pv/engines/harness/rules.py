@@ -61,6 +61,7 @@ def _at_most(names: Names, sure: Iterable[Definition]) -> Iterator[Definition]:
 
 
 def _closure(start: Iterable[Definition], onward: Callable[[Definition], Iterable[Definition]]) -> Iterator[Definition]:
+    """Yield the definitions that are reachable from `start`, each once."""
     # A depth-first closure; definitions are compared by identity.
     reached: set[Definition] = set()
     todo = list(start)
@@ -101,6 +102,7 @@ def kept_state(definition: Definition, is_module: Callable[[str], bool]) -> Iter
 def _kept_by(
     definition: Definition, function: ast.FunctionDef | ast.AsyncFunctionDef, modules: set[str]
 ) -> Iterator[str]:
+    """Yield each state that one function keeps between calls: cached results, globals, changed shared objects."""
     for decorator in function.decorator_list:
         if syntax.name_of(decorator) in CACHES:
             yield f"keeps its results in a {ast.unparse(decorator).partition('(')[0]}"
@@ -218,6 +220,7 @@ def predicates(context: Context) -> Iterator[Finding]:
 
 
 def _arguments(context: Context, harness: Harness) -> Iterator[Finding]:
+    """Yield a finding for each required parameter of the predicate that has no bound."""
     assert harness.test is not None
     arguments = resolve.function(context.project, harness.test).node.args
     named = [*arguments.posonlyargs, *arguments.args]
@@ -274,6 +277,7 @@ def _faults(definition: Definition, names: Names, is_module: Callable[[str], boo
 
 
 def _outside(definition: Definition, names: Names) -> Iterator[tuple[str, str]]:
+    """Yield the names with effects outside of the call, or that a solver cannot follow, with the reason."""
     for node in ast.walk(definition.node):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names_used = (

@@ -112,6 +112,7 @@ def source(box: Box) -> str:
 
 
 def _confirmed(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, object]:
+    """Return the record of a confirmed proof, after trying some points concretely."""
     # CrossHair runs every path in a fresh state; code that keeps state can pass there and fail here.
     for point in _within(box):
         refuted = claim.refutation(point)
@@ -124,10 +125,12 @@ def _confirmed(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, 
 
 
 def _within(box: Box) -> Iterator[Point]:
+    """Yield the first points of the box that fulfil `requires`, at most `CONCRETE_POINTS`."""
     return islice(filter(box.admits, islice(box.points(), LOOKED_AT)), CONCRETE_POINTS)
 
 
 def _unsatisfiable(box: Box) -> dict[str, object]:
+    """Return the record for a box in which CrossHair finds no point."""
     # PRE_UNSAT is believed only if enumeration has no point inside either.
     inside = next(_within(box), None)
     if inside is not None:

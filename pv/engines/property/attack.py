@@ -135,6 +135,7 @@ class _Watch:
         self._last_put = 0.0
 
     def call(self) -> None:
+        """Run the falsifier on its examples, or on the example to replay."""
         if self.handle is None:
             if self.options.replay:
                 raise ValueError("the test draws no examples, so none can be replayed")
@@ -174,6 +175,7 @@ class _Watch:
                 raise
 
     def once(self, *args: object, **arguments: object) -> None:
+        """Run the body on one example, with its arguments and its output recorded."""
         drawn = {name: value for name, value in arguments.items() if name not in self.fixed}
         data = [value for value in drawn.values() if isinstance(value, DataObject)]
         # Encode the arguments before the call, which may change them.
@@ -192,6 +194,7 @@ class _Watch:
                 self.printed = output.getvalue()
 
     def _try(self, args: tuple[object, ...], arguments: Mapping[str, object]) -> None:
+        """Call the body and count the example as valid, invalid, skipped or failed."""
         try:
             returned = self.body(*args, **arguments)
             if returned is not None:  # a generator or a coroutine has run nothing of the test
@@ -228,6 +231,7 @@ class _Watch:
         data.draw = recorded  # type: ignore[method-assign]  # Hypothesis has no hook for draws; it makes `data` anew
 
     def _calling(self) -> None:
+        """Write the current arguments to the stream."""
         values, exact = self._written()
         self.stream.calling(values, exact=exact)
 
@@ -238,6 +242,7 @@ class _Watch:
         return {name: value for name, (value, _) in pairs.items()}, exact
 
     def _failed(self, error: BaseException) -> None:
+        """Record a failure, and put the counterexample on the stream."""
         if isinstance(error, errors.StopTest | errors.Frozen):
             return  # Hypothesis's own control flow
         status = self.failures.status(error)
@@ -269,6 +274,7 @@ class _Watch:
         }
 
     def end(self, error: BaseException | None) -> dict[str, object]:
+        """Return the record of the trial; `error` is the exception that ended it, if any."""
         # A plain function and a replay have one example.
         asked = self.options.examples if self.handle is not None and not self.options.replay else 1
         counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
@@ -298,6 +304,7 @@ class _Watch:
         return {"status": TrialStatus.HELD.value, "detail": detail}
 
     def _classify(self, error: BaseException) -> tuple[TrialStatus, str]:
+        """Return the status and the detail of a trial that ended with an error."""
         # Hypothesis runs a failing example again; `Flaky` means that it passed the second time.
         if isinstance(error, errors.Flaky):
             first = f"; first failure: {describe_error(self.first)}" if self.first else ""

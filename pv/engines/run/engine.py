@@ -194,6 +194,7 @@ def _frame(at: str) -> str:
 
 
 def _failed(error: BaseException, payload: RunPayload, worker: Worker) -> dict[str, object]:
+    """Return the record of a run that raised an exception."""
     return {
         "status": worker.failures.status(error).value,
         "detail": f"the run did not finish: {describe_error(error)}",

@@ -122,6 +122,7 @@ def _result_keys(result: Result) -> Json:
 
 
 def _result_fields(data: Data) -> Json:
+    """Return the trials of a result, with the keys that the format does not repeat."""
     # Trials and records do not repeat the claim and the device of their result.
     same = {"falsifier": data["falsifier"]["id"], "device": data["device"]}
     mutants = [{**item, **same, "mutant": item["id"], "mutant_reached": item["reached"]} for item in data["mutants"]]
