@@ -75,7 +75,7 @@ class _CheckCommand(click.Command):
 
 
 LAUNCHERS = ("python", "python3", "torchrun", "bash", "sh", "uv")
-"""Words that begin a command, also where no such program is installed."""
+"""First words that identify a command, even if no such program is installed."""
 
 
 ONLY_FOR_SUBJECTS = ("suite", "jobs", "fail_fast", "seed", "replay", "spawn")

@@ -190,7 +190,7 @@ def _free_memory_mib() -> int:
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         limits_mib.append(int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) // 1024)
-    # Inside a container the limit of the control group (version 2) is what counts, not the memory of the machine.
+    # Inside a container the limit of the control group (version 2) applies, not the memory of the machine.
     with suppress(OSError, ValueError):
         group = Path("/sys/fs/cgroup")
         limit, used = (int((group / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))

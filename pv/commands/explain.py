@@ -205,7 +205,7 @@ def _why(attempts: Attempts, cache: ResultCache, contract: Contract, claim: Fals
         return Why(claim=claim.id, reused=False, reasons=("no usable result is cached",))
     key = cache.key(attempts.clean(contract, claim).task)
     if cache.lookup(key) is not None:
-        # The lookup makes its result the newest: it may be one of another branch than the entry above.
+        # The lookup makes its result the newest entry: the entry above may be the result of another branch.
         entry = cache.newest(claim.id) or entry
         return Why(claim=claim.id, reused=True, when=_when(entry))
     reasons = [*(f"another {name}" for name in entry.environment), *map(_describe, entry.changed)]

@@ -180,7 +180,7 @@ def plan_validation(project: Project, request: Request, before_lint: BeforeLint 
     if request.shard is not None:
         selections = divide(requested, selections, request.shard)
     contracts = tuple(c for c in requested if c.id in selections)
-    # Lint takes longest, so whatever can run beside it starts now.
+    # Lint takes longest, so work that can run at the same time is started first.
     if before_lint is not None:
         before_lint(contracts, targets)
     findings = (*files.findings, *lint(contracts, project=project, subjects=targets))
@@ -303,7 +303,7 @@ def _check(request: Request) -> None:
         refuse_form(request.replay)
     if request.shard is not None and request.replay:
         raise UsageError("--shard does not take --replay")
-    # Evidence is valid for the clause in the contract, so nothing that departs from it may be recorded.
+    # Evidence is valid for the clause in the contract, so a request that changes the clause must not record any.
     weakened = request.replay or request.examples is not None or request.seed or request.subjects
     if request.record and weakened:
         raise UsageError(

@@ -127,7 +127,7 @@ class Comparing:
                 f"--cut {cut[-1]}: the run takes {count(uncut.steps, 'step')}: kill it after an earlier one"
             )
         saves = sorted({e["step"] for process in uncut.processes for e in process.of("save") if e["step"]})
-        # Each part must save after its beginning and before its end, or the next part would start from nothing new.
+        # Each part must save between its first and its last step, or the next part would repeat it from the start.
         after = 0
         for step in cut:
             if not any(after <= save < step for save in saves if save):

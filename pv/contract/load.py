@@ -197,7 +197,7 @@ def _check_format(tree: Node, schema_key: Node | None) -> list[Finding]:
 
 
 def is_folder(path: str | Path) -> bool:
-    """Return whether a path is a folder, also for a name that is too long for a file."""
+    """Return whether a path is a folder; False for a name that is too long for a file."""
     return os.path.isdir(path)  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
 
 

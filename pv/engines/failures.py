@@ -160,7 +160,7 @@ def _is_of_an_operation(error: BaseException, frame: FrameType) -> bool:
         trace = trace.tb_next
     if trace is None or trace.tb_frame is not frame:
         return False
-    # Every exception has the instruction that raised it: RAISE_VARARGS is a `raise` of the code itself.
+    # `tb_lasti` is the index of the instruction that raised: RAISE_VARARGS if it is a `raise` statement.
     return not dis.opname[frame.f_code.co_code[trace.tb_lasti]].startswith("RAISE")
 
 

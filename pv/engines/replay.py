@@ -69,7 +69,7 @@ def point(replay: str) -> Mapping[str, object] | None:
 
 
 def refuse_point(replay: str, harness: Harness) -> None:
-    """Raise `UsageError`, with everything that is wrong, unless an example is a point in the box of a harness."""
+    """Raise `UsageError`, with all faults, unless an example is a point in the box of a harness."""
     if not replay.startswith("{"):
         raise UsageError(f"invalid example for {harness.id}: expected a point of its box as a JSON object")
     try:
@@ -95,7 +95,7 @@ def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay
 
 
 def refuse_faults(faults: Iterable[str], replay: str, expected: str) -> None:
-    """Raise `UsageError` if anything is wrong with an example, such as of `a point of the box of H-1`."""
+    """Raise `UsageError` if an example has faults; `expected` names the right form, such as `a point of the box`."""
     if listed := "; ".join(islice(faults, MAX_FAULTS)):
         raise UsageError(f"{replay[:MAX_SHOWN]} is not {expected}: {listed}")
 

@@ -76,7 +76,7 @@ class Counterexample:
     call: str = ""
     # The output of the example.
     printed: str = ""
-    # The file that holds the arguments, where they are too long for a command line.
+    # The file that has the arguments if they are too long for a command line.
     file: str = ""
     # The code that the error is about, the closest first.
     code: tuple[Code, ...] = ()

@@ -170,7 +170,7 @@ class Tensors:
         self._sizes, self._unit, self._runs = sizes, unit, runs
         self._random, self._generator = random.Random(0), torch.Generator().manual_seed(0)
 
-    def _disturbed(self, content: Tensor) -> Tensor:
+    def _perturbed(self, content: Tensor) -> Tensor:
         if not self._unit:
             return content
         # The standard model of rounding (Higham, Accuracy and Stability of Numerical Algorithms, section 2.2): fl(x
@@ -188,7 +188,7 @@ class Tensors:
         content = torch.full((1,), number, dtype=F64)
         # Literals such as 0.1 are rounded by the code too; whole numbers are not.
         whole = math.isinf(number) or (number == int(number) and abs(number) < EXACT_BELOW)
-        return content if whole else self._disturbed(content)
+        return content if whole else self._perturbed(content)
 
     def size(self, axis: str) -> Tensor:
         return torch.full((1,), float(self._sizes[axis]), dtype=F64)
@@ -205,7 +205,7 @@ class Tensors:
         return content if content.dtype == F64 else content.to(F64)
 
     def elementwise(self, name: str, contents: Sequence[Tensor]) -> Tensor:
-        return self._disturbed(ROUNDED[name](*contents))
+        return self._perturbed(ROUNDED[name](*contents))
 
     def exact(self, name: str, contents: Sequence[Tensor]) -> Tensor:
         return EXACT[name](*contents)
@@ -218,25 +218,25 @@ class Tensors:
         if name in _EXACT_REDUCTIONS:
             return reduced(name, content, dims, where)
         # Every term of a sum is rounded, not only the total.
-        return self._disturbed(reduced(name, self._disturbed(content), dims, where))
+        return self._perturbed(reduced(name, self._perturbed(content), dims, where))
 
     def along(self, name: str, content: Tensor, place: int) -> Tensor:
         dim = 1 + place
         if name == "cumsum":
-            return self._disturbed(self._disturbed(content).cumsum(dim))
+            return self._perturbed(self._perturbed(content).cumsum(dim))
         if name == "cumprod":
-            return self._disturbed(self._disturbed(content).cumprod(dim))
+            return self._perturbed(self._perturbed(content).cumprod(dim))
         log_softmax = self._log_softmax(content, dim)
-        return log_softmax if name == "log_softmax" else self._disturbed(exp(log_softmax))
+        return log_softmax if name == "log_softmax" else self._perturbed(exp(log_softmax))
 
     def _log_softmax(self, content: Tensor, dim: int) -> Tensor:
         """Round every step inside: the logarithm of a sum near 1 magnifies the rounding of the sum."""
         # log_softmax as PyTorch computes it: x - max - log(sum(exp(x - max))). Where all of a row is -inf, the
         # maximum is not subtracted: -inf - -inf would be NaN.
         top = content.detach().amax(dim, keepdim=True)
-        shifted = self._disturbed(content - torch.where(top.isinf(), 0.0, top))
-        total = self._disturbed(self._disturbed(exp(shifted)).sum(dim, keepdim=True))
-        return self._disturbed(shifted - self._disturbed(log(total)))
+        shifted = self._perturbed(content - torch.where(top.isinf(), 0.0, top))
+        total = self._perturbed(self._perturbed(exp(shifted)).sum(dim, keepdim=True))
+        return self._perturbed(shifted - self._perturbed(log(total)))
 
     def select(self, content: Tensor, place: int, index: int) -> Tensor:
         if not -content.shape[1 + place] <= index < content.shape[1 + place]:

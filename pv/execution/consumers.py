@@ -127,7 +127,7 @@ def stop_at_failure(cancel: Callable[[], None]) -> Consumer:
 class EvidenceWriter:
     """Writes proofs and results of devices other than the CPU to the evidence folder, as soon as they are measured.
 
-    A validation that is killed keeps what it has measured.
+    The results of a validation that is killed are therefore not lost.
 
     Args:
         project: The project whose evidence folder is written.

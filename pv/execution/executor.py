@@ -61,7 +61,7 @@ class Executor:
         self._cancelled = False
 
     def run(self, plan: AttemptPlan, order: Order | None = None) -> None:
-        """Run a plan until nothing is left to do.
+        """Run a plan until no step is left.
 
         Args:
             plan: The plan.

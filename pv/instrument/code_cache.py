@@ -72,7 +72,7 @@ def keep_dataclasses(folder: str) -> None:
 
 
 def leave_dataclasses() -> None:
-    """Let the standard library compile the methods of dataclasses itself again."""
+    """Stop caching the methods of dataclasses."""
     vars(dataclasses).pop("exec", None)
 
 

@@ -24,7 +24,8 @@ def imported() -> None:
 def instrument(tree: ast.Module, module: str, *, covered: bool, statements: bool) -> None:
     """Make every function record its name when it is entered, with `statements` also each statement that runs.
 
-    A module that is not `covered` records them apart: they say what a result depends on, not what was tried.
+    The functions of a module that is not `covered` are recorded in `ran`: results depend on them, but they are not
+    under test.
     """
     for name, node in list(syntax.functions(tree)):
         if not syntax.compiles_source(node):

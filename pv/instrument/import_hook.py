@@ -212,7 +212,7 @@ class ScriptFinder:
 class RootsFirst(importlib.abc.MetaPathFinder):
     """Finds the project's own packages below its roots, also those without `__init__.py`.
 
-    Python prefers any installed package of that name to a folder without one, however late on the path.
+    Without this finder, an installed package of the same name takes precedence over a folder without `__init__.py`.
     """
 
     def __init__(self, packages: set[str], roots: list[str]) -> None:

@@ -81,7 +81,7 @@ def trace_of(entries: list[Entry]) -> ProcessTrace:
             adds only its end, without an id.
     """
     begun = {entry["id"] for entry in entries if entry["id"]}
-    # A process may write its end twice: before it kills itself, and at its exit. The later entry holds the earlier one.
+    # A process may write two entries, before it kills itself and at its exit. The later one includes the earlier one.
     ends = list({entry["id"]: entry for entry in entries if "seen" in entry}.values())
     trace = union([_trace_of_one(entry) for entry in ends])
     # Functions that ran at import count as reached only if the attack reached a function of a covered module.

@@ -69,7 +69,7 @@ def _subject_files(context: Context) -> frozenset[Path]:
 
 def _outside(context: Context) -> frozenset[str]:
     """Return the mutated modules that no subject imports, such as the module of an oracle."""
-    # Without any resolved subject nothing is reported: every mutant would seem to be outside.
+    # If no subject can be resolved, report nothing: every mutant would count as outside.
     subjects, outside = _subject_files(context), set()
     for module in {mutant.module for mutant in context.contract.mutants} if subjects else ():
         with contextlib.suppress(Unbound):
@@ -107,7 +107,7 @@ def _no_match_hint(source: str, edit: Edit) -> str:
 
 @rule(Code("PV137", "a declared equivalent does not apply to the source", Stops.SCORE))
 def equivalents(context: Context) -> Iterator[Finding]:
-    """Check that declared equivalents apply: one that does not would count as a fault again."""
+    """Check that declared equivalents apply: the mutant of a stale declaration would count as a survivor again."""
     for declared in context.contract.equivalents:
         change = declared.change
         try:

@@ -307,7 +307,7 @@ def subjects(context: Context) -> Iterator[Finding]:
         except LookupError:
             yield error("PV122", claim.location, f"{name} has no subject", "give it or the contract a `subject`")
             continue
-        if subject not in seen:  # one finding for a subject, however many claims have it
+        if subject not in seen:  # report a subject once, even if several claims have it
             seen.add(subject)
             location = claim.at("subject") if isinstance(claim, Falsifier) else claim.location
             yield from subject_exists(context, location, subject)

@@ -77,7 +77,7 @@ class MutationResult:
         files: The project files that were read.
         restricted: Whether the falsifiers or modules were selected, so that the result is not the contract's score.
         unrecorded: Whether the score was not recorded because of its problems.
-        elsewhere: The reason why nothing is mutated; "" if something is.
+        elsewhere: The reason why no module is mutated; "" if modules are mutated.
     """
 
     contract: Contract

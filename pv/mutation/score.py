@@ -106,7 +106,7 @@ def read(project: Project, contract: Contract) -> tuple[MutationScore | None, li
 def _score(project: Project, contract: Contract, content: Mapping[str, Any]) -> MutationScore:
     measured, judges = tuple(content["mutation_scope"]), tuple(content["judges"])
     now = contract.mutation_scope
-    # The scope is part of the measurement: a score of other modules is stale, whatever the files.
+    # A score of another scope or with other judges is stale, even if no file has changed.
     same = (measured, judges) == (now.names, now.judge_ids)
     return MutationScore(
         **{name: content[name] for name in COUNTS},

@@ -22,7 +22,7 @@ class Explained:
         score: The recorded mutation score of the contract.
         findings: Lint findings.
         same: Ids of claims of another suite with the same meaning.
-        judged: Label and text rows of a claim about a script: what it looks for, and when it is not reached.
+        judged: Rows of label and text for a claim about a script: the fault it looks for, and when it is not reached.
     """
 
     contract: Contract

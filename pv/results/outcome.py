@@ -166,7 +166,7 @@ def _measured_result(
     judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in mutant_ids if device == "cpu"]
     mutants = tuple(trial for trial in judged if trial is not None)
     outcome, reason = _outcome_of_trial(trial)
-    # A replay that holds says nothing about other examples, so neither proofs nor mutants are considered.
+    # A replay tries one example only, so neither proofs nor mutants are considered if it holds.
     replayed = selection.replay and outcome is Outcome.HELD
     recorded = None
     if replayed:

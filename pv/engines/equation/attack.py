@@ -220,7 +220,7 @@ class _Attack:
         self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
         if self.options.stop_at_first or self.options.replay:
             return self._end(status, describe_error(error), example, error)
-        # Wide numbers print without rounding; a failure that needs a narrow dtype keeps it.
+        # Prefer float32, whose numbers print without rounding. A failure that needs a narrow dtype keeps the dtype.
         plain = replace(example, dtype="float32")
         if "float32" in self.claim.accuracy.dtypes and self._fails(plain):
             example = plain

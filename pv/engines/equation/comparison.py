@@ -1,8 +1,8 @@
 """Compare the code under contract with its equation on one example.
 
 `Observer` calls the code and yields the values that must equal the equation: its results and derivatives. `compare`
-raises `Refuted` where they differ by more than rounding. Besides: arguments that the code changed, other memory layouts
-of its arrays, and equations that any code fulfils because their tolerance is too wide.
+raises `Refuted` where they differ by more than rounding. Further checks find arguments that the code changed, failures
+with other memory layouts of its arrays, and equations whose tolerance is too wide to refute any code.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence

@@ -187,7 +187,7 @@ def _definitions(body: Sequence[ast.stmt]) -> Iterator[Definition]:
 def _class(node: ast.ClassDef) -> Iterator[Definition]:
     """Yield a class without its methods, then the definitions in its body."""
     statements: list[ast.stmt] = [p for p in node.body if not isinstance(p, ast.FunctionDef | ast.AsyncFunctionDef)]
-    # Without its methods: using a class runs its body, and each method only where it is called.
+    # Leave out the methods: using a class runs its body, but a method runs only where it is called.
     bare = ast.ClassDef(node.name, node.bases, node.keywords, statements, node.decorator_list)
     below = tuple(_definitions(node.body))
     inner = tuple(definition for definition in below if definition.owner is None)

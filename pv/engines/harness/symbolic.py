@@ -26,7 +26,7 @@ from pv.engines.trial import TrialStatus
 
 MISSING = "CrossHair is not installed; install the extra `symbolic` of pv-contracts"
 MODULE = "pv_symbolic_harness"
-# Enough to see that state is kept between calls, and too few to be an enumeration.
+# Number of points to try and to look at: enough to detect state that is kept between calls, without an enumeration.
 CONCRETE_POINTS, LOOKED_AT = 200, 10_000
 # Shrinking first tries all points made of the 4 smallest values of every bound, for at most 2 s of CPU time.
 CORNER, SHRINK_S = 4, 2.0
@@ -131,7 +131,7 @@ def _within(box: Box) -> Iterator[Point]:
 
 def _unsatisfiable(box: Box) -> dict[str, object]:
     """Return the record for a box in which CrossHair finds no point."""
-    # PRE_UNSAT is believed only if enumeration has no point inside either.
+    # Accept PRE_UNSAT only if enumeration finds no point in the box either.
     inside = next(_within(box), None)
     if inside is not None:
         return {

@@ -197,7 +197,7 @@ class _Watch:
         """Call the body and count the example as valid, invalid, skipped or failed."""
         try:
             returned = self.body(*args, **arguments)
-            if returned is not None:  # a generator or a coroutine has run nothing of the test
+            if returned is not None:  # the body of a generator or coroutine has not run
                 raise TypeError(RETURNED.format(type(returned).__name__))
         except errors.UnsatisfiedAssumption:
             self.invalid += 1
@@ -228,7 +228,7 @@ class _Watch:
             self._calling()
             return value
 
-        data.draw = recorded  # type: ignore[method-assign]  # Hypothesis has no hook for draws; it makes `data` anew
+        data.draw = recorded  # type: ignore[method-assign]  # no hook for draws exists; every example has new `data`
 
     def _calling(self) -> None:
         """Write the current arguments to the stream."""

@@ -191,7 +191,7 @@ class ResultCache:
         watch: Record file accesses from now on; required if results will be stored.
 
     Attributes:
-        count: The number of results that were found.
+        count: The number of lookups that succeeded.
         elsewhere: How this environment differs from the environment of the newest result; empty if a result of this
             environment is stored.
     """
@@ -252,7 +252,7 @@ class ResultCache:
             claim: The id of the claim; "" for a result on a mutant.
             trial: The result.
             source: The trials and the code that the result comes from.
-            since: What `end` returned for the first of its tasks: files that were opened earlier do not count.
+            since: The return value of `end` for the first of its tasks; files that were opened earlier are ignored.
         """
         opened = self._opened_files.names(since) if self._opened_files is not None else ()
         names = dependencies(self._tree, source, opened)

@@ -1,7 +1,7 @@
 """Log which files of a project any process opened, with inotify.
 
 A worker records the files that Python opens. Libraries also open files in native code, and so do programs that a claim
-starts. The kernel does not report which process opened a file, so the file counts for every task that ran at that time.
+starts. The kernel does not report which process opened a file, so it is recorded for every task that ran at that time.
 """
 
 import ctypes
