@@ -1,4 +1,4 @@
-"""Parses the bounds and the precondition of a harness, and lists the points of its box, nearest to zero first.
+"""Parse the bounds and the precondition of a harness, and list the points of its box, nearest to zero first.
 
 A bound is `0..8`, `bool`, `list of int 0..9, at most 4` or `list of bool, at most 4`. `requires` is a Python expression
 over the names of the bounds; points that do not fulfil it are outside the box. Nothing here imports a solver.

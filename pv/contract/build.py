@@ -1,4 +1,4 @@
-"""Builds a `Contract` from the tree of a `pv/1` file that the schema has accepted.
+"""Build a `Contract` from the tree of a `pv/1` file that the schema has accepted.
 
 cattrs fills the dataclasses of `pv.contract` by the names and types of their fields. `RENAMED` has the fields whose key
 in the file has another name. `FORMS` has functions for the classes whose fields are not the keys of one mapping.

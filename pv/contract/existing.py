@@ -1,4 +1,4 @@
-"""Reads a contract of the provable-contracts format into the same model as a `pv/1` contract.
+"""Read a contract of the provable-contracts format into the same model as a `pv/1` contract.
 
 Falsifiers and harnesses in this format are plain text: they are counted but never run, so they never pass. What the
 format leaves open (other spellings, extra keys) is accepted. Keys that pv ignores, wrong counts and dangling references

@@ -1,4 +1,4 @@
-"""Loads contracts from files: reads, checks, builds and links them, and returns every problem of every file.
+"""Load contracts from files: read, check, build and link them, and return every problem of every file.
 
 A file with an error yields findings and no contract.
 """

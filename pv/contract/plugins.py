@@ -1,4 +1,4 @@
-"""Finds the engines, suites and report formats of other installed packages by their entry points.
+"""Find the engines, suites and report formats of other installed packages by their entry points.
 
 The pyproject.toml of such a package declares them:
 

@@ -1,4 +1,4 @@
-"""Writes the reference of the contract format as Markdown, from its JSON Schema."""
+"""Write the reference of the contract format as Markdown, from its JSON Schema."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Resolves what equations share: `$name` of a domain or constant, and equations of other contracts (`use`)."""
+"""Resolve shared parts of equations: each `$name` of a domain or constant, and equations of other contracts (`use`)."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Lists the conformance suites, and adds the claims of a suite to the contract of a subject."""
+"""List the conformance suites, and add the claims of a suite to the contract of a subject."""
 
 from dataclasses import replace
 from pathlib import Path

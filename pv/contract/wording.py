@@ -1,4 +1,4 @@
-"""Formats numbers, lists of names, long texts and hints on misspelt names for messages."""
+"""Format numbers, lists of names, long texts and hints on misspelt names for messages."""
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches

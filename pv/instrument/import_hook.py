@@ -124,7 +124,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
         return any(name == module or name.startswith(f"{module}.") for module in self.plan.covered)
 
     def is_own(self, name: str) -> bool:
-        """Return whether it is a module of the project."""
+        """Return whether a name is a module of the packages of the project."""
         return name.partition(".")[0] in self.plan.packages
 
     def mutated(self) -> str:
@@ -233,7 +233,7 @@ def _replacement(plan: Plan) -> object:
 
 
 def install(plan: Plan) -> ImportHook:
-    """Hook imports, here and in child processes. Raise BrokenMutant if the module is imported already."""
+    """Install the import hook, also for child processes. Raise BrokenMutant if its module is imported already."""
     if plan.module in sys.modules:
         message = f"{plan.module} is imported already, so it can no longer be mutated"
         raise BrokenMutant(MutantProblem.NOT_LOADED, message)

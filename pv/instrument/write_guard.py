@@ -1,4 +1,4 @@
-"""Keeps generated mutants from removing files and from writing to the project.
+"""Prevent generated mutants from removing files and from writing to the project.
 
 Standard library only: it runs inside code under contract.
 """

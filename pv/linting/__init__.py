@@ -1,4 +1,4 @@
-"""Checks contracts against each other and against the code that they name, without importing or running the code.
+"""Check contracts against each other and against the code that they name, without importing or running the code.
 
 To add a rule:
 

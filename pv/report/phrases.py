@@ -1,4 +1,4 @@
-"""Texts and selections that several formats share: notes, the closing line, which results are shown in detail."""
+"""Texts and selections that several formats share: notes, the closing line, the results that are shown in detail."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Resolves the names in a contract to files and definitions, by path and syntax tree, without importing any code.
+"""Resolve the names in a contract to files and definitions, by path and syntax tree, without importing any code.
 
 `function` and `target_file` resolve tests and subjects; `definition` follows imports between the files of a project to
 the definition of a name; `parameters` returns the parameters of a function for its callers.

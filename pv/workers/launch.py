@@ -1,4 +1,4 @@
-"""Starts the processes of tasks: `ForkLauncher` forks a loaded server, `SpawnLauncher` starts an interpreter anew.
+"""Start the processes of tasks: `ForkLauncher` forks a loaded server, `SpawnLauncher` starts a new interpreter.
 
 A fork takes 12 ms, a new interpreter about a second. `launcher` chooses the fork server where the system supports it.
 """

@@ -1,4 +1,4 @@
-"""Runs tasks in parallel workers, and returns the records, the output and the exit status of each task.
+"""Run tasks in parallel workers, and return the records, the output and the exit status of each task.
 
 `Pool` runs tasks whose workers import the same libraries. `PoolCache` keeps pools for several validations in a row.
 """

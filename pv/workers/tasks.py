@@ -1,4 +1,4 @@
-"""Builds the task of a worker: `Body`, with every name resolved to the file that it must be imported from."""
+"""Build the task of a worker: `Body`, with every name resolved to the file that it must be imported from."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Process trees on Linux: lists their processes, measures their memory and CPU time, and kills them."""
+"""Process trees on Linux: list their processes, measure their memory and CPU time, and kill them."""
 
 import contextlib
 import ctypes

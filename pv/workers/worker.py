@@ -1,4 +1,4 @@
-"""Runs one task in a worker process: plants the mutant, imports subject and falsifier, tries, and sends the result.
+"""Run one task in a worker process: plant the mutant, import subject and falsifier, try the claim, send the result.
 
 A fork server calls `run`; without one, `python -m pv.workers.worker EVIDENCE_FD OUTPUT_FD FILE` runs the task in FILE.
 """
