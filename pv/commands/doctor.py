@@ -51,7 +51,7 @@ class Package:
 
     @property
     def usable(self) -> bool:
-        """Return whether it is installed, and not too old."""
+        """Return whether the package is installed, and not too old."""
         return bool(self.installed) and _release(self.installed) >= _release(self.least)
 
 

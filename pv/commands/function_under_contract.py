@@ -54,12 +54,12 @@ class Parameter:
 
     @property
     def name_in_test(self) -> str:
-        """Return its name in a test, changed if the test uses the name itself."""
+        """Return the name of the parameter in a test, changed if the test uses this name for another object."""
         return self.alias or (f"{self.name}_" if self.name in RESERVED else self.name)
 
     @property
     def variable(self) -> str:
-        """Return its name in an equation."""
+        """Return the name of the parameter in an equation."""
         return self.alias or self.name
 
     def argument(self, value: str) -> str:

@@ -136,8 +136,8 @@ def _select(
 
 
 def _judges(project: Project, contract: Contract, falsifier: Falsifier, names: Sequence[str]) -> bool:
-    """Return whether a falsifier is named and its mutants belong to this contract."""
-    # They belong to the falsifier's own contract, or to the contract that its own contract is scored in.
+    """Return whether a falsifier is named in the request and judges mutants that are scored in this contract."""
+    # Mutants are scored in the falsifier's own contract, or in the contracts whose scope includes it.
     owner = scope.owners(contract)[falsifier.id]
     return matches(falsifier.id, names) and (owner is contract or bool(scope.holders(project, owner)))
 

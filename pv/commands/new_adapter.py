@@ -274,7 +274,7 @@ def read_loop(project: Project, target: Target) -> Loop:
 
 
 def called(loop: Loop, name: str, names_of_job: Mapping[str, str], method: ast.FunctionDef | None = None) -> Call:
-    """Return a call of the loop, or of a method of it.
+    """Return a call of the loop, or of a method of the loop.
 
     Args:
         loop: The loop.

@@ -75,7 +75,7 @@ class _Compiler:
         return parts[0] if len(parts) == 1 else lambda value: all(part(value) for part in parts)
 
     def _keyword(self, key: str, argument: Json, schema: Schema) -> Accepts:
-        """Return the predicate of one keyword with its argument. Values of a type that it is not about are accepted."""
+        """Return the predicate of one keyword with its argument; values of types without this keyword are accepted."""
         if key in _LEAVES:
             return _LEAVES[key](argument)
         match key:

@@ -59,5 +59,5 @@ def error(code: str, location: Location, message: str, hint: str = "") -> Findin
 
 
 def notice(code: str, location: Location, message: str, hint: str = "") -> Finding:
-    """Return a finding that is only shown."""
+    """Return a finding that fails nothing and is only shown."""
     return Finding(code=code, severity=Severity.NOTICE, location=location, message=message, hint=hint)

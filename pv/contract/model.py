@@ -214,7 +214,7 @@ class Falsifier:
 
     @property
     def guess(self) -> str:
-        """Return `if_fails` as reports show it. It is the author's guess, which no engine has checked."""
+        """Return `if_fails` as reports show it. This is the author's guess, which no engine has checked."""
         return f"if this fails: {self.if_fails}" if self.if_fails else ""
 
     @property
@@ -244,7 +244,7 @@ class Harness(Falsifier):
 
     @property
     def whole_limit_s(self) -> float:
-        """Return the sum of the limits of all its engines, in seconds."""
+        """Return the sum of the time limits of all engines that prove the harness, in seconds."""
         return self.limit_s * (2 if self.engine == "both" else 1)
 
     @property

@@ -73,7 +73,7 @@ def unknown(contract: Contract) -> Iterator[tuple[str, str, str, tuple[int, int]
 
 
 def circle(contract: Contract) -> tuple[str, ...]:
-    """Return the ids on a circle of `use` from the contract back to it; () if there is none."""
+    """Return the ids on a cycle of `use` that starts and ends at the contract; () if there is none."""
     # Depth-first search over paths of ids; a path never visits an id twice.
     todo: list[tuple[str, ...]] = [(contract.id,)]
     while todo:

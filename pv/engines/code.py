@@ -24,7 +24,8 @@ class Function:
 class ResolvedCode:
     """A subject in its project. A name that cannot be resolved raises `Unbound` on its first use.
 
-    imports: The imports of the files of the project, shared with other subjects.
+    Args:
+        imports: The imports of the files of the project, shared with other subjects.
     """
 
     project: Project

@@ -74,10 +74,10 @@ class Worker(Protocol):
         """Return a folder that all workers on the same subject have in common; None for a mutant, which has none."""
 
     def subject(self) -> Any:
-        """Return the subject, imported from the file that it was resolved to."""
+        """Return the subject. Its module is imported from the file to which lint has resolved the name."""
 
     def function(self, described: Function) -> Any:
-        """Return a function, imported from the file that it was resolved to."""
+        """Return a function. Its module is imported from the file to which lint has resolved the name."""
 
     def ready(self) -> None:
         """Mark the end of the imports: code that runs from now on counts as executed by the attack."""

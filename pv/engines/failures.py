@@ -27,7 +27,8 @@ class FailureClassifier:
     An AssertionError of the falsifier refutes the claim; an exception of the subject means that it raised;
     anything else is an error of the falsifier or environment.
 
-    replacement: the function that a mutant swaps in, "" for none.
+    Attributes:
+        replacement: The function that a mutant swaps in; "" for none.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class FailureClassifier:
         return isinstance(error, AttributeError) and error.obj is not None  # it is None for a `raise`, too
 
     def _is_claim(self, error: AssertionError) -> bool:
-        """Return whether the falsifier, a helper of it, or a library of assertions called from them raised `error`."""
+        """Return whether `error` is raised by the falsifier, its helpers, or an assertion library that these call."""
         frames = _frames(error)
         if not frames:
             return True

@@ -45,7 +45,8 @@ Message = dict[str, object]
 class Server:
     """Forks a worker for each task that arrives on `sock`, until `sock` closes.
 
-    tasks: the ids of the running tasks, by process id.
+    Attributes:
+        tasks: The ids of the running tasks, by process id.
     """
 
     def __init__(self, sock: socket.socket, work: str) -> None:

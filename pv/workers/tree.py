@@ -93,7 +93,7 @@ def kill_all(pids: Iterable[int]) -> None:
 
 
 def marked(entry: str) -> list[int]:
-    """Return the processes that run with `NAME=VALUE` in their environment."""
+    """Return the ids of the processes that run with `entry`, such as `NAME=VALUE`, in their environment."""
     pids = []
     for path in Path("/proc").iterdir():
         try:
@@ -108,8 +108,9 @@ def marked(entry: str) -> list[int]:
 class Usage:
     """The private memory and the CPU time of a process tree, and whether it is active.
 
-    private_bytes: resident less shared memory, so mapped files do not count. active: whether one of its threads runs,
-    or is ready to run and waits for a core or for a disk.
+    Attributes:
+        private_bytes: Resident minus shared memory in bytes, so mapped files are not included.
+        active: Whether a thread runs, or is ready to run and waits for a core or for a disk.
     """
 
     private_bytes: int

@@ -328,7 +328,7 @@ class _Attack:
         return any(variable.axes for variable in self.claim.variables.values())
 
     def _compared(self) -> Definition | None:
-        """Return the claim whose code is called: this one, or the equation that it is the derivative of."""
+        """Return the equation whose code is called: the claim, or the equation that it differentiates; None without."""
         if self.claim.call is not None or self.claim.derivative is None:
             return self.claim if self.claim.call is not None else None
         of = self.equations[self.claim.derivative.equation]

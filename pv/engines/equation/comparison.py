@@ -91,7 +91,7 @@ class Comparison:
     count: int = 1
 
     def apart(self, value: Tensor) -> Tensor:
-        """Return the absolute difference from `value`, which has its shape; inf for NaN.
+        """Return the absolute difference of the result from `value`, which has the same shape; inf for NaN.
 
         Infinity is equal to a value of its sign that exceeds the largest number of the result's dtype.
         """
@@ -329,7 +329,7 @@ def layouts(claim: Definition, example: Example) -> Iterator[tuple[str, Layout, 
 
 
 def _noncontiguous(array: Tensor) -> Tensor:
-    """Return the array transposed in memory, with every second element of it unused."""
+    """Return an equal array with a transposed memory layout in which only every second element is used."""
     if array.dim() == 0:
         return array
     # Interleave the elements with copies of them: strides of 2 and a transposed order in memory.
@@ -338,7 +338,7 @@ def _noncontiguous(array: Tensor) -> Tensor:
 
 
 def _expanded(array: Tensor) -> Tensor:
-    """Return the array with its first slice repeated without memory, if that does not change its values."""
+    """Return the array as an expanded view of its first slice, if all slices are equal; else unchanged."""
     expanded = array[:1].expand_as(array) if array.dim() and array.numel() else array
     return expanded if torch.equal(expanded, array) else array
 

@@ -378,7 +378,7 @@ class Names:
         )
 
     def _member(self, of: Definition, name: str, steps: int) -> Value:
-        """Return a member of a class or of its bases. An attribute that a method assigns is data."""
+        """Return the possible values of a member of a class or of its bases; `Data` for an assigned unknown value."""
         if members := [member for member in of.inner if member.name == name]:
             return list(members)
         if assigned := list(_assigned(of, name)):

@@ -141,7 +141,7 @@ def _root(node: ast.expr) -> str:
 
 
 def _names_of_call(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
-    """Return the names that belong to one call: its arguments, and names bound in the body."""
+    """Return the local names of a function: its parameters, and the names bound in its body."""
     nodes = list(ast.walk(function))
     bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     return bound | {node.arg for node in nodes if isinstance(node, ast.arg)}
@@ -244,7 +244,7 @@ def _cannot_fail(context: Context, harness: Harness) -> Iterator[Finding]:
 
 
 def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
-    """Yield a finding for the first impure operation in each definition that it reaches."""
+    """Yield a finding for the first impure operation in each definition that the predicate reaches."""
     assert harness.test is not None
     subject = context.subject or context.contract.subject_of(harness)
     predicate = resolve.function(context.project, harness.test)
@@ -270,7 +270,7 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
 
 
 def _faults(definition: Definition, names: Names, is_module: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-    """Yield the first impure operation of a definition and the first state that it keeps, each with its code."""
+    """Yield the code and the text of the first impure operation of a definition, and of the first state it keeps."""
     impure = (("PV192", f"uses {name}: {why}") for name, why in _outside(definition, names))
     states = (("PV193", why) for why in kept_state(definition, is_module))
     yield from (*islice(impure, 1), *islice(states, 1))

@@ -82,7 +82,7 @@ def _analysed(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, s
 
 
 def _module(box: Box, holds: Callable[[Point], bool]) -> ModuleType:
-    """Return a module with the function that CrossHair analyses: it reads source from files only."""
+    """Return a module with the function that CrossHair analyses, loaded from a file: CrossHair reads its source."""
     path = Path(tempfile.mkdtemp()) / f"{MODULE}.py"
     path.write_text(source(box), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(MODULE, path)
@@ -223,7 +223,11 @@ def _shrunk(claim: Claim, box: Box, point: Point, status: object) -> dict[str, V
 
 
 def _nearer(bound: Bound, value: Any) -> Iterator[Any]:
-    """Yield values of a bound that come before `value`, the least first, then half way, then the one just before it."""
+    """Yield simpler values of a bound in place of `value`.
+
+    Numbers: the number nearest to zero, half way to it, one step towards it. Lists: without one item, or with one
+    simpler item.
+    """
     if bound.most is not None:
         yield from (value[:place] + value[place + 1 :] for place in range(len(value)))
         one = Bound(bound.low, bound.high, bound.boolean)
@@ -232,7 +236,6 @@ def _nearer(bound: Bound, value: Any) -> Iterator[Any]:
         return
     least = min(max(0, bound.low), bound.high)
     distance = int(value) - least
-    # Bisection towards the least value: the least itself, half way, one step.
     for part in dict.fromkeys((0, distance // 2, distance - (1 if distance > 0 else -1))):
         if abs(part) < abs(distance):
             yield bool(least + part) if bound.boolean else least + part
