@@ -57,7 +57,7 @@ def observed(suite: Contract) -> Contract:
 
 
 def _observed(claim: Falsifier, *, must_reach: bool = False) -> Falsifier:
-    """Return the claim of an observed run that corresponds to a claim of the suite.
+    """Return the claim about an observed run that corresponds to a claim of the suite.
 
     The suite attacks its claim with drawn traces, and the texts of the author are about that attack. They are removed:
     a finding in an observed run has numbers and a cause.

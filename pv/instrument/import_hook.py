@@ -133,7 +133,11 @@ class ImportHook(importlib.abc.MetaPathFinder):
 
 
 class Loader(importlib.machinery.SourceFileLoader):
-    """Loads a module changed. is_script: it runs as `__main__`, under the name of its file in coverage and mutants."""
+    """Loads a module with the changes of the plan.
+
+    Args:
+        is_script: Whether the module runs as `__main__`; coverage and mutants name it by its file.
+    """
 
     def __init__(self, hook: ImportHook, name: str, path: str, *, is_script: bool = False) -> None:
         super().__init__(name, path)

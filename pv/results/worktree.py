@@ -20,8 +20,8 @@ def git(folder: Path, *words: str, limit_s: float = LIMIT_S) -> bytes | None:
     """Return what git prints; None if it fails.
 
     Raises:
-        OSError: There is no git.
-        subprocess.SubprocessError: It took longer than `limit_s` seconds.
+        OSError: git is not installed.
+        subprocess.SubprocessError: The command took longer than `limit_s` seconds.
     """
     ended = subprocess.run(["git", *words], cwd=folder, capture_output=True, timeout=limit_s)
     return ended.stdout if ended.returncode == 0 else None

@@ -24,7 +24,7 @@ SCRIPT = "; put what a script does into a function: it is imported"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteTest:
-    """The test of a claim, how many examples it tries, and the features of the subject that it needs."""
+    """The test of a claim, with the features of the subject that it needs, and the number and seed of its examples."""
 
     test: Function
     needs: tuple[str, ...]
@@ -34,7 +34,14 @@ class SuiteTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuitePayload:
-    """The payload of a claim."""
+    """The payload of a claim of a suite.
+
+    Attributes:
+        claim: The id of the claim in its suite.
+        bench: The function that makes the bench of the subject.
+        main: The test of the claim.
+        replay: The example to replay; "" for none.
+    """
 
     claim: str
     # The ids of all claims of the suite.
