@@ -31,9 +31,9 @@ class _CheckCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def _refuse_command_without_mark(self, args: Sequence[str]) -> None:
-        """Refuse `pv check python train.py` and `pv check train.py`: what is run comes after `--`."""
+        """Raise a usage error for `pv check python train.py` and `pv check train.py`: a command must follow `--`."""
         options = {name: option for option in self.params for name in (*option.opts, *option.secondary_opts)}
-        # The options of `pv check` come first. One that is no flag takes the next word, unless `=` joins its value.
+        # Skip the options of `pv check`. An option with a value takes the next word, unless `=` joins the value.
         start = 0
         while start < len(args) and (option := options.get(args[start].partition("=")[0])) is not None:
             start += 1 if "=" in args[start] or getattr(option, "is_flag", False) else 2
@@ -43,7 +43,7 @@ class _CheckCommand(click.Command):
         from pv.observe.launch import INTERPRETERS
 
         interpreter = INTERPRETERS.get(Path(command[0]).suffix)
-        # Some words name a program and a subject: `accelerate`. A subject stands alone, but for options of `pv check`.
+        # `accelerate` is a program and a subject. It is the subject if only options of `pv check` follow.
         has_arguments = len(command) > 1 and command[1] not in options
         has_script = any(Path(word).suffix in INTERPRETERS for word in command[1:])
         is_program = has_arguments and (has_script or shutil.which(command[0]) is not None)
@@ -75,7 +75,7 @@ class _CheckCommand(click.Command):
 
 
 LAUNCHERS = ("python", "python3", "torchrun", "bash", "sh", "uv")
-"""Words that begin a command, also where no such program is installed."""
+"""First words that identify a command, even if no such program is installed."""
 
 
 ONLY_FOR_SUBJECTS = ("suite", "jobs", "fail_fast", "seed", "replay", "spawn")
@@ -202,7 +202,7 @@ def _print_run(
     """
     from pv.commands.observed import render as render_run
 
-    # Text has the findings and figures of a run; the other formats take its report, as for a validation.
+    # Only the text format shows the details of a run; other formats render its report, as for a validation.
     texts = [file for kind, file in files if kind == "text"]
     for file in texts:
         write(file, render_run(observed, verbose=True, hints=hints))

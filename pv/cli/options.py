@@ -36,7 +36,7 @@ class ReportFormat(click.Choice[str]):
 
 
 def form(kinds: Sequence[str], text: str = "Format on standard output.") -> Option:
-    """Return the option `--format`."""
+    """Return the option `--format`, a choice of `kinds` with the help `text`."""
     choice = ReportFormat(kinds) if kinds == tuple(FORMATS) else click.Choice(kinds)
     return click.option("--format", "form", type=choice, default=kinds[0], show_default=True, help=text)
 

@@ -169,7 +169,7 @@ def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None)
     Args:
         name: A JSON report, or a git revision: then the base is the merge base of the revision and HEAD, or the
             revision itself without common history.
-        paths: Contract files and folders to read in addition to those of the project.
+        paths: Contract files and folders to read in addition to the project's contracts.
         start: A folder in the project (default: the working directory).
 
     Returns:

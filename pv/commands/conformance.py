@@ -37,7 +37,7 @@ def check(
         subject: A name that the suite declares, or `module:attribute` of the project. A declared subject whose package
             is not installed is undecided.
         suite: The name of the suite.
-        project: The project (default: that of the working directory).
+        project: The project (default: the project of the working directory).
         only: Glob patterns over the ids of claims, or topics such as `GRAD`.
         jobs: As for `pv.validate`.
         seed: As for `pv.validate`.

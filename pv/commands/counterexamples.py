@@ -37,7 +37,7 @@ def _located(project: Project, contract: Contract, claim: Falsifier | None, tria
     ran = sorted(name for name in trial.reached if "@" not in name)
     first = _named(project, contract, claim)
     spans = list(_spans(project, [*(name for name in first if name in ran), *(name for name in ran)]))
-    # A frame in another file is of a library or of the test: the user cannot mend it there.
+    # A frame in another file belongs to a library or to the test, which need not be fixed.
     files = {span.path for span in spans}
     raised = [code for code in _frames(project, trial.counterexample.frames) if code.path in files]
     places = dict.fromkeys([*raised[-1:], *spans])

@@ -1,7 +1,7 @@
-"""Reads what the subject of a suite declares, its features and the claims that it does not make, from its source.
+"""Read from source what the subject of a suite declares: its features, and the claims that it does not make.
 
-Nothing is imported, so that an adapter can also be read as it was in a commit. What the source does not show, such as
-declarations that a function computes, is left out.
+Nothing is imported, so that the adapter of an earlier commit can also be read. Declarations that the source does not
+show, such as the result of a function, are left out.
 """
 
 import ast
@@ -16,7 +16,7 @@ NAMES = ("features", "not_claimed", "tolerance", *OLD)
 
 
 class Unreadable(Exception):
-    """A declaration that source does not show."""
+    """A declaration cannot be read from the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +24,11 @@ class Declarations:
     """What a subject declares.
 
     Attributes:
-        there: Features that it has.
-        missing: Code of the reason by feature that it does not have.
-        not_claimed: Claims that it does not make.
-        tolerance: That of gradients; None if it is not written as a number.
-        old: Names of version 0.2 that it uses.
+        there: The features that the subject has.
+        missing: The features that the subject does not have, each with the source code of the reason.
+        not_claimed: The claims that the subject does not make.
+        tolerance: The tolerance of gradients; None if it is not written as a number.
+        old: The names of version 0.2 that the declarations use.
         is_whole: False if a declaration could not be read.
     """
 
@@ -59,7 +59,7 @@ def read_declarations(source: str, subject: str) -> Declarations:
                 numbers.append(_number(tree, value))
             elif name == "features":
                 values[name] |= _entries(tree, value)
-            else:  # a subclass replaces what its base class declares by other names
+            else:  # declarations of a subclass replace those of its base class under other names
                 values[name] = _entries(tree, value)
         except Unreadable:
             is_whole = False
@@ -79,11 +79,11 @@ def read_declarations(source: str, subject: str) -> Declarations:
 
 
 def find_less(before: Declarations, now: Declarations) -> Iterator[tuple[str, str]]:
-    """Yield what is measured less of a subject than before.
+    """Yield the declarations because of which less of a subject is measured than before.
 
     Args:
-        before: What it declared.
-        now: What it declares.
+        before: The declarations in the base.
+        now: The declarations now.
 
     Yields:
         A feature, or "", and a text.

@@ -51,7 +51,7 @@ class Package:
 
     @property
     def usable(self) -> bool:
-        """Return whether it is installed, and not too old."""
+        """Return whether the package is installed, and not too old."""
         return bool(self.installed) and _release(self.installed) >= _release(self.least)
 
 
@@ -190,7 +190,7 @@ def _free_memory_mib() -> int:
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         limits_mib.append(int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) // 1024)
-    # Inside a container the limit of the control group (version 2) is what counts, not the memory of the machine.
+    # Inside a container the limit of the control group (version 2) applies, not the memory of the machine.
     with suppress(OSError, ValueError):
         group = Path("/sys/fs/cgroup")
         limit, used = (int((group / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
@@ -252,14 +252,14 @@ def _workers(project: Project, spawn: bool) -> Iterator[Check]:
     preload = [*tasks.ALWAYS_LOADED, *torch]
     try:
         with Pool(preload, 1, spawn=spawn) as pool:
-            there, absent = device.find(pool, project, ("cpu", "cuda"), None)
+            available, absent = device.find(pool, project, ("cpu", "cuda"), None)
             note = pool.note
     except (WorkerLost, OSError) as error:
         yield Check("workers", Level.PROBLEM, f"no worker could be started: {error}", "report this with its output")
         return
     text = note or f"fork server, {'with torch loaded once' if torch else 'without torch'}"
     yield Check("workers", Level.NOTE if note else Level.OK, text, "each task takes a second longer" if note else "")
-    for name, info in there.items():
+    for name, info in available.items():
         shown = " ".join(part for part in (info.name, f"torch {info.torch}" if info.torch else "") if part)
         yield Check("device", Level.OK, f"{name}: {shown or 'without torch'}")
     for name, reason in absent.items():

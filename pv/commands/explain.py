@@ -1,4 +1,4 @@
-"""Collect what is known about a claim, mutant or contract, without running anything."""
+"""Collect the definition and the results of a claim, mutant or contract, without running anything."""
 
 import ast
 import json
@@ -74,18 +74,19 @@ def _named(
     findings: Sequence[Finding],
     results: Sequence[tuple[str, Result]],
 ) -> Iterator[Explained]:
+    """Yield the explanations of all contracts, claims and mutants whose id matches a pattern."""
     ids_by_id = same_claims()
     for contract in contracts:
-        mine = tuple(f for f in findings if f.location.path == contract.location.path)
+        contract_findings = tuple(f for f in findings if f.location.path == contract.location.path)
         if fnmatchcase(contract.id, pattern):
-            yield Explained(contract=contract, score=score.read(project, contract)[0], findings=mine)
+            yield Explained(contract=contract, score=score.read(project, contract)[0], findings=contract_findings)
         for claim in (item for item in contract.claims if fnmatchcase(item.id, pattern)):
             # The claims with the same meaning: of a loop for a claim about one run, and vice versa.
             id_ = claim.id.rpartition(".")[2]
             same = ids_by_id.get(id_, ()) or tuple(other for other, ids in ids_by_id.items() if id_ in ids)
             places = (claim.location, *claim.places.values())
             about = (
-                f for f in mine
+                f for f in contract_findings
                 if claim.id in f.message or f.location in places or _equation(f, contract) == claim.equation
             )  # fmt: skip
             yield Explained(
@@ -157,7 +158,7 @@ def _hint(id_: str, loaded: Loaded) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """The answer for one claim.
+    """Whether the cached result of one claim would be reused, and why not.
 
     Attributes:
         claim: The id of the claim.
@@ -177,7 +178,7 @@ def why(names: list[str], project: Project | None = None) -> list[Why]:
 
     Args:
         names: Ids of claims, or glob patterns of ids.
-        project: The project (default: that of the working directory).
+        project: The project (default: the project of the working directory).
 
     Raises:
         UsageError: A name matches no claim.
@@ -198,12 +199,13 @@ def why(names: list[str], project: Project | None = None) -> list[Why]:
 
 
 def _why(attempts: Attempts, cache: ResultCache, contract: Contract, claim: Falsifier) -> Why:
+    """Return whether the result of one claim would be reused, and the reasons if not."""
     entry = cache.newest(claim.id)
     if entry is None:
         return Why(claim=claim.id, reused=False, reasons=("no usable result is cached",))
     key = cache.key(attempts.clean(contract, claim).task)
     if cache.lookup(key) is not None:
-        # The lookup makes its result the newest: it may be one of another branch than the entry above.
+        # The lookup makes its result the newest entry: the entry above may be the result of another branch.
         entry = cache.newest(claim.id) or entry
         return Why(claim=claim.id, reused=True, when=_when(entry))
     reasons = [*(f"another {name}" for name in entry.environment), *map(_describe, entry.changed)]

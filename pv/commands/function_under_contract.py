@@ -30,7 +30,7 @@ Node = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter with proposed values. The author checks them: source code does not tell which values are valid.
+    """A parameter with proposed values. The author checks them: source code does not show which values are valid.
 
     Attributes:
         name: The name.
@@ -54,12 +54,12 @@ class Parameter:
 
     @property
     def name_in_test(self) -> str:
-        """Return its name in a test, changed if the test uses the name itself."""
+        """Return the name of the parameter in a test, changed if the test uses this name for another object."""
         return self.alias or (f"{self.name}_" if self.name in RESERVED else self.name)
 
     @property
     def variable(self) -> str:
-        """Return its name in an equation."""
+        """Return the name of the parameter in an equation."""
         return self.alias or self.name
 
     def argument(self, value: str) -> str:
@@ -173,7 +173,7 @@ class FunctionUnderContract:
     optional: tuple[Parameter, ...] = ()
     constructor: tuple[Parameter, ...] | None = None
     steady: bool = True
-    """Whether the source names nothing random and no clock."""
+    """Whether the source uses no random numbers and no clock, judging by the names in it."""
     silent: bool = False
     """Whether the source returns nothing, so that the function works by changing its arguments."""
 

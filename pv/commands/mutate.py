@@ -40,7 +40,7 @@ def mutate(
 
     Args:
         names: Contract files, or glob patterns of contract or falsifier ids (default: all contracts). A contract is
-            judged by all its bound falsifiers and those of its judges; named falsifiers judge alone.
+            judged by its own and its judges' bound falsifiers; if falsifiers are named, only by these.
         paths: Contract files and folders to read (default: those of the project).
         project: As for `pv.validate`.
         jobs: As for `pv.validate`.
@@ -84,8 +84,8 @@ def mutate(
     )
     results = []
     for contract, falsifiers in requested:
-        if held := scope.holders(project, contract):
-            elsewhere = f"{contract.id} has no score of its own; its modules are scored in {', '.join(held)}"
+        if holders := scope.holders(project, contract):
+            elsewhere = f"{contract.id} has no score of its own; its modules are scored in {', '.join(holders)}"
             results.append(
                 MutationResult(
                     contract=contract, falsifiers=(), total=0, judged=(), restricted=True, elsewhere=elsewhere
@@ -136,8 +136,8 @@ def _select(
 
 
 def _judges(project: Project, contract: Contract, falsifier: Falsifier, names: Sequence[str]) -> bool:
-    """Return whether a falsifier is named and its mutants belong to this contract."""
-    # They belong to the falsifier's own contract, or to the contract that its own contract is scored in.
+    """Return whether a falsifier is named in the request and judges mutants that are scored in this contract."""
+    # Mutants are scored in the falsifier's own contract, or in the contracts whose scope includes it.
     owner = scope.owners(contract)[falsifier.id]
     return matches(falsifier.id, names) and (owner is contract or bool(scope.holders(project, owner)))
 

@@ -65,7 +65,7 @@ def similar_suite_name(name: str) -> str:
 
 
 def nearest_name(name: str, names: Sequence[str]) -> str:
-    """Return the most similar name; those that share its start up to the last hyphen are compared first."""
+    """Return the most similar name; names with the same text before the last hyphen are preferred."""
     start = name.rpartition("-")[0]
     return nearest(name, [candidate for candidate in names if start and candidate.startswith(start)] or names)
 
@@ -109,9 +109,9 @@ def resolve_names(names: Sequence[str | Path], project: Project) -> ResolvedArgu
     if all(named.claims is None for named in resolved):
         return ResolvedArguments(paths)
     claims: dict[str, None] = {}
-    for named in resolved:  # of contracts that are named as a whole all claims
-        whole = () if named.claims is not None else load(named.paths).contracts
-        claims |= dict.fromkeys(named.claims or [claim.id for contract in whole for claim in contract.claims])
+    for named in resolved:  # a contract that is named without claims means all its claims
+        whole_contracts = () if named.claims is not None else load(named.paths).contracts
+        claims |= dict.fromkeys(named.claims or [claim.id for contract in whole_contracts for claim in contract.claims])
     return ResolvedArguments(paths, tuple(claims))
 
 
@@ -139,6 +139,7 @@ def _may_hold_contracts(name: str | Path) -> bool:
 
 
 def _resolve_one(name: str, loaded: Loaded) -> ResolvedArguments:
+    """Resolve one path or id, in this order: path with contracts, contract, claim, other path, suite."""
     if _may_hold_contracts(name):
         return ResolvedArguments((Path(name),))
     contracts = [contract for contract in loaded.contracts if fnmatchcase(contract.id, name)]

@@ -96,7 +96,7 @@ def new(name: str = "", *, subject: str = "") -> Written:
         if other.id == name:
             raise UsageError(f"duplicate contract {name!r} (first defined in {other.location.path}); name another")
     word = re.sub(r"\W", "_", f"c_{name}" if name[0].isdigit() else name)
-    # New code goes to the first folder that modules are imported from.
+    # Write new code to the first folder that modules are imported from.
     code = project.root if project.root in project.roots else project.roots[0]
     contract = project.contracts[0] / f"{name}.yaml"
     test = code / "falsifiers" / word / f"falsify_{word}.py"
@@ -208,7 +208,7 @@ def _strategy(parameter: Parameter, unknown: list[str]) -> str:
 
 
 def _to_fill_in(test: Path, text: str, function: FunctionUnderContract) -> str:
-    """Return advice on what the author must fill in, since source code does not tell which values are valid."""
+    """Return advice on what the author must fill in, since source code does not show which values are valid."""
     if not function.steady:
         return f"the result seems to be random: write a claim about it in {test}; until then it is undecided"
     if "=FILL_IN" not in text:

@@ -1,4 +1,4 @@
-"""Write the adapter of a training loop from its source; parts that the source does not tell are left to fill in."""
+"""Write the adapter of a training loop from its source; parts that the source does not show are left to fill in."""
 
 import ast
 import os
@@ -26,7 +26,7 @@ CLASS = re.compile(r"\w*(Config|Cfg|Conf|Settings|Args|Arguments|Options|Opts|HP
 MAKER = re.compile(r"(get_|make_|parse_)?(default_)?(config|cfg|conf|settings|args|options|hparams)|(get_)?defaults")
 """Usual names of a parameter that takes settings, of their class, and of a function that returns the default ones.
 
-A function that returns what its parser of the command line has read returns settings, whatever its name is."""
+A function that returns parsed command-line arguments also returns settings, whatever its name is."""
 Classes = Mapping[str, ast.ClassDef]
 
 
@@ -194,7 +194,7 @@ class Loop:
         return min(demands, key=lambda method: demands[method], default=None)
 
     def named(self, role: str) -> list[ast.FunctionDef]:
-        """Return the methods with a usual name for a role, without those that another of them calls."""
+        """Return the methods with a usual name for a role, except methods that another of these methods calls."""
         # `train` that calls `_train_epoch` is the role, and the inner method is a part of it.
         methods = (statement for statement in self.node.body if isinstance(statement, ast.FunctionDef))
         named = [method for method in methods if re.fullmatch(ROLES[role], method.name)]
@@ -274,7 +274,7 @@ def read_loop(project: Project, target: Target) -> Loop:
 
 
 def called(loop: Loop, name: str, names_of_job: Mapping[str, str], method: ast.FunctionDef | None = None) -> Call:
-    """Return a call of the loop, or of a method of it.
+    """Return a call of the loop, or of a method of the loop.
 
     Args:
         loop: The loop.
@@ -354,7 +354,7 @@ def _pair(node: ast.Assign) -> tuple[list[ast.expr], list[ast.expr]]:
 
 
 def _value(parameter: ast.arg, names: Mapping[str, str], loop: Loop, default: ast.expr | None = None) -> str:
-    """Return the value that a job has for a parameter; "" if the name of the parameter tells nothing."""
+    """Return the expression of the value that a job has for a parameter; "" if the parameter has no usual name."""
     if "model" in names and MODEL.fullmatch(parameter.arg):
         return names["model"]
     if parameter.arg == "device":
@@ -405,7 +405,7 @@ _REASONS = {
     "max_steps": "it takes no number of steps",
     "accumulate": "it takes no number of micro-batches",
 }
-"""Why a loop does not have a feature, as its source tells."""
+"""By feature, the reason why a loop does not have it, as its source shows."""
 _DIVIDES = "it divides by its warm-up, which is 0 in most jobs"
 _TO_ADD = """\
         # Uncomment what holds for the loop; for "sequences", see `Classifier` and `classified` of
@@ -626,7 +626,7 @@ def _evaluate(call: Call) -> str:
 
 
 def _features(features: Mapping[str, bool | str]) -> str:
-    """Return the mapping of an adapter as code, with comments about features that the source does not tell."""
+    """Return the `features` of an adapter as code, with comments about features that the source does not show."""
     values = {name: "True" if value is True else f'"{value}"' for name, value in features.items()}
     lines = (f'        "{name}": {value},\n' for name, value in values.items())
     return f"{{\n{''.join(lines)}{_TO_ADD}    }}"

@@ -1,4 +1,4 @@
-"""Runs a training script with an observer in it, and judges the traces: `pv check -- COMMAND`."""
+"""Run a training script under observation, and judge its traces: `pv check -- COMMAND`."""
 
 import contextlib
 import shlex
@@ -31,12 +31,12 @@ from pv.suites.training_run.run import Run, Window, read_folder
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ObservedRun:
-    """A run of a script, and what follows from its traces.
+    """A run of a script, its traces, and the results of the claims.
 
     Attributes:
         contract: The claims.
-        records: What every claim has tried and found, by its id.
-        report: The same as a report of `pv`, for every other format.
+        records: The number of tries and the findings of every claim, by id.
+        report: The results as a report of `pv`, for output in other formats.
         status: The exit status of the command; None if only traces were judged.
         run: The traces.
         command: The command as it was given; "" if only traces were judged.
@@ -68,21 +68,21 @@ class ObservedRun:
 
     @property
     def not_reached(self) -> list[str]:
-        """Return the ids of the claims that nothing in the run has tried."""
+        """Return the ids of the claims that the run did not try."""
         return self._ids(Outcome.NOT_CLAIMED)
 
     def _ids(self, outcome: Outcome) -> list[str]:
-        """Return the ids of the claims with an outcome. A claim that was not reached is not claimed of this run."""
+        """Return the ids of the claims with an outcome; a claim that was not reached has `NOT_CLAIMED`."""
         return [result.falsifier.id for result in self.report.contracts[0].results if result.outcome is outcome]
 
     @property
     def hints(self) -> list[tuple[str, Finding]]:
-        """Return the findings that may be meant, each with the id of its claim."""
+        """Return the findings that may be intended by the author, each with the id of its claim."""
         return [(name, f) for name, record in self.records.items() for f in record.findings if f.hint]
 
     @property
     def audited(self) -> tuple[int, int]:
-        """Return in how many steps the weight of every scored element is known, and of how many losses were noted."""
+        """Return the number of sampled steps with a known loss in every backward pass, and of all sampled steps."""
         windows = [w for process in self.run.processes for ws in process.windows.values() for w in ws if w.is_sampled]
         return sum(bool(w.passes) and all(p.losses for p in w.passes) for w in windows), len(windows)
 
@@ -115,9 +115,9 @@ def check_run(
 
     Args:
         command: The words of the command, such as `["python", "train.py"]`; () to judge only the traces in `trace`.
-        steps: End every process of the command after this many optimizer steps; 0: when it ends by itself.
-        sample: Note the losses only of the first steps and of every K-th one, which makes a long run cheaper.
-        trace: A folder for the traces. Those that it holds already are judged too, as parts of the same run.
+        steps: End every process of the command after this many optimizer steps; 0 for no limit.
+        sample: Record the losses only of the first steps and of every K-th step, which makes a long run cheaper.
+        trace: A folder for the traces. Traces that it already contains are judged too, as parts of the same run.
         keep_compile: Leave `torch.compile` on; compiled code cannot be observed, and is run uncompiled by default.
         probes: Run the model again with changed inputs, in a forked copy of the process.
         cut: The optimizer step after which the command is killed; several to kill its continuations too.
@@ -163,12 +163,12 @@ def check_run(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claims:
-    """The claims to judge.
+    """The claims about a run, and the selection of claims to report.
 
     Attributes:
         contract: The contract of all claims about a run.
-        chosen: The ids of those that are judged and reported.
-        options: The options that have chosen them.
+        chosen: The ids of the claims that are reported.
+        options: The command-line options that select them.
     """
 
     contract: Contract
@@ -188,7 +188,7 @@ def _claims(only: Sequence[str]) -> _Claims:
 
 
 def _run(folder: Path, command: Sequence[str], options: launch.Options, interruptions: Interruptions) -> int:
-    """Run the command, and what it is compared with; return its exit status."""
+    """Run the command, and the runs that it is compared with; return the exit status of the command."""
     if interruptions != Interruptions():
         with tempfile.TemporaryDirectory(prefix="pv-runs-") as scratch:
             return Comparing(command, folder, Path(scratch), options).run(interruptions)
@@ -203,7 +203,7 @@ def _run(folder: Path, command: Sequence[str], options: launch.Options, interrup
 
 
 def _suggestion(command: Sequence[str]) -> str:
-    """Return what to try in place of a command that is a script without its interpreter, "" for another command."""
+    """Return a suggestion if the command is a script without its interpreter; "" for another command."""
     interpreter = launch.INTERPRETERS.get(Path(command[0]).suffix)
     return f"; try pv check -- {shlex.join([interpreter, *command])}" if interpreter else ""
 
@@ -211,9 +211,10 @@ def _suggestion(command: Sequence[str]) -> str:
 def _judged(
     folder: Path, status: int | None, command: Sequence[str], claims: _Claims, *, complete: bool, steps: int
 ) -> ObservedRun:
+    """Judge the traces in a folder, and return the run with its report."""
     started = time.monotonic()
     run = read_folder(folder, complete=complete)
-    # All are judged: a premise that is not chosen hides its consequences too.
+    # Judge all claims, since the premise of a chosen claim may not be chosen.
     records = {name: record for name, record in judge(run).items() if name in claims.chosen}
     trials = {(name, "cpu"): _trial(name, record) for name, record in records.items() if not record.not_reached}
     selection = Selection(
@@ -253,7 +254,7 @@ def _failure(run: Run, status: int | None, trials: Mapping[tuple[str, str], Tria
 
 
 def _trial(name: str, record: Record) -> Trial:
-    """Return what a claim has found as a trial; a hint refutes nothing."""
+    """Return the record of a claim as a trial; a hint does not refute the claim."""
     if not record.proofs:
         reached = frozenset({"the trace"})
         return Trial(
@@ -287,7 +288,7 @@ def _trial(name: str, record: Record) -> Trial:
 
 
 MAX_STEPS = 2_000
-"""Steps of a report; of more, every k-th is kept."""
+"""Maximum number of steps in a report; of a longer run, every k-th step is kept."""
 
 
 def _steps(run: Run) -> list[ObservedStep]:
@@ -303,6 +304,7 @@ def _steps(run: Run) -> list[ObservedStep]:
 
 
 def _step(rank: int, window: Window) -> ObservedStep:
+    """Return the row of one optimizer step for the table of steps."""
     losses = [loss for backward in window.passes for loss in backward.losses]
     is_known = bool(losses) and all(backward.losses for backward in window.passes)
     examples = sum(max((loss.rows for loss in backward.losses), default=0) for backward in window.passes)
@@ -350,7 +352,7 @@ INTERRUPTED = {
 
 
 def _notes(run: Run, status: int | None, steps: int) -> list[str]:
-    """Return what a reader must know of the run before its claims."""
+    """Return the notes of the report about the run: its end, its parts, and processes that were not observed."""
     notes = []
     if status == INTERRUPT:
         notes.append("the command was interrupted: what was observed until then is judged")
@@ -382,7 +384,7 @@ def _notes(run: Run, status: int | None, steps: int) -> list[str]:
 
 
 MAX_ROWS = 20
-"""Rows of a table of steps."""
+"""Maximum number of rows in a table of steps."""
 
 
 def render(observed: "ObservedRun", *, verbose: bool = False, hints: bool = False) -> str:

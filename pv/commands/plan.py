@@ -78,8 +78,8 @@ class Plan:
 
     def runnable(self, contract: Contract) -> bool:
         """Return whether the contract has no finding that prevents its trials."""
-        mine = (f for f in self.findings if f.location.path == contract.location.path)
-        return all(f.severity is Severity.NOTICE or f.code in RUNNABLE for f in mine)
+        findings = (f for f in self.findings if f.location.path == contract.location.path)
+        return all(f.severity is Severity.NOTICE or f.code in RUNNABLE for f in findings)
 
 
 def check(
@@ -89,7 +89,7 @@ def check(
 
     Args:
         paths: Files, folders, or ids of contracts or claims of the project (default: all contracts of the project).
-        project: The project (default: that of the first path).
+        project: The project (default: the project of the first path).
         subjects: Requested subjects, by id of the contract.
 
     Returns:
@@ -144,7 +144,7 @@ def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project
     if unknown:
         ids = ", ".join(by_id)
         raise UsageError(f"unknown contract {unknown[0]!r} in --subject (choose from {ids or 'none'})")
-    # A contract that declares no subjects has no names to suggest, so lint reports what is wrong with the target.
+    # A contract that declares no subjects has no names to suggest, so lint reports the problem of the target.
     return {
         id_: resolve_subject(by_id[id_], text, project) if by_id[id_].subjects else target_of(text)
         for id_, text in subjects.items()
@@ -180,7 +180,7 @@ def plan_validation(project: Project, request: Request, before_lint: BeforeLint 
     if request.shard is not None:
         selections = divide(requested, selections, request.shard)
     contracts = tuple(c for c in requested if c.id in selections)
-    # Lint takes longest, so whatever can run beside it starts now.
+    # Lint takes longest, so work that can run at the same time is started first.
     if before_lint is not None:
         before_lint(contracts, targets)
     findings = (*files.findings, *lint(contracts, project=project, subjects=targets))
@@ -189,9 +189,11 @@ def plan_validation(project: Project, request: Request, before_lint: BeforeLint 
     if request.record and not _recordable(contracts, selections, request):
         raise UsageError("--record writes only proofs and results of devices other than the CPU: add --device cuda")
     refused = any(f.severity is Severity.REFUSAL for f in findings)
-    mine = {c.location.path for c in contracts}
+    selected_paths = {c.location.path for c in contracts}
     # An error in another contract of the same file does not fail the requested contracts.
-    shown = (f for f in findings if f.severity is not Severity.ERROR or f.location.path in mine or not requested)
+    shown = (
+        f for f in findings if f.severity is not Severity.ERROR or f.location.path in selected_paths or not requested
+    )
     unmatched = () if refused and not requested else _unmatched(loaded, request, requested)
     return Plan(
         project=project,
@@ -277,7 +279,7 @@ def _named_ids(contract: Contract, request: Request) -> frozenset[str]:
 def _claims_nothing_there(contract: Contract, ids: frozenset[str], request: Request) -> bool:
     """Return whether a contract has claims, but none for a requested device.
 
-    With required devices the answer is always no: the verdict must then say that evidence is missing.
+    Return False if devices are required: the contract must then be undecided for lack of evidence.
     """
     if not request.devices or request.require:
         return False
@@ -290,6 +292,7 @@ def matches(id_: str, patterns: Sequence[str]) -> bool:
 
 
 def _check(request: Request) -> None:
+    """Raise `UsageError` for options with invalid values or that contradict each other."""
     for name, value in (("jobs", request.jobs), ("examples", request.examples)):
         if value is not None and value < 1:
             raise UsageError(f"invalid value {value} for {name!r}: expected a positive integer")
@@ -300,7 +303,7 @@ def _check(request: Request) -> None:
         refuse_form(request.replay)
     if request.shard is not None and request.replay:
         raise UsageError("--shard does not take --replay")
-    # Evidence is valid for the clause in the contract, so nothing that departs from it may be recorded.
+    # Evidence is valid for the clause in the contract, so a request that changes the clause must not record any.
     weakened = request.replay or request.examples is not None or request.seed or request.subjects
     if request.record and weakened:
         raise UsageError(
@@ -337,12 +340,12 @@ def divide(contracts: Iterable[Contract], selections: Mapping[str, Selection], s
 def _share(contract: Contract, selection: Selection, shard: Shard) -> Selection | None:
     selected = [claim for claim in contract.claims if selection.selects(claim)]
     # Claims that read one run share its key, so that the run is executed in one shard only.
-    mine = frozenset(
+    claims_of_shard = frozenset(
         claim.id for claim in selected if _shard_of(contract.id, claim.run or claim.id, shard.of) == shard.index
     )
-    if not mine and (selected or _shard_of(contract.id, "", shard.of) != shard.index):
+    if not claims_of_shard and (selected or _shard_of(contract.id, "", shard.of) != shard.index):
         return None
-    return replace(selection, falsifiers=mine, divided=True)
+    return replace(selection, falsifiers=claims_of_shard, divided=True)
 
 
 def _shard_of(contract: str, name: str, of: int) -> int:

@@ -70,7 +70,7 @@ class ReportCache:
         return not Path(path).exists() or Path(path).resolve().is_relative_to(self._project.root)
 
     def _with_note(self, report: Report) -> Report:
-        """Return a cached report with the time and the commit of now, and a note about its origin."""
+        """Return a cached report with the current time and commit, and a note about its origin."""
         note = f"nothing has changed since the validation of {report.started}: all its results are reused"
         notes = tuple(text for text in report.notes if "reused" not in text)
         return replace(

@@ -1,4 +1,4 @@
-"""Runs a command uncut, interrupted and resumed, observed: `pv check --cut K --resume ARGS -- COMMAND`."""
+"""Run a command uncut, and interrupted and resumed, under observation: `pv check --cut K --resume ARGS -- COMMAND`."""
 
 import json
 import os
@@ -20,11 +20,11 @@ from pv.workers import tree
 OUT = "{out}"
 """Stands for a fresh folder for every complete run, in a command and in the arguments that resume it."""
 COPY_LIMIT = 200 * 2**20
-"""Bytes of a working folder that are copied for every complete run where the command has no `{out}`."""
+"""Maximum size in bytes of the working folder, which is copied for every complete run if a command has no `{out}`."""
 GRACE_SECONDS = 30.0
-"""How long the other ranks are waited for once the first has been killed."""
+"""Seconds to wait for the other ranks once the first one has reached the step at which all are killed."""
 LINKED = ("pyvenv.cfg", "HEAD")
-"""A folder with one of these files, a virtual environment or what belongs to git, is linked, not copied."""
+"""A folder with one of these files, which is a virtual environment or a folder of git, is linked, not copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +32,10 @@ class Interruptions:
     """How a run is interrupted and resumed, and what it is compared with.
 
     Attributes:
-        cut: The steps after which it is killed, in ascending order; each but the first in a continuation.
+        cut: The steps after which the run is killed, in ascending order; the steps after the first kill continuations.
         resume: Arguments that are added to the command to resume it.
         in_save: Whether another run is killed inside the first save at or after the first of `cut`.
-        extend: Arguments that are added to make a run longer, which is resumed once it has ended; "" for none.
+        extend: Arguments that make the run longer, with which the complete run is resumed after its end; "" for none.
         against: A second command, whose steps must have the same examples; "" for none.
     """
 
@@ -46,7 +46,7 @@ class Interruptions:
     against: str = ""
 
     def check(self) -> None:
-        """Raise `UsageError` for options that do not belong together."""
+        """Raise `UsageError` for an invalid combination of options, or steps that are not ascending."""
         if list(self.cut) != sorted(set(self.cut)) or any(step < 1 for step in self.cut):
             raise UsageError(f"--cut {' --cut '.join(map(str, self.cut))}: name steps from 1 on, in ascending order")
         if (self.cut or self.extend) and not self.resume:
@@ -121,13 +121,13 @@ class Comparing:
         return str(out), out
 
     def refuse(self, uncut: Run, cut: Sequence[int]) -> None:
-        """Raise `UsageError` if the run ends before it would be killed, or saves nothing before."""
+        """Raise `UsageError` if the uncut run is too short to be killed after these steps, or saves nothing before."""
         if uncut.steps <= cut[-1]:
             raise UsageError(
                 f"--cut {cut[-1]}: the run takes {count(uncut.steps, 'step')}: kill it after an earlier one"
             )
         saves = sorted({e["step"] for process in uncut.processes for e in process.of("save") if e["step"]})
-        # Each part must save after its beginning and before its end, or the next part would start from nothing new.
+        # Each part must save between its first and its last step, or the next part would repeat it from the start.
         after = 0
         for step in cut:
             if not any(after <= save < step for save in saves if save):
@@ -141,10 +141,16 @@ class Comparing:
             after = max(save for save in saves if save < step)
 
     def cut(self, kind: str, steps: Sequence[int], resume: Sequence[str]) -> None:
-        """Run the command, kill it after each of some steps, and resume it after each time."""
+        """Run the command, kill it after each of some steps, and resume it each time.
+
+        Args:
+            kind: "cut" to kill the run after a step, "save" to kill it inside the next save.
+            steps: The steps, counted from the beginning of the run, in ascending order.
+            resume: The arguments that are added to resume the run.
+        """
         place = self.place(kind)
         done = 0
-        """Steps that the next part has behind it when it begins."""
+        """The step of the last save, from which the next part continues."""
         command = self.command
         for number, step in enumerate(steps, 1):
             title = f"killed inside a save after step {step}" if kind == "save" else f"killed after step {step}"
@@ -158,7 +164,7 @@ class Comparing:
         self.finish(command, self.folder / kind / str(len(steps) + 1), place, "resumed", done)
 
     def finish(self, command: Sequence[str], part: Path, place: tuple[str, Path], title: str, done: int = 0) -> None:
-        """Run the last part of an interrupted run, and note its exit status beside its traces."""
+        """Run the last part of an interrupted run, and write its exit status beside its traces."""
         left = max(0, self.options.steps - done) if self.options.steps else 0
         status = self.observe(command, part, place, title, steps=left)
         (part / "status").write_text(str(status))
@@ -174,15 +180,24 @@ class Comparing:
         in_save: bool = False,
         steps: int | None = None,
     ) -> int:
-        """Run a command observed, with a line before its output; return its exit status.
+        """Run a command under observation, with a line before its output; return its exit status.
+
+        Args:
+            command: The words of the command; `{out}` in them is replaced.
+            trace: The folder for the traces.
+            place: The folder that `{out}` stands for, and the working folder.
+            title: The name of the run in messages.
+            cut: The step after which the run is killed, counted from the start of this part; 0 not to kill the run.
+            in_save: Kill the run inside the first save at or after the step `cut`.
+            steps: Maximum number of optimizer steps, 0 for no limit (default: from the options).
 
         Raises:
-            UsageError: It ended although it was to be killed.
+            UsageError: The command cannot be run, or ended before it was killed.
         """
         out, folder = place
         words = [word.replace(OUT, out) for word in command]
         if os.sep in words[0] and folder != Path.cwd() and not (folder / words[0]).exists():
-            words[0] = str(Path(words[0]).absolute())  # not beside the copy
+            words[0] = str(Path(words[0]).absolute())  # the program is not in the copied folder
         trace.mkdir(parents=True, exist_ok=True)
         steps = 0 if cut else self.options.steps if steps is None else steps
         options = replace(self.options, steps=steps, cut=cut, cut_in_save=in_save, comparing=True)

@@ -58,7 +58,7 @@ def discard_output() -> None:
 
 
 def columns() -> int:
-    """Return the width of the terminal on standard output; 0 if it is none."""
+    """Return the width of the terminal on standard output; 0 if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 

@@ -71,7 +71,7 @@ def validate(
 
     Args:
         paths: Contract files and folders, or ids (default: all contracts of the project).
-        project: The project of the contracts (default: that of the first path, or of the working directory).
+        project: The project of the contracts (default: the project of the first path, or of the working directory).
         only: Glob patterns over the ids of claims.
         contracts: Glob patterns over the ids of contracts.
         devices: Devices to run on (default: the CPU; results of other devices are read from the evidence folder).
@@ -167,7 +167,7 @@ def validated(
         notes: tuple[str, ...] = ()
         with closing(ResultCache(project)) if request.reuse else nullcontext() as cache:
             try:
-                # Without a contract that can be tried, no worker starts.
+                # If no contract can be tried, no worker is started.
                 if contracts:
                     # The subject of a run that is a command is not imported.
                     claims = [(c, claim, engine_of(claim).run_of(c, claim)) for c in contracts for claim in c.claims]
@@ -232,10 +232,10 @@ def _report(
     verdicts: list[ContractVerdict] = []
     files: set[str] = set()
     for contract in plan.contracts:
-        mine = tuple(f for f in plan.findings if f.location.path == contract.location.path)
+        lint_findings = tuple(f for f in plan.findings if f.location.path == contract.location.path)
         evidence, problems = _with_records(plan, validation, attempts, contract)
         files.update(*(trial.files for trial in evidence.trials.values()))
-        verdict = decide(contract, evidence, plan.selections[contract.id], (*mine, *problems))
+        verdict = decide(contract, evidence, plan.selections[contract.id], (*lint_findings, *problems))
         verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, ""), repeat=_repeat(request)))
     verdicts.sort(key=lambda v: (_ORDER.index(v.status), v.contract.id))
     # Every loaded contract has a mapping of all contracts of the project.

@@ -1,1 +1,1 @@
-"""From a YAML file to frozen data: what the author of a contract claims."""
+"""Read contracts: from a YAML file to frozen dataclasses."""

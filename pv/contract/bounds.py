@@ -1,4 +1,4 @@
-"""Parses the bounds and the precondition of a harness, and lists the points of its box, nearest to zero first.
+"""Parse the bounds and the precondition of a harness, and list the points of its box, nearest to zero first.
 
 A bound is `0..8`, `bool`, `list of int 0..9, at most 4` or `list of bool, at most 4`. `requires` is a Python expression
 over the names of the bounds; points that do not fulfil it are outside the box. Nothing here imports a solver.
@@ -82,7 +82,7 @@ class Bound:
         if self.most is not None:
             item = Bound(self.low, self.high, self.boolean)
             return type(value) is list and len(value) <= self.most and all(map(item.contains, value))
-        # By exact types: True is an int to isinstance, and no number to a bound.
+        # Compare exact types: True is an int for `isinstance`, but a bound of integers does not contain it.
         if self.boolean:
             return type(value) is bool
         return type(value) is int and self.low <= value <= self.high
@@ -125,7 +125,7 @@ class Box:
 
     @property
     def size(self) -> int:
-        """Return the number of points, including those that `requires` excludes."""
+        """Return the number of points, including points that `requires` excludes."""
         return math.prod(bound.size for bound in self.bounds.values())
 
     def points(self) -> Iterator[dict[str, Value]]:
@@ -140,7 +140,7 @@ class Box:
 
 
 def _product(factors: Sequence[Callable[[], Iterator[T]]]) -> Iterator[tuple[T, ...]]:
-    """Yield the Cartesian product of iterators that can be made anew."""
+    """Yield the Cartesian product of iterators; each factor is a function that creates its iterator."""
     # Not `itertools.product`, which first reads every factor into memory: a bound may have 10**18 values.
     if not factors:
         yield ()

@@ -1,7 +1,7 @@
-"""Builds a `Contract` from the tree of a `pv/1` file that the schema has accepted.
+"""Build a `Contract` from the tree of a `pv/1` file that the schema has accepted.
 
-cattrs fills the dataclasses of `pv.contract` by the names and types of their fields. Where the file has another name or
-another form, this module says so: `RENAMED` has the names, `FORMS` the functions that collect the fields of a class.
+cattrs fills the dataclasses of `pv.contract` by the names and types of their fields. `RENAMED` has the fields whose key
+in the file has another name. `FORMS` has functions for the classes whose fields are not the keys of one mapping.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -96,7 +96,7 @@ def _locator(node: Node) -> Callable[[int, int], Location]:
 
 
 def _claim(cls: type) -> Callable[[Node], Fields]:
-    """Return the function that collects the fields of a claim; the keys of no field become its `options`."""
+    """Return the function that collects the fields of a claim; keys without a field become its `options`."""
     keys = {RENAMED[cls].get(field.name, field.name) for field in fields(cls)}
 
     def collect(node: Node) -> Fields:

@@ -1,7 +1,8 @@
-"""Check data against a JSON Schema: quickly whether they follow it, and in words, with locations, where they do not.
+"""Validate data against a JSON Schema, and return findings with locations for invalid data.
 
-`jsonschema` is imported only for invalid data, since its import takes longer than all checks: a schema is compiled once
-to a predicate, each keyword to a predicate of a value. The predicates agree with `jsonschema` as it is configured here.
+A schema is compiled once to a predicate, each keyword to a predicate of a value. `jsonschema` is imported only to
+explain invalid data, since its import takes longer than all checks. The predicates agree with `jsonschema` as it is
+configured here.
 """
 
 import json
@@ -74,7 +75,7 @@ class _Compiler:
         return parts[0] if len(parts) == 1 else lambda value: all(part(value) for part in parts)
 
     def _keyword(self, key: str, argument: Json, schema: Schema) -> Accepts:
-        """Return the predicate of one keyword with its argument. Values of a type that it is not about are accepted."""
+        """Return the predicate of one keyword with its argument; values of types without this keyword are accepted."""
         if key in _LEAVES:
             return _LEAVES[key](argument)
         match key:
@@ -135,8 +136,8 @@ def _only_for(kind: str, test: Accepts) -> Accepts:
 
 
 def _matches(pattern: str) -> Accepts:
-    whole = re.compile(pattern).fullmatch
-    return lambda value: not isinstance(value, str) or whole(value) is not None
+    fullmatch = re.compile(pattern).fullmatch
+    return lambda value: not isinstance(value, str) or fullmatch(value) is not None
 
 
 # Negated comparisons accept NaN, as `jsonschema` does: NaN compares as false with every bound.
@@ -242,12 +243,12 @@ def check(tree: Node, name: str) -> list[Finding]:
         findings += [finding for error in _validator(name).iter_errors(plain) for finding in _findings(tree, error)]
     if name == "contract":
         findings += _not_finite(tree)
-    # jsonschema reports every missing key of a mapping apart, and each of these findings names all of them: one stays.
+    # jsonschema reports every missing key separately, but `_findings` names all missing keys of the mapping each time.
     return sorted(dict.fromkeys(findings), key=lambda finding: (finding.location, finding.code))
 
 
 def _not_finite(tree: Node) -> Iterator[Finding]:
-    """Yield a finding for every number that JSON cannot carry to a worker: .nan passes every bound of the schema."""
+    """Yield a finding for every infinity or NaN: JSON has no such numbers, and NaN passes every bound of the schema."""
     for node in walk(tree):
         if isinstance(node.value, float) and not math.isfinite(node.value):
             yield refusal(
@@ -259,7 +260,7 @@ def _not_finite(tree: Node) -> Iterator[Finding]:
 
 
 def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
-    """Yield the findings of one error of jsonschema, in our words and with a location in the file."""
+    """Yield the findings for one error of jsonschema, with the message of `pv` and a location in the file."""
     path = list(error.absolute_path)
     instance: Json = error.instance
     value: Json = error.validator_value

@@ -1,4 +1,4 @@
-"""Defines the codes of findings, lists those of loading and of evidence, and reads the explanation of a code.
+"""Define the codes of findings, list the codes of loading and of evidence, and read the explanation of a code.
 
 A lint rule declares its codes beside its check. The explanations are in `rules/CODE.yaml`.
 """
@@ -56,7 +56,7 @@ class Explanation:
     """The text that `pv explain` shows for a code.
 
     Attributes:
-        wrong, right: A contract, or the sections of one that matter. If `file` is given, `wrong` and `right` are the
+        wrong, right: A contract, or its relevant sections. If `file` is given, `wrong` and `right` are the
             text of that file, which `contract` names; an empty `right` means that the file must not exist.
         encoding: The encoding of `wrong`.
     """

@@ -1,4 +1,4 @@
-"""Reads a contract of the provable-contracts format into the same model as a `pv/1` contract.
+"""Read a contract of the provable-contracts format into the same model as a `pv/1` contract.
 
 Falsifiers and harnesses in this format are plain text: they are counted but never run, so they never pass. What the
 format leaves open (other spellings, extra keys) is accepted. Keys that pv ignores, wrong counts and dangling references
@@ -15,7 +15,7 @@ from pv.contract.model import Contract, Equation, Falsifier, Gate, Harness, Obli
 from pv.contract.strict_yaml import Node
 
 # The keys that the format defines, by the path of their mapping. pv reads some of them; the others are documentation.
-# Source: the contracts of the format's own repository, of which tests/corpus has copies.
+# Source: the contracts of the format's own repository; tests/corpus has copies of them.
 FORMAT_KEYS = {
     "": {
         *("metadata", "equations", "proof_obligations", "falsification_tests", "kani_harnesses", "qa_gate"),
@@ -215,7 +215,7 @@ def _dangling_references(tree: Node) -> Iterator[Finding]:
 
 
 def _targets(tree: Node) -> dict[str, tuple[str, set[str]]]:
-    """Return for the path of every reference the kind of thing that it names, in words, and the existing names."""
+    """Return, by path of every reference, the kind of object that it refers to as text, and the existing names."""
     obligations = _names(tree, *(f"proof_obligations.*.{key}" for key in ("id", "property", "statement")))
     by_name = tree.get("equations")
     equations = _names(tree, "equations.*.id") | (by_name.keys.keys() if by_name is not None else set())

@@ -27,7 +27,15 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One problem of one contract file, detected without running anything."""
+    """One problem of one contract file, detected without running anything.
+
+    Attributes:
+        code: The code of the rule, such as `PV101`.
+        severity: The severity.
+        location: The location in the file.
+        message: The problem, in one sentence without a period.
+        hint: How to correct it; "" if there is no hint.
+    """
 
     code: str
     severity: Severity
@@ -51,5 +59,5 @@ def error(code: str, location: Location, message: str, hint: str = "") -> Findin
 
 
 def notice(code: str, location: Location, message: str, hint: str = "") -> Finding:
-    """Return a finding that is only shown."""
+    """Return a finding that fails nothing and is only shown."""
     return Finding(code=code, severity=Severity.NOTICE, location=location, message=message, hint=hint)

@@ -1,4 +1,4 @@
-"""Loads contracts from files: reads, checks, builds and links them, and returns every problem of every file.
+"""Load contracts from files: read, check, build and link them, and return every problem of every file.
 
 A file with an error yields findings and no contract.
 """
@@ -44,7 +44,7 @@ def load(paths: Iterable[str | Path], *, around: Iterable[Path] = ()) -> Loaded:
 
     Args:
         paths: Files and folders.
-        around: Files and folders of other contracts, which the loaded ones may name.
+        around: Files and folders of other contracts, which the loaded contracts may refer to.
 
     Returns:
         The contracts of `paths`, linked with all contracts, and the findings of `paths`.
@@ -72,7 +72,7 @@ def load_as(files: Mapping[Path, Path]) -> Loaded:
 
 
 def _link(contracts: Iterable[Contract]) -> tuple[Contract, ...]:
-    """Return the contracts with all of them by id as `known`; of two contracts with one id, the first counts."""
+    """Return copies of the contracts whose `known` has all of them by id; of two with one id, `known` has the first."""
     # The copies share one dictionary, which is filled afterwards: a contract refers to copies, not to originals.
     by_id: dict[str, Contract] = {}
     linked = tuple(replace(contract, known=by_id) for contract in contracts)
@@ -104,7 +104,7 @@ class _ParsedFile(NamedTuple):
     """The contract of a file, None if it is refused, and the findings.
 
     Attributes:
-        is_meant: Whether the file is meant as a contract, which its keys show; a YAML file of another tool is not.
+        is_meant: Whether the file is meant to be a contract, and not a YAML file of another tool, judging by its keys.
     """
 
     contract: Contract | None
@@ -122,7 +122,7 @@ def _parse_cached(path: Path) -> _ParsedFile:
 
 @lru_cache(maxsize=1024)
 def _parse_version(path: Path, shown: Path, _: tuple[int, int, int]) -> _ParsedFile:
-    """Parse a file once for every version of it, which times and size identify."""
+    """Parse a file. The result is cached by the version of the file, which its times and size identify."""
     return _parse(path, shown)
 
 
@@ -197,7 +197,7 @@ def _check_format(tree: Node, schema_key: Node | None) -> list[Finding]:
 
 
 def is_folder(path: str | Path) -> bool:
-    """Return whether a path is a folder, also for a name that is too long for a file."""
+    """Return whether a path is a folder; False for a name that is too long for a file."""
     return os.path.isdir(path)  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
 
 

@@ -163,8 +163,8 @@ class Equation:
 
     Attributes:
         executable: The keys that `pv` evaluates (`expression`, `domain`, ...), as read.
-        texts: For the path of every such key, the function from a line and column of its text, from 1, to a location in
-            the file.
+        texts: By path of such a key, the function that maps a line and column of its text, from 1, to a location in the
+            file.
     """
 
     name: str
@@ -218,7 +218,7 @@ class Falsifier:
 
     @property
     def guess(self) -> str:
-        """Return `if_fails` as reports show it. It is the author's guess, which no engine has checked."""
+        """Return `if_fails` as reports show it. This is the author's guess, which no engine has checked."""
         return f"if this fails: {self.if_fails}" if self.if_fails else ""
 
     @property
@@ -248,7 +248,7 @@ class Harness(Falsifier):
 
     @property
     def whole_limit_s(self) -> float:
-        """Return the sum of the limits of all its engines, in seconds."""
+        """Return the sum of the time limits of all engines that prove the harness, in seconds."""
         return self.limit_s * (2 if self.engine == "both" else 1)
 
     @property
@@ -267,7 +267,7 @@ class Run:
         environment: The variables that the command gets besides the worker's.
         claims: The claims of `training-run` about the observed command, or the single name `all`.
         arguments: The arguments of the function or command.
-        small: The arguments that replace them on mutants, None if the run has none.
+        small: The arguments that replace `arguments` on mutants, None if the run has none.
     """
 
     name: str
@@ -351,8 +351,8 @@ class Waiver:
     """A weakening that its owner accepts until a date, inclusive.
 
     Attributes:
-        weaker: The clause that asks for less than in the base.
-        removed: The clause that was removed. One of them is "".
+        weaker: The clause that requires less than in the base; "" if `removed` is given.
+        removed: The clause that was removed; "" if `weaker` is given.
     """
 
     owner: str
@@ -364,7 +364,7 @@ class Waiver:
 
     @property
     def name(self) -> str:
-        """Return the clause."""
+        """Return the clause that the waiver is about."""
         return self.weaker or self.removed
 
     @property
@@ -423,12 +423,12 @@ class Contract:
         return tuple(self.known[id_] for id_ in self.mutation_scope.judge_ids if id_ in self.known and id_ != self.id)
 
     def mutant(self, id: str) -> Mutant:
-        """Return the declared mutant of an id. Raise `UnknownName` if there is none."""
+        """Return the declared mutant with an id. Raise `UnknownName` if there is none."""
         by_id = {mutant.id: mutant for mutant in self.mutants}
         return by_id[id] if id in by_id else _raise_unknown("mutant", id, self)
 
     def run(self, name: str) -> Run:
-        """Return the declared run of a name. Raise `UnknownName` if there is none."""
+        """Return the declared run with a name. Raise `UnknownName` if there is none."""
         by_name = {run.name: run for run in self.runs}
         return by_name[name] if name in by_name else _raise_unknown("run", name, self)
 
@@ -440,14 +440,14 @@ class Contract:
         by_name = {subject.name: subject for subject in self.subjects}
         subject = next((subject for subject in self.subjects if subject.target == target), None)
         exceptions: list[NotClaimed] = []
-        # `claims_as` may form a chain; `pop` ends it where a subject would come up a second time.
+        # `claims_as` may form a chain. `pop` removes visited subjects, so that a cycle ends.
         while subject is not None:
             exceptions += subject.not_claimed
             subject = by_name.pop(subject.claims_as, None)
         return {id_: f"{entry.why} ({entry.reference})" for entry in exceptions for id_ in entry.falsifiers}
 
     def subject_of(self, claim: Falsifier | Run) -> Target:
-        """Return the subject of a claim or run: its own, else that of the run that it reads, else the contract's.
+        """Return the subject of a claim or run: its own, else the subject of the claim's run, else the contract's.
 
         Raises:
             UnknownName: The run does not exist.

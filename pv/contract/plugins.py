@@ -1,4 +1,4 @@
-"""Finds the engines, suites and report formats of other installed packages by their entry points.
+"""Find the engines, suites and report formats of other installed packages by their entry points.
 
 The pyproject.toml of such a package declares them:
 
@@ -72,7 +72,7 @@ def suite_folders() -> dict[str, tuple[Path, Path]]:
     folders = {}
     for name, point in declared(SUITES).items():
         package, *parts = point.value.split(".")
-        # Of the top-level package alone: to look up a module inside a package, `find_spec` would import that package.
+        # Look up only the top-level package: for a module inside a package, `find_spec` would import the package.
         spec = find_spec(package)
         places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
         folder = next((place.joinpath(*parts) for place in places if place.joinpath(*parts).is_dir()), None)

@@ -1,4 +1,4 @@
-"""Writes the reference of the contract format as Markdown, from its JSON Schema."""
+"""Write the reference of the contract format as Markdown, from its JSON Schema."""
 
 from collections.abc import Iterator
 
@@ -58,7 +58,7 @@ def _sections(schema: Schema, path: str, node: Schema) -> Iterator[str]:
     if mapping is None:
         return
     yield f"{'##' if '.' not in path.removesuffix('.NAME') else '###'} `{path}`\n"
-    # The description of the reference, then that of the definition, which may be the same.
+    # The description of the `$ref`, then the description of the definition, which may be the same text.
     notes = dict.fromkeys(filter(None, (node.get("description"), mapping.get("description"))))
     yield "".join(f"{_sentence(note)}\n" for note in notes)
     yield _table(schema, mapping)

@@ -1,4 +1,4 @@
-"""Resolves what equations share: `$name` of a domain or constant, and equations of other contracts (`use`)."""
+"""Resolve shared parts of equations: each `$name` of a domain or constant, and equations of other contracts (`use`)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,14 +11,14 @@ NOT_IN_LANGUAGE = "tolerance"
 
 
 def executable(contract: Contract, above: tuple[str, ...] = ()) -> dict[str, Keys]:
-    """Return the equations that can be evaluated, by name: the contract's own, then those of its `use`.
+    """Return the equations that can be evaluated, by name: the contract's own, then equations of its `use`.
 
     Every `$name` is replaced by the text of its domain or constant. An unknown `$name` stays as it is, and an unknown
     or circular entry of `use` is ignored: lint reports both.
 
     Args:
-        contract: The contract, linked with the others of the project.
-        above: The ids of the contracts that use this one, on the way from the first.
+        contract: The contract, linked with the other contracts of the project.
+        above: The ids of the contracts through whose `use` this contract was reached, the first one first.
     """
     texts = shared_values(contract)
     equations = {e.name: _replace_in_keys(e.executable, texts) for e in contract.equations if e.executable}
@@ -70,7 +70,7 @@ def unknown(contract: Contract) -> Iterator[tuple[str, str, str, tuple[int, int]
 
 
 def circle(contract: Contract) -> tuple[str, ...]:
-    """Return the ids on a circle of `use` from the contract back to it; () if there is none."""
+    """Return the ids on a cycle of `use` that starts and ends at the contract; () if there is none."""
     # Depth-first search over paths of ids; a path never visits an id twice.
     todo: list[tuple[str, ...]] = [(contract.id,)]
     while todo:

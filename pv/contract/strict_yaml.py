@@ -144,7 +144,7 @@ def _read(path: Path, shown: Path) -> str:
             data = file.read(MAX_BYTES + 1)  # one more than allowed, to see that there is more
     except OSError as error:
         raise Refused(refusal("PV001", Location(shown), f"cannot read the file: {error.strerror or error}")) from error
-    except ValueError as error:  # the name itself, by a NUL or a character that the file system cannot write
+    except ValueError as error:  # the name has a NUL, or a character that the file system cannot encode
         raise Refused(refusal("PV001", Location(shown), f"cannot read the file: {error}")) from error
     if len(data) > MAX_BYTES:
         message = f"file too large: expected at most {MAX_BYTES >> 20} MiB"
@@ -194,11 +194,12 @@ class _Builder:
             self._close()
 
     def _check(self, event: yaml.NodeEvent) -> None:
+        """Refuse anchors, tags, and values that exceed a limit."""
         self._nodes += 1
         if event.anchor:
             self._refuse("PV004", event, f"unsupported anchor &{event.anchor}", "write out the value in each place")
         tag = getattr(event, "tag", None)
-        # A tag could build any Python object in other loaders; here it would only be ignored, against expectation.
+        # Other loaders may create any Python object for a tag. Here a tag is refused, rather than ignored silently.
         if tag is not None:
             self._refuse("PV004", event, f"unsupported tag {tag!r}", "contracts are plain data, without tags")
         if len(self._open) >= MAX_DEPTH:
@@ -223,6 +224,7 @@ class _Builder:
         self._add(node)
 
     def _put(self, node: Node, key: Node, value: Node) -> None:
+        """Add a key and its value to a mapping; record a finding for a duplicate key."""
         if isinstance(key.value, dict | list):
             raise Refused(refusal("PV004", key.location, "invalid key: a mapping or list", "keys are plain words"))
         name = key.text
@@ -235,6 +237,7 @@ class _Builder:
             node.keys[name] = key.location
 
     def _inside(self, event: Any) -> Inside | None:
+        """Return the position of the text of a scalar; None if its text is not in the file as it is."""
         first, last = event.start_mark, event.end_mark
         if event.style == "|":
             # The indentation of the first row that is not blank is removed from all rows.

@@ -1,4 +1,4 @@
-"""Lists the conformance suites, and adds the claims of a suite to the contract of a subject."""
+"""List the conformance suites, and add the claims of a suite to the contract of a subject."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "suites"
 
 
 def suites() -> dict[str, Path]:
-    """Return the contract file of every suite by name: the suites of `pv`, then those of other packages.
+    """Return the contract file of every suite by name: suites of `pv`, then suites of other packages.
 
     Raises:
         PluginError: A suite of another package has no contract, or has the name of a suite of `pv`.
@@ -31,7 +31,7 @@ def suites() -> dict[str, Path]:
 
 
 def adapter_suites() -> dict[str, Path]:
-    """Return the contract file of every suite whose subject is an adapter: all but the one that judges traces."""
+    """Return the contract file of every suite whose subject is an adapter: all suites except `OBSERVED`."""
     return {name: path for name, path in suites().items() if name != OBSERVED}
 
 
@@ -57,7 +57,7 @@ def observed(suite: Contract) -> Contract:
 
 
 def _observed(claim: Falsifier, *, must_reach: bool = False) -> Falsifier:
-    """Return the claim of an observed run that corresponds to a claim of the suite.
+    """Return the claim about an observed run that corresponds to a claim of the suite.
 
     The suite attacks its claim with drawn traces, and the texts of the author are about that attack. They are removed:
     a finding in an observed run has numbers and a cause.

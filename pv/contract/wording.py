@@ -1,18 +1,18 @@
-"""Formats numbers, lists of names, long texts and hints on misspelt names for messages."""
+"""Format numbers, lists of names, long texts and hints on misspelt names for messages."""
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
 MAX_NAMES, FEW = 6, 3
-# Contracts may be hostile, and the comparison of names takes quadratic time: only so many characters of a name, and so
-# many names, are compared.
+# Contracts may be hostile, and the comparison of names takes quadratic time, so the number of compared characters and
+# names is limited.
 MAX_COMPARED = 200
 MAX_NAMED = 24
 
 
 def count(number: int, noun: str) -> str:
-    """Return the number with its noun: `1 error`, `2 errors`, `2 processes`."""
+    """Return a number with a noun in the singular or plural: `1 error`, `2 errors`, `2 processes`."""
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{number} {noun}{ending}"
 
@@ -42,5 +42,5 @@ def did_you_mean(word: str, names: Collection[str]) -> str:
 
 
 def has_open_bracket(text: str) -> bool:
-    """Return whether a text has a bracket without its partner."""
+    """Return whether a text has unbalanced brackets."""
     return any(text.count(left) != text.count(right) for left, right in ("()", "[]", "{}"))

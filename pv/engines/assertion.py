@@ -33,7 +33,7 @@ def explain(error: BaseException) -> str:
         test = _test(frame, line)
         if test is None or _value(test, frame):
             return ""
-        # Twice: a value that changes between the two evaluations is not the one that the assert saw.
+        # Evaluate twice: if the two values differ, the value at the time of the assert is unknown.
         seen = [(part, value, _format_value(value)) for _ in range(2) for part, value in _values(test, frame)]
         lines = _stable((ast.unparse(part), text) for part, _, text in seen)
     except BaseException:  # what cannot be evaluated again is not explained: a draw raises Hypothesis's StopTest

@@ -24,7 +24,8 @@ class Function:
 class ResolvedCode:
     """A subject in its project. A name that cannot be resolved raises `Unbound` on its first use.
 
-    imports: what the files of the project import, shared with other subjects.
+    Args:
+        imports: The imports of the files of the project, shared with other subjects.
     """
 
     project: Project
@@ -37,7 +38,7 @@ class ResolvedCode:
 
     @cached_property
     def subject_files(self) -> frozenset[Path]:
-        """Return the files of the subject: its own and those that it imports from the project."""
+        """Return the files of the subject: its own file, and all project files that it imports."""
         return (self.imports or Imports(self.project)).closure([self.subject_file])[0]
 
     def function(self, bound: Binding) -> Function:

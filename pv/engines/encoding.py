@@ -16,7 +16,7 @@ MAX_ITEMS = 4096
 MAX_ELEMENTS = 32_768  # of a tensor: as JSON they fit into one record of evidence
 MAX_TEXT = 4096
 MAX_DEPTH = 8
-MAX_DECIMAL_BITS = 10_000  # Python refuses to write much longer ones in decimal
+MAX_DECIMAL_BITS = 10_000  # Python refuses to convert much longer integers to decimal
 
 
 def encode(value: object, depth: int = 0) -> tuple[object, bool]:
@@ -72,12 +72,12 @@ def _sequence(value: Any, depth: int) -> tuple[object, bool]:
 
 def _tensor(value: Any) -> tuple[object, bool]:
     described: dict[str, Any] = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
-    whole = value.numel() <= MAX_ELEMENTS and not value.is_meta and str(value.layout) == "torch.strided"
-    if whole:
+    has_data = value.numel() <= MAX_ELEMENTS and not value.is_meta and str(value.layout) == "torch.strided"
+    if has_data:
         flat = value.detach().cpu().resolve_conj().reshape(-1)
         # bfloat16 has no NumPy or JSON form; float32 holds each of its numbers exactly.
         described["data"] = encode((flat.float() if str(flat.dtype) == "torch.bfloat16" else flat).tolist())[0]
-    return {"$tensor": described}, whole and not value.is_complex() and not value.requires_grad
+    return {"$tensor": described}, has_data and not value.is_complex() and not value.requires_grad
 
 
 def _dataclass(value: Any, depth: int) -> tuple[object, bool]:

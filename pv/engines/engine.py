@@ -1,7 +1,7 @@
 """The base class of an engine, and the interface of the worker that runs its attack.
 
 `pv lint` and `pv --help` import the module of every engine, so that module loads neither torch nor Hypothesis; `attack`
-imports what it needs inside the worker. `pv.engines.registry` holds the engines that exist.
+imports its libraries inside the worker. `pv.engines.registry` lists all engines.
 """
 
 from abc import ABC, abstractmethod
@@ -74,10 +74,10 @@ class Worker(Protocol):
         """Return a folder that all workers on the same subject have in common; None for a mutant, which has none."""
 
     def subject(self) -> Any:
-        """Return the subject, imported from the file that it was resolved to."""
+        """Return the subject. Its module is imported from the file to which lint has resolved the name."""
 
     def function(self, described: Function) -> Any:
-        """Return a function, imported from the file that it was resolved to."""
+        """Return a function. Its module is imported from the file to which lint has resolved the name."""
 
     def ready(self) -> None:
         """Mark the end of the imports: code that runs from now on counts as executed by the attack."""
@@ -92,7 +92,7 @@ class Engine(ABC, Generic[P]):
     keys: ClassVar[tuple[str, ...]] = ()
     """The keys of a claim that only this engine reads, from `claim.options`."""
     schema: ClassVar[Mapping[str, Any]] = {}
-    """The JSON Schema of each key in `keys`, for engines of other packages; `contract.json` has the others."""
+    """The JSON Schema of each key in `keys`, for engines of other packages; other keys are in `contract.json`."""
     payload_type: ClassVar[type]
     """The frozen dataclass that travels to the worker as JSON."""
     bound: ClassVar[bool] = True
@@ -117,11 +117,21 @@ class Engine(ABC, Generic[P]):
 
     @abstractmethod
     def takes(self, claim: Falsifier) -> bool:
-        """Return whether this engine tries the claim. The engines are asked in the order of the registry."""
+        """Return whether this engine tries the claim. The first such engine in the order of the registry is used."""
 
     @abstractmethod
     def payload(self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> P:
-        """Build the payload for the worker. Raise `Unbound` for a name that cannot be resolved."""
+        """Build the payload for the worker.
+
+        Args:
+            code: The subject and its files.
+            contract: The contract of the claim.
+            claim: The claim.
+            conditions: The device, the examples and the mutant.
+
+        Raises:
+            Unbound: A name in the claim cannot be resolved.
+        """
 
     @abstractmethod
     def attack(self, payload: P, worker: Worker) -> Record:
@@ -153,7 +163,7 @@ class Engine(ABC, Generic[P]):
         return claim.limit_s
 
     def limit_s(self, contract: Contract, claim: Falsifier, conditions: Conditions) -> float:
-        """Return after how many seconds of CPU time, or of waiting, its worker is killed."""
+        """Return the limit in seconds of CPU time, or of waiting, after which the worker of the claim is killed."""
         return self.soft_limit_s(claim)
 
     def clause(self, claim: Falsifier) -> Mapping[str, Any]:
@@ -161,7 +171,13 @@ class Engine(ABC, Generic[P]):
         return {key: claim.options[key] for key in self.keys if key in claim.options}
 
     def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
-        """Raise `UsageError` if the example cannot be one of the claim's. Its form has been checked."""
+        """Raise `UsageError` if an example does not fit the claim.
+
+        Args:
+            replay: The example, whose form has been checked by `pv.engines.replay`.
+            contract: The contract of the claim.
+            claim: The claim.
+        """
         return
 
     def scope(self, claim: Falsifier) -> str:

@@ -27,7 +27,8 @@ class FailureClassifier:
     An AssertionError of the falsifier refutes the claim; an exception of the subject means that it raised;
     anything else is an error of the falsifier or environment.
 
-    replacement: the function that a mutant swaps in, "" for none.
+    Attributes:
+        replacement: The function that a mutant swaps in; "" for none.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class FailureClassifier:
 
     @cached_property
     def subject_files(self) -> set[str]:
-        """Return their paths without links. Only an exception needs them."""
+        """Return the resolved paths of the subject's files. They are computed late: only exceptions need them."""
         return {str(Path(file).resolve()) for file in self._subject_files}
 
     def status(self, error: BaseException) -> TrialStatus:
@@ -48,7 +49,7 @@ class FailureClassifier:
         if any(_is(error, module, name) for module, name in SKIPS):
             return TrialStatus.SKIPPED
         if isinstance(error, BrokenMutant):
-            return TrialStatus.INVALID_MUTANT  # the fence of the hook: what the mutant then did says nothing
+            return TrialStatus.INVALID_MUTANT  # the write guard stopped the mutant, so its effect is unknown
         # pytest.fail, and pytest.raises without an exception, raise `Failed`, which is not an AssertionError.
         if _is(error, "_pytest.outcomes", "Failed"):
             return TrialStatus.REFUTED
@@ -68,7 +69,7 @@ class FailureClassifier:
         )
 
     def _is_broken(self, frame: FrameType, error: BaseException) -> bool:
-        """Return whether the replacement, whose frame it is, uses an unknown name or passes wrong arguments.
+        """Return whether `frame` is of the mutant's replacement, which uses an unknown name or passes wrong arguments.
 
         A missing attribute of None stays a fault: a missing value may be the fault that was planted.
         """
@@ -82,7 +83,7 @@ class FailureClassifier:
         return isinstance(error, AttributeError) and error.obj is not None  # it is None for a `raise`, too
 
     def _is_claim(self, error: AssertionError) -> bool:
-        """Return whether the falsifier, a helper of it, or a library of assertions called from them raised `error`."""
+        """Return whether `error` is raised by the falsifier, its helpers, or an assertion library that these call."""
         frames = _frames(error)
         if not frames:
             return True
@@ -97,7 +98,7 @@ class FailureClassifier:
     def frames(self, error: BaseException) -> list[str]:
         """Return the last three frames of the project, innermost last, each with its source line.
 
-        Where these are of a suite alone, the first is the innermost one of the user.
+        If none of them is in the user's code, the first is replaced by the innermost frame in the user's code.
         """
         project_frames = [
             frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)
@@ -127,7 +128,7 @@ class FailureClassifier:
 
 
 def lacks(error: BaseException) -> bool:
-    """Return whether the environment lacks something: a package, or a device that torch was asked for."""
+    """Return whether an error is due to a missing package, or to a missing device that torch was to use."""
     if isinstance(error, ModuleNotFoundError):
         return True
     frames = _frames(error)
@@ -146,7 +147,7 @@ def _class(module: str, name: str) -> type | None:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the type and text of an error, or the text alone of a class of `pv` and of a skip: 4000 characters."""
+    """Return the type and text of an error, or only the text of an error of `pv` or a skip, cut to 4000 characters."""
     text, kind = str(error).strip(), type(error)
     if text and (kind.__module__.split(".")[0] == "pv" or kind in [_class(*skip) for skip in SKIPS]):
         return text[:4000]
@@ -160,7 +161,7 @@ def _is_of_an_operation(error: BaseException, frame: FrameType) -> bool:
         trace = trace.tb_next
     if trace is None or trace.tb_frame is not frame:
         return False
-    # Every exception has the instruction that raised it: RAISE_VARARGS is a `raise` of the code itself.
+    # `tb_lasti` is the index of the instruction that raised: RAISE_VARARGS if it is a `raise` statement.
     return not dis.opname[frame.f_code.co_code[trace.tb_lasti]].startswith("RAISE")
 
 

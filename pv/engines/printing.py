@@ -10,7 +10,7 @@ MAX_PRINTED = 4000
 
 
 class _Tee:
-    """A stream that also writes to a bounded buffer; all other attributes are those of the stream."""
+    """Wraps a stream: writes also to a bounded buffer, and passes all other attributes on to the stream."""
 
     def __init__(self, stream: Any, buffer: StringIO) -> None:
         self._stream, self._buffer = stream, buffer

@@ -1,4 +1,4 @@
-"""The engines: those of `pv`, and those of other packages by the entry points `pv.engines`."""
+"""The engines of `pv`, and engines of other packages, by the entry points `pv.engines`."""
 
 from functools import cache
 from typing import Any, NoReturn
@@ -16,7 +16,7 @@ from pv.errors import PluginError
 
 
 class ProseEngine(Engine[None]):
-    """Counts a falsifier that no engine can try."""
+    """The engine of falsifiers in prose, which are counted but cannot be tried."""
 
     name = "prose"
     section = "falsifiers"
@@ -37,7 +37,7 @@ class ProseEngine(Engine[None]):
 
 
 class ProseHarnessEngine(ProseEngine):
-    """Counts a harness that no engine can prove."""
+    """The engine of harnesses in prose, which are counted but cannot be proved."""
 
     name = "prose harness"
     section = "harnesses"
@@ -63,7 +63,7 @@ BUILT_IN: tuple[Engine[Any], ...] = (
 
 @cache
 def engines() -> tuple[Engine[Any], ...]:
-    """Return all engines in the order in which they are asked whether they take a claim.
+    """Return all engines in the order of preference: the first engine that takes a claim tries it.
 
     Engines of other packages come first: the property engine takes every claim that has a test.
 

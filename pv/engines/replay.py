@@ -1,4 +1,4 @@
-"""Read an example that a user asks to replay, and check its form, its names and its values before anything runs."""
+"""Read an example to replay, and check its form, its names and its values before anything runs."""
 
 import json
 import re
@@ -55,7 +55,7 @@ def _is_object(replay: str) -> bool:
 
 
 def _unique(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """Return the pairs of an object in JSON as a dictionary, which would hide duplicate keys: refuse these."""
+    """Return the pairs of a JSON object as a dict. Raise `UsageError` for duplicate keys, which a dict would hide."""
     twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
     if twice:
         names = ", ".join(map(short, twice[:MAX_FAULTS]))
@@ -69,7 +69,7 @@ def point(replay: str) -> Mapping[str, object] | None:
 
 
 def refuse_point(replay: str, harness: Harness) -> None:
-    """Raise `UsageError`, with everything that is wrong, unless an example is a point in the box of a harness."""
+    """Raise `UsageError`, with all faults, unless an example is a point in the box of a harness."""
     if not replay.startswith("{"):
         raise UsageError(f"invalid example for {harness.id}: expected a point of its box as a JSON object")
     try:
@@ -95,7 +95,7 @@ def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay
 
 
 def refuse_faults(faults: Iterable[str], replay: str, expected: str) -> None:
-    """Raise `UsageError` if anything is wrong with an example, such as of `a point of the box of H-1`."""
+    """Raise `UsageError` if an example has faults; `expected` names the right form, such as `a point of the box`."""
     if listed := "; ".join(islice(faults, MAX_FAULTS)):
         raise UsageError(f"{replay[:MAX_SHOWN]} is not {expected}: {listed}")
 
@@ -121,7 +121,7 @@ def _value(item: object) -> object:
     """Decode a value; return it unchanged if that fails, so that it lies within no bound."""
     try:
         return decode(item)
-    except Exception:  # an invalid number, tensor or type raises what it likes
+    except Exception:  # an invalid number, tensor or type may raise any exception
         return item
 
 

@@ -18,7 +18,15 @@ from pv.source.resolve import Unbound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One contract among all that are linted together. `subject` replaces the contract's own."""
+    """The contract to check, and the other contracts that are linted together with it.
+
+    Attributes:
+        project: The project of the contracts.
+        contract: The contract to check.
+        contracts: All contracts, in the order of files.
+        imports: The imports of the files of the project.
+        subject: The subject that replaces the contract's own; None to keep it.
+    """
 
     project: Project
     contract: Contract
@@ -32,7 +40,11 @@ Check = Callable[[Context], Iterator[Finding]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A check and its codes, without those that another rule declares. `existing`: for the field's existing format."""
+    """A check and its codes, without codes that another rule declares.
+
+    Attributes:
+        existing: Whether the rule is for contracts of the field's existing format.
+    """
 
     check: Check
     codes: tuple[Code, ...]
@@ -40,7 +52,7 @@ class Rule:
 
 
 def rule(*codes: Code, existing: bool = False) -> Callable[[Check], Rule]:
-    """Return a decorator that makes a check a rule with these codes; one that another rule declares is left out."""
+    """Return a decorator that makes a check a rule with these codes; codes that another rule declares are left out."""
     return lambda check: Rule(check=check, codes=codes, existing=existing)
 
 

@@ -40,8 +40,8 @@ class Stream:
         data = repr((arguments, exact)).encode()
         if len(data) > SLOT_BYTES - _LENGTH:
             data = repr(({name: {"$repr": "<too long>"} for name in arguments}, False)).encode()[: SLOT_BYTES - _LENGTH]
-        # A mapped file survives the death of the process; a write system call a record would cost more than many
-        # tests.
+        # The file of the mapping remains if the process is killed. A system call to write each record would take longer
+        # than many tests.
         self._slot[: _LENGTH + len(data)] = len(data).to_bytes(_LENGTH, "little") + data
 
     def returned(self) -> None:
@@ -78,12 +78,12 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def current_arguments(path: Path) -> tuple[dict[str, object], bool] | None:
-    """Return the arguments of the call in which a worker ended, and whether they are exact; None if it was in none."""
+    """Return the arguments of the call in which a worker ended, and whether they are exact; None outside of a call."""
     try:
         data = path.read_bytes()
         length = int.from_bytes(data[:_LENGTH], "little")
         arguments, exact = ast.literal_eval(data[_LENGTH : _LENGTH + length].decode())
         json.dumps(arguments, allow_nan=False)
     except (OSError, ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None  # never written, or ended while it was
+        return None  # nothing was written, or the worker ended while it wrote
     return (arguments, bool(exact)) if isinstance(arguments, dict) and arguments else None

@@ -53,7 +53,15 @@ class Code:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterexample:
-    """An input that refuted the claim."""
+    """An input that refuted the claim.
+
+    Attributes:
+        error: The type and text of the error.
+        frames: The frames of the traceback in the project, the innermost last.
+        shrunk: Whether the input was shrunk.
+        blob: The blob with which Hypothesis replays the input; "" if there is none.
+        hypothesis: The version of Hypothesis that made the blob.
+    """
 
     # The arguments as JSON; see `pv.engines.encoding`.
     arguments: Mapping[str, Any]
@@ -68,7 +76,7 @@ class Counterexample:
     call: str = ""
     # The output of the example.
     printed: str = ""
-    # The file that holds the arguments, where they are too long for a command line.
+    # The file that has the arguments if they are too long for a command line.
     file: str = ""
     # The code that the error is about, the closest first.
     code: tuple[Code, ...] = ()
@@ -153,7 +161,27 @@ class Reads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One execution of one falsifier, on one device, against the subject or a mutant of it."""
+    """One execution of one falsifier, on one device, against the subject or a mutant of it.
+
+    Attributes:
+        falsifier: Id of the claim.
+        device: The device.
+        status: The status with which the trial ended.
+        mutant: Id of the mutant; None on the clean code.
+        detail: The reason of the status as text; "" if there is none.
+        valid: Number of examples that were tried.
+        invalid: Number of examples that were rejected.
+        counterexample: The input that refuted the claim.
+        reached: The functions that ran, and with statement coverage the statements.
+        files: The project files that the worker read, by path below the root.
+        asked: Number of requested examples.
+        mutant_reached: Whether the mutated function ran.
+        seed: The seed of the examples.
+        seconds: Wall time in seconds.
+        peak_mib: Largest private memory of the worker and its descendants, in MiB.
+        output: The output of the worker.
+        equation_mutants: The result on mutants of the equation; None if none were tried.
+    """
 
     falsifier: str
     device: str
@@ -179,6 +207,6 @@ class Trial:
     current_arguments: Counterexample | None = None
     """The arguments of the call in which the worker ended without a result; they refute nothing, so it has no error."""
     untriable_but: frozenset[str] | None = None
-    """Not None if no claim of the suite can be tried on the subject, but perhaps those that need such a feature."""
+    """Not None if the subject cannot be tried: then only claims that need one of these features may still be tried."""
     stopped: bool = False
     """True if the worker was killed at a limit before it returned a result; the detail names the limit."""

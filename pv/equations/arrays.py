@@ -1,6 +1,6 @@
 """The array library of equations: PyTorch, or `scalars` where it is not installed.
 
-`requirements` says whether an equation needs PyTorch.
+`pv.equations.scalars.needs_torch` returns the part of an equation that needs PyTorch.
 """
 
 from importlib.util import find_spec

@@ -74,7 +74,7 @@ class Call:
             text = show(_evaluate(node, values.__getitem__))
             return ast.Name(text) if len(text) <= MAX_VALUE else node
 
-        # Only for printing: the copy has the texts of values in place of names, and is never evaluated.
+        # The copy has the texts of values in place of names. It is only printed, never evaluated.
         tree = copy.deepcopy(self.node)
         for call in _chain(tree):
             call.args = [substitute(argument) for argument in call.args]
@@ -154,7 +154,7 @@ def _dotted(call: ast.Call) -> str:
     node: ast.expr = call.func
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Attribute):
-            # From the outside in: the last attribute is met first.
+            # The outermost node of the tree is the last attribute, so prepend the names.
             names.insert(0, node.attr)
             node = node.value
         else:
@@ -288,7 +288,7 @@ def parse_returns(text: str, results: int) -> ast.expr:
     parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
     if len(parts) != results:
         raise Refusal(f"declares {len(parts)} values, `result` declares {results}")
-    # Literals inside [ ] may be texts, all others must be numbers.
+    # Literals inside [ ] may be strings, all other literals must be numbers.
     items = {id(node.slice) for node in ast.walk(tree) if isinstance(node, ast.Subscript)}
     for node in ast.walk(tree):
         _check_returns(formula, node, is_item=id(node) in items)

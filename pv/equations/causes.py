@@ -95,7 +95,13 @@ def _off(actual: Tensor | None, expected: Tensor) -> float:
 
 
 def ratio(actual: Named, expected: Mapping[str, Tensor], allowed: float) -> float | None:
-    """Return the factor between named arrays, up to a relative difference; None if they are no multiple."""
+    """Return the factor between named arrays; None if they are no multiples.
+
+    Args:
+        actual: The arrays by name; None counts as zero.
+        expected: The right arrays by name.
+        allowed: The allowed difference, relative to the largest element of each array.
+    """
     # Two candidates: the ratio of the norms with either sign.
     size = _norm(expected)
     by = _norm(actual) / size if size else 0.0

@@ -35,7 +35,7 @@ DEFAULT_BOUNDS: Mapping[Kind, tuple[float, float]] = {
     Kind.INDEX: (0.0, 0.0),
     Kind.SIZE: (1.0, 4.0),
 }
-# Kinds that take LOW..HIGH; the bounds of the others follow from what they mean.
+# Kinds that take LOW..HIGH; the bounds of other kinds follow from their definition.
 BOUNDED = frozenset({Kind.LOGITS, Kind.REAL, Kind.POSITIVE, Kind.INT, Kind.SIZE})
 DISCRETE = frozenset({Kind.INDEX, Kind.MASK, Kind.INT})
 DISTRIBUTIONS = frozenset({Kind.PROB, Kind.LOGPROB})

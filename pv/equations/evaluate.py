@@ -1,6 +1,6 @@
 """Evaluate equations on examples: their values and conditions.
 
-Evaluation is in float64, exactly or with every operation disturbed by one rounding; the spread of the disturbed runs
+Evaluation is in float64, exactly or with every operation perturbed by one rounding; the spread of the perturbed runs
 gives the allowed error of code (`pv.equations.tolerance`).
 """
 
@@ -16,7 +16,7 @@ from pv.equations.parse import Definition
 from pv.equations.tensors import Tensors
 
 RUNS = 8
-"""Number of disturbed evaluations, with different signs of the roundings."""
+"""Number of perturbed evaluations, with different signs of the roundings."""
 
 _WHOLE_KINDS = (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE)
 _WHOLE_FUNCTIONS = frozenset(

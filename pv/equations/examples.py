@@ -54,6 +54,7 @@ class Drawer:
         return low if self._random.random() < SMALLEST_SIZE else self._random.randint(low, high)
 
     def _array(self, variable: Variable, sizes: Mapping[str, int], earlier: Mapping[str, Tensor]) -> Tensor:
+        """Draw the array of one variable; `earlier` has the arrays of the variables before it."""
         shape = tuple(sizes[axis] for axis in variable.axes)
         if variable.kind is Kind.INDEX:
             return self._index(variable, shape, sizes)
@@ -133,7 +134,7 @@ class Drawer:
                 return self._normal(shape) * self._random.choice([1.0, 5.0])
 
     def _whole(self, first: int, last: int, shape: tuple[int, ...]) -> Tensor:
-        if not shape:  # by Python's generator: the same without PyTorch
+        if not shape:  # draw with Python's generator: the same numbers as without PyTorch
             return torch.tensor(self._random.randint(first, last))
         return torch.randint(first, last + 1, shape, generator=self._generator)
 
@@ -216,6 +217,7 @@ class Shrinker:
                 return best
 
     def _better(self, best: Example, other: Example) -> bool:
+        """Return whether `other` has a lower cost than `best` and still fails."""
         # A strictly lower cost guarantees that the search ends; examples that were tried are not tried again.
         if self.tries >= MAX_TRIES or _cost(other) >= _cost(best):
             return False
@@ -227,6 +229,7 @@ class Shrinker:
         return self.fails(other)
 
     def _fewer_slices(self, best: Example) -> Example:
+        """Return the example with fewer slices along each axis, as long as it still fails."""
         least = {axis: low for axis, (low, _) in axis_bounds(self.variables).items()}
         for axis in best.sizes:
             for indices in _choices(best.sizes[axis], least[axis]):
@@ -237,12 +240,13 @@ class Shrinker:
         return best
 
     def _keep(self, example: Example, axis: str, indices: list[int]) -> Example | None:
+        """Return the example with only the slices `indices` along an axis."""
         arrays = {}
         for name, array in example.arrays.items():
             variable = self.variables[name]
             if axis in variable.axes:
                 array = array.index_select(variable.axes.index(axis), torch.tensor(indices))
-            # Indices refer to slices by number: those that remain get their new numbers.
+            # Indices refer to slices by number: renumber the remaining slices.
             if variable.of == axis:
                 array = _renumbered(array, indices)
             arrays[name] = array
@@ -287,7 +291,7 @@ class Shrinker:
             if low <= value <= high:
                 yield torch.full_like(array, value)
         if array.is_floating_point():
-            # -0.0 would be printed, and is no simpler than 0.
+            # Adding 0.0 turns -0.0 into 0.0, which is simpler to read.
             yield array.round().clamp(low, high) + 0.0
 
     def _simpler_elements(self, best: Example) -> Example:
@@ -299,6 +303,7 @@ class Shrinker:
         return best
 
     def _simpler_element(self, best: Example, name: str, place: int) -> Example:
+        """Return the example with one element replaced by a simpler number, if it still fails."""
         low, high = self._range(name, best)
         flat = best.arrays[name].flatten()
         for value in sorted(_simpler(float(flat[place]), self.variables[name].kind), key=_complexity):
@@ -334,6 +339,7 @@ def _renumbered(array: Tensor, indices: list[int]) -> Tensor:
 
 
 def _simpler(value: float, kind: Kind) -> set[float]:
+    """Return the candidate numbers that are simpler than a value."""
     if kind in (Kind.INDEX, Kind.MASK):
         return {float(v) for v in (0, 1) if _complexity(v) < _complexity(value)}
     # Whole numbers, half the value, two significant digits, or one step nearer to zero.

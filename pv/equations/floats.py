@@ -70,7 +70,7 @@ def floor_divide(a: float, b: float) -> float:
 
 
 def remainder(a: float, b: float) -> float:
-    # fmod has the sign of the dividend, PyTorch that of the divisor.
+    # The result of fmod has the sign of the dividend, PyTorch's remainder has the sign of the divisor.
     rest = _fmod(a, b)
     return rest + b if rest != 0 and (b < 0) != (rest < 0) else rest
 
@@ -92,7 +92,7 @@ def rounded(x: float) -> float:
 
 
 def float32(x: float) -> float:
-    """Return the number of float32 that is nearest."""
+    """Return the nearest number of float32."""
     try:
         (single,) = struct.unpack("f", struct.pack("f", x))
     except OverflowError:
@@ -101,7 +101,7 @@ def float32(x: float) -> float:
 
 
 def nextafter32(x: float, towards: float) -> float:
-    """Return the number of float32 next to `x`, a number of float32, towards another; that one if they are equal."""
+    """Return the float32 number next to `x`, a float32 number, in the direction of `towards`; `x` if both are equal."""
     if x == towards:
         return towards
     if x == 0:

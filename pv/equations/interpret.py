@@ -1,4 +1,4 @@
-"""The interpreter of formulas: computes the value of every node of a syntax tree in a given algebra.
+"""The interpreter of formulas: computes the value of every node of a syntax tree with the operations of an algebra.
 
 A value has named axes, a type, and a content. The algebra computes contents: with `NoContent` a formula is only
 type-checked, without torch; with `Tensors` (see `tensors`) it is evaluated. Operands are broadcast by the names of
@@ -50,7 +50,14 @@ class Value(Generic[C]):
 
 
 class Algebra(Protocol[C]):
-    """Operations on contents. Contents of one operation are aligned: they have the same axes in the same order."""
+    """Operations on contents. Contents of one operation are aligned: they have the same axes in the same order.
+
+    `place` and `places` are indices of axes in that order. `constant` returns a literal, and `size` the size of an
+    axis; `align` permutes the axes of a value, and inserts the missing ones with size 1; `number` converts conditions
+    and indices to numbers. `elementwise` rounds its results, `exact` does not. `reduce` removes axes, over the elements
+    where `where` holds; `along` keeps the axis (cumsum, softmax). `select` takes a literal index of an axis, `pick` an
+    index content of the last axis. `one_hot`, `argmax` and `top` convert between numbers and indices.
+    """
 
     def constant(self, number: float) -> C: ...
     def size(self, axis: str) -> C: ...
@@ -95,7 +102,7 @@ class Callee:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Return the names of the arguments of a call, in order: the variables but the sizes."""
+        """Return the names of the arguments of a call, in order: all variables except sizes."""
         return tuple(name for name, variable in self.variables.items() if variable.kind is not Kind.SIZE)
 
     @property
@@ -251,7 +258,9 @@ class Interpreter(Generic[C]):
         """Return the axis of a value that an expression names.
 
         Args:
-            habit: The hint for an expression that is no axis.
+            name: The expression.
+            value: The value that has the axis.
+            habit: The hint for an expression that is not the name of an axis.
         """
         if not isinstance(name, ast.Name) or name.id in self.environment or name.id not in self.sizes:
             hint = f"the axes are {', '.join(value.axes) or 'none'}"
@@ -335,7 +344,7 @@ class Interpreter(Generic[C]):
         if index.of not in value.axes:
             raise self.refuse(f"an index of {index.of} cannot select from axes {format_axes(value.axes)}", node)
         rest = tuple(axis for axis in value.axes if axis != index.of)
-        # x[B,T,V] at an index of V with axes [B,T]: V goes, and the axes of the index stay or join.
+        # x[B,T,V] at an index of V with axes [B,T]: V is removed, and the axes of the index are added if missing.
         axes = self.union(node, rest, index.axes)
         content = self.algebra.pick(self.algebra.align(value, (*axes, index.of)), self.algebra.align(index, axes))
         return Value(axes, value.type, content, value.of)
@@ -481,7 +490,7 @@ def _one_hot(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
     value = interpreter.value(node.args[0])
     if value.type is not ValueType.INDEX or value.of is None:
         raise interpreter.refuse(f"one_hot takes an index, got {value.type.with_article}", node.args[0])
-    # The new axis would be a second one of the same name, which broadcasting could not tell from the first.
+    # A second axis of the same name is refused: broadcasting by name could not distinguish the two.
     if value.of in value.axes:
         raise interpreter.refuse(f"one_hot cannot add axis {value.of}: the index already has it", node.args[0])
     axes = interpreter.union(node, value.axes, (value.of,))

@@ -1,4 +1,4 @@
-"""Invariants of equations on examples: which of them an example violates by more than rounding explains."""
+"""Find the invariants of an equation that an example violates by more than rounding explains."""
 
 import ast
 from collections.abc import Iterator

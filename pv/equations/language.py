@@ -95,7 +95,7 @@ def _attribute(node: ast.Attribute, name: str) -> tuple[str, str]:
 
 
 def argument_for_axis(function: str, node: ast.expr) -> str:
-    """Return the hint for an argument of a reduction that is not an axis; "" if it has no axis but a known habit."""
+    """Return the hint for an argument of a reduction that is written as in PyTorch or Python; "" for another one."""
     if function in ("max", "min") and not (isinstance(node, ast.Name) and node.id[:1].isupper()):
         return f"`{function}` reduces over an axis; for two values use `{function}imum`"
     return f"axes have names: write `{function}(x, D)`" if _is_integer(node) else ""

@@ -93,6 +93,7 @@ def _called(name: str, callees: Mapping[str, Callee]) -> list[str]:
 
 
 def _fits(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -> bool:
+    """Return whether an equation passes the type check, with the given axes of its results."""
     try:
         values = types(callees[name], callees[name].formula, callees=callees, calling=(name,))
     except Refusal:
@@ -113,6 +114,7 @@ def _replacements(equation: Callee) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def _of_operators(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield the replacements of an operator, and the operands alone."""
     match node:
         case ast.BinOp(left=left, op=sign, right=right):
             yield ast.BinOp(left, _OPERATORS[type(sign)](), right)
@@ -137,6 +139,7 @@ def _of_operators(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _of_leaves(node: ast.expr, symbols: Mapping[str, _Symbol]) -> Iterator[ast.expr]:
+    """Yield the replacements of a literal or a name."""
     match node:
         case ast.Constant(value=int(number)):
             # Off by one, in both directions.
@@ -157,6 +160,7 @@ def _number(value: float) -> ast.expr:
 
 
 def _of_calls(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield the replacements of a call: another function, its argument, swapped arguments, no mask."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return
     name, arguments = node.func.id, node.args

@@ -41,7 +41,7 @@ class Accuracy:
 
     # The dtypes of the code's arrays, one per example in turn.
     dtypes: tuple[str, ...] = ("float32",)
-    # The dtype of the code's operations; "" is that of its arrays.
+    # The dtype of the code's operations; "" for the dtype of its arrays.
     computes_in: str = "float32"
     tolerance: Tolerance | None = None
 
@@ -52,7 +52,7 @@ class Accuracy:
 
 def accuracy(keys: Keys, inherited: Keys) -> Accuracy:
     """Return the accuracy that the keys of an equation claim; a derivative inherits `dtypes` and `precision`."""
-    # Own keys last, so that they override those that are inherited.
+    # The equation's own keys come last, so that they override inherited keys.
     claimed = {key: inherited[key] for key in ("dtypes", "precision") if key in inherited} | dict(keys)
     tolerance = claimed.get("tolerance")
     return Accuracy(
@@ -90,7 +90,7 @@ class Checks:
     result_dtype: str = ""
 
     def dtype(self, of_arrays: str) -> str:
-        """Return the dtype that the result must have, for arrays of the given dtype; "" for any."""
+        """Return the required dtype of the result, for arrays of dtype `of_arrays`; "" for any."""
         return of_arrays if self.result_dtype == "input" else self.result_dtype
 
 
@@ -101,7 +101,7 @@ def checks(keys: Keys) -> Checks:
 
 @dataclass(frozen=True, slots=True)
 class Derivative:
-    """What a derivative is the derivative of: an equation, by one of its variables."""
+    """The equation that is differentiated, and the variable by which."""
 
     equation: str
     variable: str
@@ -135,7 +135,7 @@ class Definition:
 
     @property
     def formulas(self) -> Iterator[Formula]:
-        """Return the expression, the invariants and the condition of the domain."""
+        """Yield the expression, the invariants and the condition of the domain."""
         yield from (self.formula, *self.invariants)
         if self.requires is not None:
             yield self.requires
@@ -170,6 +170,7 @@ def parse_equations(raw: Mapping[str, Keys]) -> tuple[dict[str, Definition], lis
 
 
 def _definition(name: str, keys: Keys, raw: Mapping[str, Keys], callees: Mapping[str, Callee]) -> Definition:
+    """Return the definition of one equation. Raise `InvalidEquation` for the first invalid key."""
     if name in FUNCTIONS:
         refusal = Refusal(f"reserved equation name {name!r}: it is a function", hint="choose another name")
         raise InvalidEquation(name, Part.NAME, refusal)
@@ -200,6 +201,7 @@ def _definition(name: str, keys: Keys, raw: Mapping[str, Keys], callees: Mapping
 
 
 def _derivative(keys: Keys, raw: Mapping[str, Keys]) -> Derivative | None:
+    """Return which equation is differentiated by which variable; None if the equation is no derivative."""
     if "derivative_of" not in keys:
         return None
     name, variable = keys["derivative_of"]["equation"], keys["derivative_of"]["with_respect_to"]

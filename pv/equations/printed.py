@@ -1,4 +1,4 @@
-"""Equations for people, as text and as LaTeX, written from their syntax trees: what is shown is what is checked.
+"""Equations for people, as text and as LaTeX, generated from the syntax trees that `pv` evaluates.
 
 Different trees give different LaTeX: brackets are written wherever a weaker operator is inside a stronger one.
 """

@@ -25,12 +25,12 @@ from pv.equations.parse import Check, Definition
 inf = math.inf
 
 
-# Lower-case names are those of PyTorch, so that callers need not know which library is used.
+# Lower-case names are the names in PyTorch, so that callers need not know which library is used.
 class dtype(NamedTuple):
     """The type of the numbers of a tensor.
 
     Attributes:
-        cast: How a Python number becomes one.
+        cast: Converts a Python number to a number of this type.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Tensor:
         return maximum(self, low)
 
     def nan_to_num(self, nan: float = 0.0, posinf: float = sys.float_info.max) -> "Tensor":
-        # PyTorch replaces -inf by the smallest finite number unless told otherwise, so does this.
+        # By default PyTorch replaces -inf by the lowest finite number, and so does this method.
         changed = {math.inf: posinf, -math.inf: -sys.float_info.max}
         return _map_numbers(lambda x: nan if math.isnan(x) else changed.get(x, x), self)
 
@@ -196,7 +196,7 @@ tensor = as_tensor
 def _flat(value: object) -> tuple[list[object], tuple[int, ...]]:
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         value = value.tolist()
-    # A text is a sequence of texts, and would recur for ever.
+    # A string is a sequence of strings: without this check the recursion would not end.
     if isinstance(value, str | bytes):
         raise TypeError(f"expected a number, got {value!r}")
     if not isinstance(value, Sequence):
@@ -234,14 +234,14 @@ nextafter = _lifted(floats.nextafter32, float32)
 
 
 class Generator:
-    """Random numbers for arrays, which PyTorch draws: none are drawn here."""
+    """Placeholder for `torch.Generator`, which draws arrays: without PyTorch there are none."""
 
     def manual_seed(self, _: int) -> "Generator":
         return self
 
 
 class Function:
-    """The functions that PyTorch differentiates, without their derivatives."""
+    """Placeholder for `torch.autograd.Function`: evaluates the function, without a derivative."""
 
     forward: Callable[..., object]
 

@@ -1,4 +1,4 @@
-"""The algebra of float64 tensors: exact, or in several runs at once with every operation off by one rounding.
+"""The algebra of float64 tensors: exact, or in several runs at once with every operation perturbed by one rounding.
 
 Every content is [runs, *axes]; runs is 1 where all runs agree. The gradients of a masked branch are zero, even at an
 infinite slope.
@@ -16,7 +16,7 @@ F64 = torch.float64
 
 
 # Autograd multiplies the incoming gradient by the slope: 0 * inf is NaN, so `where(x > 0, log(x), 0)` would have the
-# gradient NaN at 0. A masked branch gets a zero gradient, and here zero stays zero.
+# gradient NaN at 0. A masked branch gets a zero gradient, which the classes below keep zero.
 class _Smooth(torch.autograd.Function):
     """An elementwise function. A zero gradient stays zero where the slope is infinite."""
 
@@ -46,7 +46,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         a, b = ctx.saved_tensors
-        # The same for a product: the other factor may be infinite where the branch is masked.
+        # As in `_Smooth`: the other factor may be infinite where the branch is masked.
         masked = gradient == 0
         to_a = torch.where(masked, 0.0, gradient * b).sum_to_size(a.shape)
         return to_a, torch.where(masked, 0.0, gradient * a).sum_to_size(b.shape)
@@ -172,7 +172,7 @@ class Tensors:
         self._sizes, self._unit, self._runs = sizes, unit, runs
         self._random, self._generator = random.Random(0), torch.Generator().manual_seed(0)
 
-    def _disturbed(self, content: Tensor) -> Tensor:
+    def _perturbed(self, content: Tensor) -> Tensor:
         if not self._unit:
             return content
         # The standard model of rounding (Higham, Accuracy and Stability of Numerical Algorithms, section 2.2): fl(x
@@ -181,7 +181,7 @@ class Tensors:
         return content * (1 + self._unit * self._signs(tuple(content.shape[1:])))
 
     def _signs(self, shape: tuple[int, ...]) -> Tensor:
-        if not shape:  # by Python's generator: the same without PyTorch
+        if not shape:  # draw with Python's generator: the same numbers as without PyTorch
             bits = self._random.getrandbits(self._runs)
             return torch.tensor([1.0 if bits >> run & 1 else -1.0 for run in range(self._runs)], dtype=F64)
         return torch.randint(0, 2, (self._runs, *shape), generator=self._generator, dtype=F64) * 2 - 1
@@ -190,7 +190,7 @@ class Tensors:
         content = torch.full((1,), number, dtype=F64)
         # Literals such as 0.1 are rounded by the code too; whole numbers are not.
         whole = math.isinf(number) or (number == int(number) and abs(number) < EXACT_BELOW)
-        return content if whole else self._disturbed(content)
+        return content if whole else self._perturbed(content)
 
     def size(self, axis: str) -> Tensor:
         return torch.full((1,), float(self._sizes[axis]), dtype=F64)
@@ -207,7 +207,7 @@ class Tensors:
         return content if content.dtype == F64 else content.to(F64)
 
     def elementwise(self, name: str, contents: Sequence[Tensor]) -> Tensor:
-        return self._disturbed(ROUNDED[name](*contents))
+        return self._perturbed(ROUNDED[name](*contents))
 
     def exact(self, name: str, contents: Sequence[Tensor]) -> Tensor:
         return EXACT[name](*contents)
@@ -220,25 +220,25 @@ class Tensors:
         if name in _EXACT_REDUCTIONS:
             return reduced(name, content, dims, where)
         # Every term of a sum is rounded, not only the total.
-        return self._disturbed(reduced(name, self._disturbed(content), dims, where))
+        return self._perturbed(reduced(name, self._perturbed(content), dims, where))
 
     def along(self, name: str, content: Tensor, place: int) -> Tensor:
         dim = 1 + place
         if name == "cumsum":
-            return self._disturbed(self._disturbed(content).cumsum(dim))
+            return self._perturbed(self._perturbed(content).cumsum(dim))
         if name == "cumprod":
-            return self._disturbed(self._disturbed(content).cumprod(dim))
+            return self._perturbed(self._perturbed(content).cumprod(dim))
         log_softmax = self._log_softmax(content, dim)
-        return log_softmax if name == "log_softmax" else self._disturbed(exp(log_softmax))
+        return log_softmax if name == "log_softmax" else self._perturbed(exp(log_softmax))
 
     def _log_softmax(self, content: Tensor, dim: int) -> Tensor:
         """Round every step inside: the logarithm of a sum near 1 magnifies the rounding of the sum."""
         # log_softmax as PyTorch computes it: x - max - log(sum(exp(x - max))). Where all of a row is -inf, the
         # maximum is not subtracted: -inf - -inf would be NaN.
         top = content.detach().amax(dim, keepdim=True)
-        shifted = self._disturbed(content - torch.where(top.isinf(), 0.0, top))
-        total = self._disturbed(self._disturbed(exp(shifted)).sum(dim, keepdim=True))
-        return self._disturbed(shifted - self._disturbed(log(total)))
+        shifted = self._perturbed(content - torch.where(top.isinf(), 0.0, top))
+        total = self._perturbed(self._perturbed(exp(shifted)).sum(dim, keepdim=True))
+        return self._perturbed(shifted - self._perturbed(log(total)))
 
     def select(self, content: Tensor, place: int, index: int) -> Tensor:
         if not -content.shape[1 + place] <= index < content.shape[1 + place]:

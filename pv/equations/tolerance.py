@@ -46,9 +46,9 @@ class Limits:
 
     def _within(self, unit: float) -> tuple[Tensor, ...]:
         if unit not in self._measured:
-            disturbed, _ = evaluate(self.equation, self.example, unit=unit)
+            perturbed, _ = evaluate(self.equation, self.example, unit=unit)
             self._measured[unit] = tuple(
-                allowed(runs, value, unit) for runs, value in zip(disturbed, self.values, strict=True)
+                allowed(runs, value, unit) for runs, value in zip(perturbed, self.values, strict=True)
             )
         return self._measured[unit]
 

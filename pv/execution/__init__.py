@@ -1,1 +1,1 @@
-"""Runs attempts: plans say which, one executor runs them in workers, and consumers read its events."""
+"""Run attempts: plans yield them, one executor runs them in workers, and consumers read its events."""

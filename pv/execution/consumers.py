@@ -1,6 +1,6 @@
 """Consumers of the events of an executor: the journal, progress, the stop at a failure, and recorded evidence.
 
-None knows of another, nor of the plan that is run.
+Consumers do not depend on each other, nor on the plan that is run.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,6 +55,7 @@ class Journal:
                 self._cache.record_outcome(attempt.claim.id, failed=failed)
 
     def _store(self, finished: Finished, since: int) -> None:
+        """Store the trial of a finished attempt on the CPU, unless it must be measured again."""
         attempt, run = finished.attempt, finished.run
         if attempt.device != CPU or attempt.executes is not None or not self._supports(attempt, finished.trial):
             return
@@ -126,7 +127,7 @@ def stop_at_failure(cancel: Callable[[], None]) -> Consumer:
 class EvidenceWriter:
     """Writes proofs and results of devices other than the CPU to the evidence folder, as soon as they are measured.
 
-    A validation that is killed keeps what it has measured.
+    The results of a validation that is killed are therefore not lost.
 
     Args:
         project: The project whose evidence folder is written.

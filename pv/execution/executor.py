@@ -1,7 +1,8 @@
 """The executor: one loop that runs the attempts of a plan in workers and sends its events to consumers.
 
-A plan says which attempts there are and what follows from a result. A consumer reads the events: it counts progress,
-stores results, stops at a failure, or writes evidence (`pv.execution.consumers`). Neither knows of the other.
+A plan yields the attempts to run, and further steps for every result. A consumer reads the events: it counts progress,
+stores results, stops at a failure, or writes evidence (`pv.execution.consumers`). Plans and consumers do not depend on
+each other.
 """
 
 import shutil
@@ -60,7 +61,7 @@ class Executor:
         self._cancelled = False
 
     def run(self, plan: AttemptPlan, order: Order | None = None) -> None:
-        """Run a plan until nothing is left to do.
+        """Run a plan until no step is left.
 
         Args:
             plan: The plan.
@@ -77,7 +78,7 @@ class Executor:
             self._finish(finished)
 
     def trials(self, attempts: Sequence[Attempt]) -> list[Trial]:
-        """Run attempts from which nothing follows, and return their trials."""
+        """Run attempts that have no further steps, and return their trials."""
         plan = _Batch(attempts)
         self.run(plan)
         return [plan.trials[attempt] for attempt in attempts]
@@ -103,6 +104,7 @@ class Executor:
             consumer(event)
 
     def _submit(self, attempt: Attempt) -> None:
+        """Answer an attempt from the cache or by the record of its run, or queue it."""
         run = attempt.run
         if self._journal is not None and (trial := self._journal.lookup(attempt)) is not None:
             self._answered.append(Finished(attempt, trial, reused=True))
@@ -161,7 +163,7 @@ class Executor:
         return self._answered.popleft() if self._answered else None
 
     def _begin(self, task: Task) -> None:
-        # At once, not when the event is next asked for: the log of opened files must know when a task began.
+        # Emit the event immediately, not in the loop of `run`: the log of opened files must know when a task began.
         self._emit(Started(task.key))
 
     def _measured(self, attempt: Attempt, reply: Reply) -> Finished:
@@ -189,7 +191,7 @@ class Executor:
 
 
 class _Batch:
-    """The plan of attempts from which nothing follows."""
+    """A plan of attempts that have no further steps."""
 
     def __init__(self, attempts: Sequence[Attempt]) -> None:
         self._attempts = attempts

@@ -1,4 +1,4 @@
-"""The plan of attempts, its steps, and the events of the executor: what a command and the executor exchange."""
+"""The interface between a command and the executor: the plan of attempts, its steps, and the executor's events."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -59,7 +59,7 @@ class Cancelled:
 
     Attributes:
         attempt: The attempt.
-        queued: Whether it waited for a worker; otherwise the plan asked for it later.
+        queued: Whether the attempt waited for a worker; False if the plan yielded it after the cancellation.
     """
 
     attempt: Attempt
@@ -72,7 +72,7 @@ class Result:
 
     Attributes:
         attempt: The attempt that gave the result.
-        trial: The result: the trial of the attempt, confirmed, and with that of the run that the claim read.
+        trial: The trial of the attempt, after its confirmation, merged with the trial of the run that the claim read.
         failed: Whether --fail-fast stops at the result.
     """
 
@@ -83,7 +83,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The step of a plan by which queued attempts are not run, because a trial shows what their results would be.
+    """A step that gives queued attempts a trial without running them, because an earlier trial determines it.
 
     Attributes:
         trial_of: Returns the trial of a queued attempt; None for an attempt that must be run.
@@ -94,7 +94,7 @@ class Answer:
 
 Event = Queued | Started | Finished | Cancelled | Result | Judged
 Step = Attempt | Answer | Result | Judged
-"""An attempt to run, an answer, or a conclusion, which is passed on to the consumers."""
+"""An attempt to run, an `Answer`, or a `Result` or `Judged`, which is passed on to the consumers."""
 Consumer = Callable[[Event], None]
 Order = Callable[[Attempt], tuple[int, float]]
 """Returns the sort key of an attempt."""

@@ -33,7 +33,7 @@ GOOD = {TrialStatus.HELD, TrialStatus.SKIPPED, TrialStatus.NOT_CLAIMED}
 
 
 def supports(attempt: Attempt, trial: Trial) -> bool:
-    """Return whether a trial is cached: one that supports its claim. Others are measured again."""
+    """Return whether a trial may be cached, because it supports its claim. Other trials are measured again."""
     # On a mutant a refutation supports the claim. A surviving generated mutant is a normal result, so it is cached too.
     on_mutant = attempt.mutant is not None
     if trial.status in KILLED:
@@ -198,6 +198,7 @@ class Validation:
             yield self._clean(contract, claim, small=True)
 
     def _on_mutants(self, contract: Contract, claim: Falsifier) -> Iterator[Step]:
+        """Yield the attempts on declared mutants, or on the first generated one."""
         for mutant in map(contract.mutant, claim.kills):
             if mutant.location not in self._stale:
                 yield self._attempts.mutated(contract, claim, mutant)

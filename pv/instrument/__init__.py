@@ -1,1 +1,1 @@
-"""Runs inside the code under test: plants mutants, records coverage, guards against writes. Standard library only."""
+"""Code that runs in workers: plants mutants, records coverage and files, guards against writes."""

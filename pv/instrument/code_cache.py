@@ -1,4 +1,4 @@
-"""Code objects kept on disk, so that the workers of one run compile each module once.
+"""A cache of code objects on disk, so that the workers of one run compile each module once.
 
 Standard library only: it runs before everything else.
 """
@@ -16,20 +16,26 @@ from types import CodeType
 from typing import Any
 
 UNFINISHED = "."
-_held: dict[str, CodeType] = {}
-"""What a fork server has read, for its forks."""
+_inherited: dict[str, CodeType] = {}
+"""The code objects that a fork server has read, by name of their file; its forks inherit them."""
 
 
 def load_or_compile(folder: str, key: tuple[object, ...], source: bytes, compiled: Callable[[], CodeType]) -> CodeType:
-    """Return what `compiled` returns for `source`, from `folder` if a worker kept it there under the same key.
+    """Return the code object of a source from the cache, or compile and store it.
 
-    Nothing is kept if `folder` is "". If a file cannot be read or written, the module is compiled.
+    If a file of the cache cannot be read or written, the source is compiled and the error ignored.
+
+    Args:
+        folder: The folder of the cache; "" to compile without a cache.
+        key: The further data that the code object depends on.
+        source: The source.
+        compiled: Compiles the source.
     """
     if not folder:
         return compiled()
     name = hashlib.sha256(repr(key).encode() + b"\0" + source).hexdigest()
-    if name in _held:
-        return _held[name]
+    if name in _inherited:
+        return _inherited[name]
     file = Path(folder, name)
     try:
         return _read(file)
@@ -41,32 +47,32 @@ def load_or_compile(folder: str, key: tuple[object, ...], source: bytes, compile
 
 
 def hold(folder: Path) -> None:
-    """Read what workers have kept in `folder` since the last call, so that forks of this process need not."""
+    """Read the code objects that workers have stored since the last call; forks of this process inherit them."""
     with contextlib.suppress(OSError):
         _hold(folder, folder.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=1)
 def _hold(folder: Path, _changed: int) -> None:
-    # `_changed`, the time of the folder's last change, is a part of the key of `lru_cache`.
+    # `_changed` is only a key of `lru_cache`: the folder is read again after a change.
     for file in folder.iterdir():
-        if file.name not in _held and not file.name.startswith(UNFINISHED):
+        if file.name not in _inherited and not file.name.startswith(UNFINISHED):
             with contextlib.suppress(OSError, EOFError, ValueError, TypeError):
-                _held[file.name] = _read(file)
+                _inherited[file.name] = _read(file)
 
 
 def keep_dataclasses(folder: str) -> None:
-    """Keep the methods of dataclasses too, which the standard library writes as text, until `leave_dataclasses`."""
+    """Also cache the methods that `dataclasses` generates as text and compiles, until `leave_dataclasses`."""
 
     def execute(source: str, *namespaces: Any) -> None:
         text = source.encode()
         exec(load_or_compile(folder, (), text, lambda: compile(text, "<string>", "exec")), *namespaces)
 
-    vars(dataclasses)["exec"] = execute  # before the builtin function of this name
+    vars(dataclasses)["exec"] = execute  # shadows the builtin `exec` in this module
 
 
 def leave_dataclasses() -> None:
-    """Let the standard library compile the methods of dataclasses itself again."""
+    """Stop caching the methods of dataclasses."""
     vars(dataclasses).pop("exec", None)
 
 
@@ -76,7 +82,7 @@ def _read(file: Path) -> CodeType:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """Write the file whole or not at all: other workers read it, and a worker can be killed at any time."""
+    """Write the file atomically: other workers read it, and a worker can be killed at any time."""
     file.parent.mkdir(exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=file.parent)
     with os.fdopen(handle, "wb") as stream:

@@ -1,4 +1,4 @@
-"""Records which functions of a module run, or which statements, by calls that it adds to the syntax tree.
+"""Record which functions or statements of a module run, by statements that are added to its syntax tree.
 
 Standard library only: it runs inside code under contract.
 """
@@ -16,7 +16,7 @@ at_import: set[str] = set()
 
 
 def imported() -> None:
-    """Set aside what ran at import: it counts only once a claim runs the subject."""
+    """Move the functions that ran at import to `at_import`: they count as reached only if a claim runs the subject."""
     at_import.update(seen)
     seen.clear()
 
@@ -24,7 +24,8 @@ def imported() -> None:
 def instrument(tree: ast.Module, module: str, *, covered: bool, statements: bool) -> None:
     """Make every function record its name when it is entered, with `statements` also each statement that runs.
 
-    A module that is not `covered` records them apart: they say what a result depends on, not what was tried.
+    The functions of a module that is not `covered` are recorded in `ran`: results depend on them, but they are not
+    under test.
     """
     for name, node in list(syntax.functions(tree)):
         if not syntax.compiles_source(node):

@@ -1,4 +1,4 @@
-"""The files of the project that a process reads, data and code: its evidence depends on them."""
+"""Record the files and folders that a process reads or probes: its results depend on them."""
 
 import importlib.machinery
 import importlib.util
@@ -22,9 +22,9 @@ from pv.source.project import is_cache, is_installed
 BLIND = os.O_WRONLY | os.O_TRUNC | os.O_EXCL
 """Flags that make `open` ignore the previous content of a file."""
 NATIVE = {"ctypes.dlopen": 0, "sqlite3.connect": 0, "import": 1, "cpython.run_file": 0}
-"""The audit events about a file that native code opens, with the position of its name among their arguments.
+"""The audit events of files that native code opens, with the index of the file name in the arguments.
 
-The name in an import event is None unless the module is an extension.
+The file name of an import event is None unless the module is an extension.
 """
 DESCRIPTORS = "/proc/self/fd"
 LISTS = ("os.listdir", "os.scandir")
@@ -53,12 +53,13 @@ class FilesRead:
         self._searched: dict[str, set[str]] = {}
         self._looked = set[str]()
         sys.addaudithook(self._record_event)
-        _before(linecache, "getlines", self._record_text)
+        _call_before(linecache, "getlines", self._record_text)
         for name in LOOKS:
-            _before(os, name, self._record_look)
-        _before(importlib.machinery.FileFinder, "find_spec", self._record_search)
+            _call_before(os, name, self._record_look)
+        _call_before(importlib.machinery.FileFinder, "find_spec", self._record_search)
 
     def _record_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Record the audit event of a file or folder that is opened, listed, created or removed."""
         if event == "open":
             path, mode, flags = arguments
             if isinstance(path, str | bytes) and not (flags or 0) & BLIND:
@@ -89,14 +90,14 @@ class FilesRead:
         self._searched.setdefault(finder.path, set()).add(name)
 
     def opened(self) -> tuple[list[str], list[str]]:
-        """Return the paths below the root of the files that were read, and those that were opened where no file is.
+        """Return the files that were read, and the opened paths that are no files, both by path below the root.
 
-        Modules that came from a cache are included. A file that was read through a link has both names, since the link
-        may change as well as the file.
+        Modules that were loaded from a cache are included. A file that was read through a link is returned under both
+        paths, since the link may change as well as the file.
         """
-        found = self._inside(self._opened)
-        files = [path for path, name in found.items() if _is_file(name)]
-        return files, sorted(found.keys() - files)
+        names = self._inside(self._opened)
+        files = [path for path, name in names.items() if _is_file(name)]
+        return files, sorted(names.keys() - files)
 
     def texts(self) -> list[str]:
         """Return the Python files whose text was read, other than to load or to print it."""
@@ -111,36 +112,39 @@ class FilesRead:
         return [path for path, name in self._inside(self._metadata).items() if _is_folder(name)]
 
     def searched(self) -> dict[str, list[str]]:
-        """Return the folders in which modules were looked up, with the last parts of the names of these modules.
+        """Return the names of the modules that were looked up, by folder; of a dotted name the last part.
 
-        In a folder of `sys.path` they are all modules that are loaded, also those that were before this began: another
-        process may import them from there. Such a folder may not exist yet.
+        For a folder of `sys.path` these are all top-level modules that were looked up anywhere, or were loaded before
+        the recording began: a module that is added to such a folder may be imported from there in another process. The
+        folder may not exist yet.
         """
-        found: dict[str, set[str]] = {}
+        names_by_folder: dict[str, set[str]] = {}
         for folder, names in list(self._searched.items()):
             for place in self._inside([folder]):
-                found.setdefault(place, set()).update(name.rpartition(".")[2] for name in list(names))
+                names_by_folder.setdefault(place, set()).update(name.rpartition(".")[2] for name in list(names))
         entries = [place for entry in sys.path if isinstance(entry, str) for place in _places(entry, "")]
         if paths := self._inside(entries):
-            packages = _packages(name for each in list(self._searched.values()) for name in list(each))
+            packages = _packages(
+                name for searched_names in list(self._searched.values()) for name in list(searched_names)
+            )
             for path in paths:
-                found.setdefault(path, set()).update(packages, self._loaded)
-        return {path: sorted(filter(_is_name, names)) for path, names in found.items()}
+                names_by_folder.setdefault(path, set()).update(packages, self._loaded)
+        return {path: sorted(filter(_is_name, names)) for path, names in names_by_folder.items()}
 
     def looked(self) -> list[str]:
-        """Return the paths that code asked about."""
+        """Return the paths that code probed without opening them, such as with `os.stat`."""
         return list(self._inside(self._looked))
 
     def outside(self) -> list[str]:
-        """Return the files that lie outside of the project, but for those of the system and of installed packages."""
-        found = {_normal(name) for name in {*self._opened} if name.startswith("/")}
-        mine = tuple(f"{folder}/" for folder in (*SYSTEM, self._scratch, str(self._root)))
-        kept = (name for name in found if not (name.startswith(mine) or is_installed(name)) and _is_file(name))
-        return sorted(os.path.relpath(name, self._root) for name in kept)
+        """Return the files outside of the project that were read, except files of the system and installed packages."""
+        opened = {_normal(name) for name in {*self._opened} if name.startswith("/")}
+        excluded = tuple(f"{folder}/" for folder in (*SYSTEM, self._scratch, str(self._root)))
+        outside = (name for name in opened if not (name.startswith(excluded) or is_installed(name)) and _is_file(name))
+        return sorted(os.path.relpath(name, self._root) for name in outside)
 
     def _inside(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the names below the root, sorted, each by its path from there."""
-        # Strings, since a Path for each of a thousand names takes a tenth of a short trial.
+        """Return the given paths that are below the root, sorted, by their path below the root."""
+        # Strings instead of Path objects: a thousand of these take a tenth of the time of a short trial.
         root = f"{self._root}".rstrip("/") + "/"
         paths = {_source(name if name.startswith("/") else f"{root}{name}") for name in {*names}}
         named = {name for path in paths for name in (_normal(path), _real(path))}
@@ -152,8 +156,8 @@ class FilesRead:
         return is_installed(f"/{path}") or (bool(below) and _is_cache(self._root / top))
 
 
-def _before(owner: object, name: str, note: Callable[..., None]) -> None:
-    """Let a function note its arguments first."""
+def _call_before(owner: object, name: str, note: Callable[..., None]) -> None:
+    """Replace a function of a module or class by one that calls `note` with its positional arguments first."""
     function = getattr(owner, name)
 
     @wraps(function)
@@ -163,9 +167,9 @@ def _before(owner: object, name: str, note: Callable[..., None]) -> None:
         return function(*arguments, **named)
 
     setattr(owner, name, noted)
-    for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
-        if function in able:
-            able.add(noted)
+    for supported in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+        if function in supported:
+            supported.add(noted)
 
 
 def _is_name(text: str) -> bool:
@@ -179,16 +183,16 @@ def _is_cache(folder: Path) -> bool:
 
 @cache
 def loaded_files() -> frozenset[str]:
-    """Return the files of the modules that are loaded, but for those of pv and of installed packages.
+    """Return the files of the loaded modules, except modules of pv and of installed packages.
 
-    A fork server asks once for all its forks: to look at each module copies its memory.
+    Cached, so that a fork server computes it once for all forks: in a fork, reading every module copies memory pages.
     """
     return frozenset(file for name, file in _modules() if not (is_installed(file) or _is_own(name)))
 
 
 @cache
 def loaded_packages() -> frozenset[str]:
-    """Return the packages of the modules that are loaded, and the modules that lie in none. Asked once, as above."""
+    """Return the top-level names of the loaded modules, except builtin modules. Cached like `loaded_files`."""
     return _packages(sys.modules)
 
 
@@ -197,7 +201,8 @@ def _packages(modules: Iterable[str]) -> frozenset[str]:
 
 
 def _modules() -> Iterator[tuple[str, str]]:
-    """Yield every loaded module with its file. An attribute of a module may be code that loads others."""
+    """Yield the name and the file of every loaded module that has a file."""
+    # By `vars`, not `getattr`: the `__getattr__` of a module may import other modules.
     for name, module in list(sys.modules.items()):
         file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
         if file:
@@ -205,34 +210,37 @@ def _modules() -> Iterator[tuple[str, str]]:
 
 
 def _is_own(name: str) -> bool:
-    """Return whether it is a module of pv, on whose version every result depends anyway."""
+    """Return whether a module belongs to pv, on whose version every result depends anyway."""
     return name.partition(".")[0] in ("pv", "__main__")
 
 
 def _path(name: str) -> str:
-    """Return the path in a URI, as a database may be named, else the name."""
+    """Return the path of a `file:` URI, which may name an SQLite database; any other name unchanged."""
     if name.startswith("file:"):
         with suppress(ValueError):  # it is not a URI
             name = unquote(urlsplit(name).path)
-    return name.partition("\0")[0]  # no file can have the rest in its name
+    return name.partition("\0")[0]  # a file name cannot contain a NUL character
 
 
 def _places(path: str, mode: str | None) -> Iterable[str]:
-    """Return the absolute paths that `path` may mean now. Only `os.open` has no mode, and it may have a `dir_fd`."""
+    """Return the absolute paths that `path` may stand for; only for `os.open`, whose mode is None, several.
+
+    `os.open` may resolve a relative path from its `dir_fd`, which the audit event does not contain.
+    """
     if path.startswith("/"):
         return (path,)
     return [f"{folder}/{path}" for folder in _folders(every=mode is None)]
 
 
 def _folders(*, every: bool) -> Iterator[str]:
-    """Yield the current folder, and `every` open one (with other open files): no event tells its `dir_fd`."""
+    """Yield the working directory and, with `every`, the paths of all open file descriptors."""
     with suppress(OSError):
         yield getcwd()  # noqa: PTH109  (Path.cwd calls what code under test may replace)
     with suppress(OSError):
         for number in listdir(DESCRIPTORS) if every else ():  # noqa: PTH208  (as for getcwd)
-            with suppress(OSError):  # the one that listed them is closed again
+            with suppress(OSError):  # the descriptor of `listdir` itself is closed by now
                 target = readlink(f"{DESCRIPTORS}/{number}")  # noqa: PTH115  (as for getcwd)
-                if target.startswith("/"):  # and not that of a pipe or a socket
+                if target.startswith("/"):  # not a pipe or a socket
                     yield target
 
 
@@ -245,7 +253,7 @@ def _source(path: str) -> str:
 
 @cache
 def _real(path: str) -> str:
-    """Return the path without links, as they were at the first call. Most files share few folders."""
+    """Return the path without links. It is cached, as is the path of its folder: most files share few folders."""
     folder, _, name = path.rpartition("/")
     place = f"{_real_folder(folder or '/').rstrip('/')}/{name}"
     return os.path.realpath(place) if name in ("", ".", "..") or S_ISLNK(_mode(place, lstat)) else place
@@ -269,7 +277,12 @@ def _is_folder(path: str) -> bool:
 
 
 def _mode(path: str, look: Callable[[str], os.stat_result]) -> int:
-    """Return the kind of what is there, 0 for nothing, without a note that it was looked at."""
+    """Return the mode of the file or folder at a path, 0 if there is none, without recording the probe.
+
+    Args:
+        path: The path.
+        look: The original `os.stat` or `os.lstat`.
+    """
     try:
         return look(path).st_mode
     except (OSError, ValueError):  # ValueError: a name that no file can have

@@ -1,8 +1,8 @@
 """The import hook of a worker and of its child processes: plants a mutant, and records which functions run.
 
-It changes modules as they are imported, so a decorator, a default value or a class body is mutated like any other
-code, and `from module import name` sees the mutant. It imports the standard library and `pv` only, since
-it runs before everything else.
+Modules are changed while they are imported, so decorators, default values and class bodies can be mutated like any
+other code, and `from module import name` imports the mutated object. This module imports only the standard library and
+`pv`, since it runs before everything else.
 """
 
 import ast
@@ -35,15 +35,22 @@ VARIABLE = "PV_HOOK"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The changes made at import.
+    """The changes that the import hook makes to modules.
 
-    `covered` modules are instrumented; `module` is edited, or its attribute `name` is swapped.
-
-    With `statements` coverage records every statement of a function too, as `module:name@number of the statement`.
-    `guarded`: code may remove files only beside the log, and may not write to files of the project.
-
-    `packages` are found below `roots` before anywhere else, as in `RootsFirst`. `log` is the file in which child
-    processes leave what they reached and read below `root`, `cache` the folder of compiled code that workers share.
+    Attributes:
+        covered: The modules that are instrumented for coverage.
+        statements: Also record every statement that runs, as `module:name@number of the statement`.
+        guarded: Code may remove files only below the parent of the folder of the log, and may not write to the project.
+        packages: The packages that are imported from `roots` before any other folder (`RootsFirst`).
+        root: The folder of the project.
+        log: The file to which child processes write their traces.
+        cache: The folder of the compiled code that workers share.
+        module: The module that is mutated; "" for none.
+        name: The function to edit, or the attribute to swap.
+        find: The code to replace; None for a swap.
+        replace: The code in its place.
+        occurrence: The index of the occurrence of `find`; None if `find` must occur exactly once.
+        swap_with: The replacement of a swap, as `module:attribute`.
     """
 
     covered: tuple[str, ...] = ()
@@ -72,15 +79,15 @@ class Plan:
 
 
 class ImportHook(importlib.abc.MetaPathFinder):
-    """Finds the modules of a plan first and loads them changed; every other module is left alone."""
+    """Finds the modules of a plan before other finders, and changes them while they are loaded."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.applied = False
         self.broken = ""
-        """The reason why the mutant could not be applied; "" if it could, or there is none."""
+        """The reason why the mutant could not be applied; "" if it was applied or does not exist."""
         self.asked = set[str]()
-        """The modules of the project's packages that were asked for, whether or not they exist."""
+        """The modules of the project's packages whose import was tried, whether or not they exist."""
         self.loaded: dict[str, str] = {}
         """The file of every module whose functions are recorded."""
 
@@ -91,18 +98,18 @@ class ImportHook(importlib.abc.MetaPathFinder):
             return None
         self.asked.add(name)
         for finder in sys.meta_path:
-            found = finder.find_spec(name, path, target) if finder is not self else None
-            if found is not None:
-                if isinstance(found.loader, importlib.machinery.SourceFileLoader):
-                    found.loader = Loader(self, name, found.loader.path)
-                return found
+            spec = finder.find_spec(name, path, target) if finder is not self else None
+            if spec is not None:
+                if isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+                    spec.loader = Loader(self, name, spec.loader.path)
+                return spec
         return None
 
     def script_finder(self, path: str) -> "ScriptFinder":
-        """Return what loads a script of the project changed, as an entry of `sys.path_hooks`, or raise ImportError.
+        """Return the finder of a script of the project, as a hook in `sys.path_hooks`. Raise ImportError otherwise.
 
-        Python asks these hooks whether the file that it is to run is an archive, which a finder then loads. So a script
-        is recorded and mutated like a module of its name, also where `multiprocessing` runs it again.
+        Before Python runs a file, it calls these hooks to find out whether the file is an archive, and lets the finder
+        load it. So a script is recorded and mutated like a module, also if `multiprocessing` runs it again.
         """
         if path.endswith(".py") and os.path.isfile(path):  # noqa: PTH113  (a path need not be a valid one)
             real = Path(path).resolve()
@@ -117,7 +124,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
         return any(name == module or name.startswith(f"{module}.") for module in self.plan.covered)
 
     def is_own(self, name: str) -> bool:
-        """Return whether it is a module of the project."""
+        """Return whether a name is a module of the packages of the project."""
         return name.partition(".")[0] in self.plan.packages
 
     def mutated(self) -> str:
@@ -126,7 +133,11 @@ class ImportHook(importlib.abc.MetaPathFinder):
 
 
 class Loader(importlib.machinery.SourceFileLoader):
-    """Loads a module changed. is_script: it runs as `__main__`, under the name of its file in coverage and mutants."""
+    """Loads a module with the changes of the plan.
+
+    Args:
+        is_script: Whether the module runs as `__main__`; coverage and mutants name it by its file.
+    """
 
     def __init__(self, hook: ImportHook, name: str, path: str, *, is_script: bool = False) -> None:
         super().__init__(name, path)
@@ -156,6 +167,7 @@ class Loader(importlib.machinery.SourceFileLoader):
         return self.name
 
     def _patched(self, path: str, source: str) -> str:
+        """Return the mutated source of a module."""
         plan = self.hook.plan
         with self._planting():
             source = patch(source, plan.name, plan.find or "", plan.replace, plan.occurrence)
@@ -164,6 +176,7 @@ class Loader(importlib.machinery.SourceFileLoader):
         return source
 
     def _compiled(self, fullname: str, path: str, source: str) -> CodeType:
+        """Return the code object of a module, instrumented for coverage."""
         tree, covered = ast.parse(source, filename=path), self.hook.covers(fullname)
         instrument(tree, fullname, covered=covered, statements=covered and self.hook.plan.statements)
         if self.is_script:
@@ -189,7 +202,7 @@ class Loader(importlib.machinery.SourceFileLoader):
 
 
 class ScriptFinder:
-    """Finds nothing but `__main__`."""
+    """Finds only `__main__`, and loads it with the given loader."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
@@ -203,7 +216,7 @@ class ScriptFinder:
 class RootsFirst(importlib.abc.MetaPathFinder):
     """Finds the project's own packages below its roots, also those without `__init__.py`.
 
-    Python prefers any installed package of that name to a folder without one, however late on the path.
+    Without this finder, an installed package of the same name takes precedence over a folder without `__init__.py`.
     """
 
     def __init__(self, packages: set[str], roots: list[str]) -> None:
@@ -224,7 +237,7 @@ def _replacement(plan: Plan) -> object:
 
 
 def install(plan: Plan) -> ImportHook:
-    """Hook imports, here and in child processes. Raise BrokenMutant if the module is imported already."""
+    """Install the import hook, also for child processes. Raise BrokenMutant if its module is imported already."""
     if plan.module in sys.modules:
         message = f"{plan.module} is imported already, so it can no longer be mutated"
         raise BrokenMutant(MutantProblem.NOT_LOADED, message)

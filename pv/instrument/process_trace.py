@@ -1,4 +1,4 @@
-"""The trace of a process and its children, which each of them writes to a log. Standard library only."""
+"""The trace of a process and its children, merged from the log entries of all of them. Standard library only."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,12 +28,12 @@ class ProcessTrace:
         listed: The folders whose entries were read.
         metadata: The folders whose entries were read to find the metadata of packages.
         searched: The names of the modules that were looked up, by folder.
-        looked: The paths that code asked about, for example with `os.stat`.
+        looked: The paths that code probed without opening them, for example with `os.stat`.
         outside: The files outside the root that were read.
         readers: The loaded libraries that read docstrings.
         applied: Whether the mutant was planted.
         broken: Why the mutant could not be planted, "" if it could.
-        unsure: Why more may have run or been read than this, "" if it is all.
+        unsure: The reason why the trace may be incomplete; "" if it is complete.
     """
 
     seen: frozenset[str]
@@ -58,7 +58,7 @@ SETS = ("seen", "ran", "asked", "files", "texts", "listed", "metadata", "looked"
 
 
 def union(traces: Sequence[ProcessTrace]) -> ProcessTrace:
-    """Return one trace of all that these traces hold."""
+    """Merge traces into one."""
     sets = {name: frozenset[str]().union(*(getattr(trace, name) for trace in traces)) for name in SETS}
     searched: dict[str, frozenset[str]] = {}
     for folder, names in {item for trace in traces for item in trace.searched.items()}:
@@ -81,7 +81,7 @@ def trace_of(entries: list[Entry]) -> ProcessTrace:
             adds only its end, without an id.
     """
     begun = {entry["id"] for entry in entries if entry["id"]}
-    # A process may write its end twice: before it kills itself, and at its exit. The later entry holds the earlier one.
+    # A process may write two entries, before it kills itself and at its exit. The later one includes the earlier one.
     ends = list({entry["id"]: entry for entry in entries if "seen" in entry}.values())
     trace = union([_trace_of_one(entry) for entry in ends])
     # Functions that ran at import count as reached only if the attack reached a function of a covered module.
@@ -102,7 +102,7 @@ def _trace_of_one(entry: Entry) -> ProcessTrace:
 
 
 def _unsure(ends: list[Entry], begun: set[str]) -> str:
-    """Return why the entries may not hold all that the processes did; "" if they do."""
+    """Return the reason why the entries may be incomplete; "" if they are complete."""
     foreign = next(filter(None, (entry["foreign"] for entry in ends)), "")
     if foreign:
         return f"it started {foreign}"

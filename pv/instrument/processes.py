@@ -1,4 +1,4 @@
-"""Records what a worker and its child processes run, read and start. Children write it to a log when they end."""
+"""Record what a worker and its child processes run, read and start. Children write their traces to a log at exit."""
 
 import atexit
 import json
@@ -19,14 +19,14 @@ from pv.instrument.readers import BETWEEN, QUIET
 from pv.source.project import is_installed
 
 STARTS = ("os.posix_spawn", "os.exec", "os.system", "os.forkpty", "pty.spawn")
-"""The events of starting a program that leaves no log."""
+"""The audit events of a started program that writes no trace."""
 READ_DOCS = ("doctest", "docstring_parser", "fire", "jsonargparse", "pydoc", "simple_parsing", "typer", "tyro")
-"""Libraries that read the docstring of anything."""
+"""Libraries that may read the docstring of any object."""
 TRACKER = "multiprocessing.resource_tracker"
 
 
 class Processes:
-    """Watches this process. A child writes to the log of the plan when it begins and when it ends.
+    """Records the trace of this process. A child writes to the log of the plan when it begins and when it ends.
 
     The trace of a child that another process kills is lost, and the trace of the worker is marked `unsure`.
     """
@@ -43,7 +43,7 @@ class Processes:
             self._begin()
 
     def trace(self) -> ProcessTrace:
-        """Return the trace of this process, its ended children, and the processes whose results they use."""
+        """Return the merged trace of this process, its ended children, and the processes whose results they use."""
         return union([trace_of([self._entry(), *entries(self._hook.plan.log)]), *self._used])
 
     def use(self, other: ProcessTrace) -> None:
@@ -56,6 +56,7 @@ class Processes:
             self._write(self._entry())
 
     def _record_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Record the audit event of a started process, of the end of this one, or of code that is read."""
         if event == "os.fork":
             self._started += 1
         elif event == "subprocess.Popen":
@@ -75,6 +76,7 @@ class Processes:
             ran.add(f"{function.__module__}:{function.__qualname__.replace('.<locals>', '')}")
 
     def _spawned(self, command: list[str]) -> None:
+        """Count a started program; only Python processes write a trace."""
         if not any(TRACKER in word for word in command):
             self._started += 1
             if not Path(command[0]).name.startswith("python"):
@@ -85,6 +87,7 @@ class Processes:
         self._write({"id": self._id})
 
     def _entry(self) -> dict[str, object]:
+        """Return the trace of this process as a line of the log."""
         hook, files = self._hook, self._files
         read, missing = files.opened()
         return {
@@ -113,33 +116,33 @@ class Processes:
         os.close(log)
 
 
-_here: list[Processes] = []
-"""The objects that watch this process: the last one, if any, is in use."""
+_recorders: list[Processes] = []
+"""The recorders of this process; the last one, if any, is in use."""
 
 
 def watch(plan: Plan, root: Path, *, child: bool = False) -> tuple[ImportHook, Processes]:
-    """Hook the imports of this process and watch it. Raise BrokenMutant as `install` does."""
+    """Install the import hook in this process and record its trace. Raise BrokenMutant like `install`."""
     files = FilesRead(root, Path(plan.log).parent.parent)
     hook = install(plan)
-    _here.append(Processes(hook, files, child=child))
-    return hook, _here[-1]
+    _recorders.append(Processes(hook, files, child=child))
+    return hook, _recorders[-1]
 
 
 def current_trace() -> ProcessTrace | None:
-    """Return the trace of this process and its ended children until now; None if it is not watched."""
-    return _here[-1].trace() if _here else None
+    """Return the trace of this process and its ended children until now; None if it is not recorded."""
+    return _recorders[-1].trace() if _recorders else None
 
 
 def use(other: ProcessTrace | None) -> None:
     """Record that this process uses a result of another one, whose trace until then is `other`."""
-    if _here and other is not None:
-        _here[-1].use(other)
+    if _recorders and other is not None:
+        _recorders[-1].use(other)
 
 
 def leave_record() -> None:
     """Write the trace of this child process to the log: it is about to be killed, or may be when its parent ends."""
-    if _here:
-        _here[-1].end()
+    if _recorders:
+        _recorders[-1].end()
 
 
 def install_from_environment() -> None:
@@ -164,7 +167,7 @@ def _count_fork_exec(spawned: Callable[[list[str]], object]) -> None:
     fork_exec = _posixsubprocess.fork_exec
 
     def counted(arguments: Any, *rest: Any) -> Any:
-        if not _of_subprocess(sys._getframe(1)):  # an audit event has recorded those
+        if not _of_subprocess(sys._getframe(1)):  # processes of `subprocess` are recorded by an audit event
             spawned([os.fsdecode(word) for word in arguments])
         return fork_exec(arguments, *rest)
 
@@ -172,7 +175,7 @@ def _count_fork_exec(spawned: Callable[[list[str]], object]) -> None:
 
 
 def _at_every_exit(end: Callable[[], object]) -> None:
-    """Call `end` at every exit but a kill; multiprocessing exits by os._exit."""
+    """Call `end` at every exit of this process except a kill; `multiprocessing` exits with `os._exit`."""
     leave = os._exit
 
     def recorded_exit(status: int) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Tells which code reads a file now, through the libraries that read it for that code. Standard library only."""
+"""Find the code on whose behalf a library reads a file. Imports only the standard library and `pv`."""
 
 import os
 import sys
@@ -11,23 +11,23 @@ PACKAGE = Path(__file__).resolve().parents[1]
 DECIDING = ("engines", "instrument", "workers")
 LIBRARY = str(Path(os.__file__).parent)
 METADATA = f"{LIBRARY}/importlib/metadata/"
-"""It lists each folder of `sys.path`, and looks at the metadata of packages alone."""
+"""The files of `importlib.metadata`, which lists every folder of `sys.path` and reads only metadata of packages."""
 IMPORTING = "<frozen importlib"
 QUIET = (f"{LIBRARY}/traceback.py", f"{LIBRARY}/warnings.py", IMPORTING, *(f"{PACKAGE}/{r}/" for r in DECIDING))
-"""Code that reads source to load it, or to print it, as Hypothesis does: no result depends on such a text."""
+"""Code that reads source only to load or to print it: no result depends on the text that was read."""
 BETWEEN = (
     *(f"{LIBRARY}/{name}" for name in ("linecache.py", "tokenize.py", "inspect.py", "pathlib", "contextlib.py")),
     f"{LIBRARY}/glob.py",
     "<frozen codecs>",
     str(Path(__file__).with_name("files.py")),
 )
-"""Code that reads a file for the one that called it."""
+"""The libraries that read a file on behalf of their caller."""
 GETTERS = ("get_data", "get_source")
-"""The methods of a loader that read a file for the one that called them."""
+"""The methods of a loader that read a file on behalf of their caller."""
 
 
 def reader() -> str:
-    """Return the file of the code that reads a file now."""
+    """Return the source file of the innermost calling code that is not in `BETWEEN`; `IMPORTING` if there is none."""
     frame = sys._getframe(1).f_back
     while frame is not None and _is_between(frame.f_code):
         frame = frame.f_back
@@ -40,5 +40,5 @@ def _is_between(code: CodeType) -> bool:
 
 
 def is_quiet(reader: str) -> bool:
-    """Return whether the code of this file reads others to load or to print them."""
+    """Return whether the code in the file `reader` reads source only to load or to print it: `QUIET`, Hypothesis."""
     return reader.startswith(QUIET) or ("/hypothesis/" in reader and is_installed(reader))

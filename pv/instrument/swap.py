@@ -1,4 +1,4 @@
-"""Puts the replacement of a swap in the place of an object of a module."""
+"""Replace an object of a module by the replacement of a swap mutant."""
 
 import functools
 import inspect
@@ -16,8 +16,9 @@ ORIGINAL = "original"
 def swap(module: ModuleType, name: str, new: Any) -> None:
     """Set `name`, a dotted path in the module, to `new`.
 
-    Raise BrokenMutant if there is no such object, or if it is called with arguments that `new` does not take: the error
-    of such a call would look like a claim that noticed the fault.
+    Raises:
+        BrokenMutant: There is no such object, or `new` does not accept its arguments. The TypeError of a call would
+            count as a killed mutant otherwise.
     """
     path, _, last = name.rpartition(".")
     try:
@@ -32,7 +33,7 @@ def swap(module: ModuleType, name: str, new: Any) -> None:
 
 
 def _check_parameters(original: object, new: object) -> None:
-    """Raise BrokenMutant unless `new` takes what the function `original` can be given: as little, and as much."""
+    """Raise BrokenMutant unless `new` accepts a call of `original` with its required, and with all, arguments."""
     if not (inspect.isfunction(original) and inspect.isfunction(new)):
         return
     taken, first = inspect.signature(new), (None,) * _takes_original(new)
@@ -53,7 +54,7 @@ def _takes_original(new: Any) -> bool:
 
 
 def _raw(holder: object, name: str) -> object:
-    """Return the attribute as its class or module holds it: a property, not its value."""
+    """Return the attribute without calling its descriptor: a property itself, not its value."""
     for owner in getattr(holder, "__mro__", (holder,)):
         if name in vars(owner):
             return vars(owner)[name]

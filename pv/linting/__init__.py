@@ -1,8 +1,8 @@
-"""Checks contracts against each other and against the code that they name, without importing or running the code.
+"""Check contracts against each other and against the code that they name, without importing or running the code.
 
 To add a rule:
 
-1. Decorate its check with `pv.engines.engine.rule`, in a module of `RULES`; rules about one engine are in its folder.
+1. Decorate its check with `pv.engines.rule.rule`, in a module of `RULES`; rules about one engine are in its folder.
 2. Add a bad contract for each of its codes to tests/bad_contracts, and an explanation to pv/contract/rules.
 """
 
@@ -43,7 +43,7 @@ def lint(
     Args:
         contracts: The contracts, linked with each other by `pv.contract.load`.
         project: The project whose code they name.
-        subjects: Other subjects for contracts, by their ids, as for `pv validate --subject`.
+        subjects: Subjects that replace those of contracts, by contract id, as for `pv validate --subject`.
     """
     findings: list[Finding] = []
     imports = Imports(project)

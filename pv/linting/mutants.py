@@ -69,7 +69,7 @@ def _subject_files(context: Context) -> frozenset[Path]:
 
 def _outside(context: Context) -> frozenset[str]:
     """Return the mutated modules that no subject imports, such as the module of an oracle."""
-    # Without any resolved subject nothing is reported: every mutant would seem to be outside.
+    # If no subject can be resolved, report nothing: every mutant would count as outside.
     subjects, outside = _subject_files(context), set()
     for module in {mutant.module for mutant in context.contract.mutants} if subjects else ():
         with contextlib.suppress(Unbound):
@@ -78,9 +78,10 @@ def _outside(context: Context) -> frozenset[str]:
 
 
 def _edit(find: Find, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
+    """Yield a finding if an edit does not apply to the current source, or changes nothing."""
     try:
         source = resolve.source(find(edit.function))
-        patch(source, edit.function.attribute, edit.find, edit.replace)  # a trial, whose result is not used
+        patch(source, edit.function.attribute, edit.find, edit.replace)  # only to check that the edit applies
     except Unbound as problem:
         unresolved = edit.function.module if problem.kind == "file" else edit.function.attribute
         yield unbound(CODES, mutant.location, problem, unresolved)
@@ -106,7 +107,7 @@ def _no_match_hint(source: str, edit: Edit) -> str:
 
 @rule(Code("PV137", "a declared equivalent does not apply to the source", Stops.SCORE))
 def equivalents(context: Context) -> Iterator[Finding]:
-    """Check that declared equivalents apply: one that does not would count as a fault again."""
+    """Check that declared equivalents apply: the mutant of a stale declaration would count as a survivor again."""
     for declared in context.contract.equivalents:
         change = declared.change
         try:
@@ -140,6 +141,7 @@ def mutation_scope(context: Context) -> Iterator[Finding]:
 
 
 def _scope_module(context: Context, name: Name, subjects: frozenset[Path]) -> Iterator[Finding]:
+    """Yield a finding if a module of the scope does not exist, or no subject imports it."""
     module, _, attribute = name.text.partition(":")
     if attribute:
         message = f"invalid value {name.text!r} for 'mutation_scope': expected a module or package"
@@ -182,6 +184,7 @@ def refactors(context: Context) -> Iterator[Finding]:
 
 
 def _swap_names(project: Project, location: Location, owner: str, target: Target) -> Iterator[Finding]:
+    """Yield a finding if the swapped object is private, or only imported by its module."""
     if private := _private(target):
         yield _finding(location, f"{owner}: {target}: {private!r} is private", SWAP)
         return
@@ -197,6 +200,7 @@ def _swap_names(project: Project, location: Location, owner: str, target: Target
 
 
 def _edit_names(project: Project, location: Location, owner: str, edit: Edit, hint: str) -> Iterator[Finding]:
+    """Yield a finding for every name in an edit that a refactoring may change."""
     if private := _private(edit.function):
         yield _finding(location, f"{owner}{edit.function}: {private!r} is private", hint)
         return
@@ -232,7 +236,7 @@ def is_private(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """The names that an edit of one function may use (`parameters`, `public`), and may not use (`locals`).
+    """The names that an edit of one function may use (`parameters`, `public`), and must not use (`locals`).
 
     Attributes:
         nested: Whether the function is defined inside another function.
@@ -250,11 +254,11 @@ class _Code:
         tree = resolve.parse(path)  # raises Unbound for a file that is not Python
         source = read(resolve.source(path))
         nodes = source.definitions(target.attribute)
-        outer = target.attribute.rpartition(".")[0]
+        parent = target.attribute.rpartition(".")[0]
         functions = [f for node in nodes for f in _functions(node)]
         parameters = frozenset(name for f in functions for name in _parameters(f))
         return cls(
-            nested=any(isinstance(node, FUNCTIONS) for node in source.definitions(outer)) if outer else False,
+            nested=any(isinstance(node, FUNCTIONS) for node in source.definitions(parent)) if parent else False,
             parameters=parameters,
             locals=frozenset(name for f in functions for name in _bound(f)) - parameters,
             public=frozenset([*resolve.exported(path), *syntax.names(tree), *dir(builtins)]),

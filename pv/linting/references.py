@@ -102,7 +102,7 @@ def references(context: Context) -> Iterator[Finding]:
 
 
 def _unknown_killers(contract: Contract) -> Iterator[Finding]:
-    # The claims of a suite have the id of the contract before theirs (`pv.contract.suites.join_suite`).
+    # The ids of the claims of a suite start with the id of the contract (`pv.contract.suites.join_suite`).
     prefix = f"{contract.id}."
     ids = [claim.id.removeprefix(prefix) for claim in contract.falsifiers if claim.id.startswith(prefix)]
     for mutant in contract.mutants:
@@ -122,7 +122,7 @@ def _unknown_killers(contract: Contract) -> Iterator[Finding]:
 def unused(context: Context) -> Iterator[Finding]:
     """Check that every obligation is checked, every run is read and every mutant is claimed."""
     contract = context.contract
-    # Without claims everything is unused: one finding says it.
+    # Without claims everything is unused: report only that there are none.
     if not contract.claims:
         yield error("PV160", contract.location, "the contract has no falsifiers", "nothing could be measured")
         return
@@ -177,8 +177,8 @@ def gate(context: Context) -> Iterator[Finding]:
 )
 def waivers(context: Context) -> Iterator[Finding]:
     """Check the clauses and dates of waivers."""
-    # Whether a waiver has expired is no rule of lint, which gives the same findings on every day: the comparison with a
-    # base says so.
+    # Expired waivers are reported by the comparison with a base, not by lint, whose findings must not depend on the
+    # date.
     names = _clauses(context.contract)
     for waiver in context.contract.waivers:
         if waiver.weaker and waiver.weaker not in names:
@@ -307,7 +307,7 @@ def subjects(context: Context) -> Iterator[Finding]:
         except LookupError:
             yield error("PV122", claim.location, f"{name} has no subject", "give it or the contract a `subject`")
             continue
-        if subject not in seen:  # one finding for a subject, however many claims have it
+        if subject not in seen:  # report a subject once, even if several claims have it
             seen.add(subject)
             location = claim.at("subject") if isinstance(claim, Falsifier) else claim.location
             yield from subject_exists(context, location, subject)
@@ -416,7 +416,7 @@ def _drawn_parameters(node: Node) -> set[str] | None:
             return None
         if name_of(decorator) != "given":
             continue
-        # `@given(...)` infers strategies from annotations; which names `*x` and `**x` supply, the source does not show.
+        # `@given(...)` infers strategies from annotations. For `*x` and `**x` the source does not show the names.
         parts = [*decorator.args, *(keyword for keyword in decorator.keywords if keyword.arg is None)]
         if any(isinstance(part, ast.Starred | ast.keyword) or ast.unparse(part) == "..." for part in parts):
             return None

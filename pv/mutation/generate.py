@@ -1,8 +1,8 @@
 """Generate the mutants of a module: every fault of its functions that changes the compiled code, once.
 
-The operators make small changes of the syntax tree of a function. Not changed are docstrings, annotations, decorators,
-f-strings, what `raise` raises, messages of `assert`, calls that log, and the types of `isinstance`: a change there is
-noise, or no fault of the computation.
+The operators make small changes of the syntax tree of a function. They leave out docstrings, annotations, decorators,
+f-strings, the exception of `raise`, messages of `assert`, calls that log, and the types of `isinstance`: such a change
+is not a fault of the computation.
 """
 
 import ast
@@ -104,7 +104,7 @@ def _condition(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
 
 def negated(test: ast.expr) -> Iterator[Change]:
     """Yield the negated condition, unless another operator does that already."""
-    # `not (a == b)` is what the comparison operator already gives; a boundary is not its negation.
+    # The comparison operator already generates `a != b`. It generates `a <= b` for `a < b`, which is no negation.
     single = isinstance(test, ast.Compare) and len(test.ops) == 1 and not isinstance(test.ops[0], BOUNDARIES)
     turned = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
     if not single and not turned and not isinstance(test, ast.Constant):
@@ -200,9 +200,14 @@ LOGS = {"log", "logger", "logging", "_log", "_logger", "warnings"}
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A change of one node of a function: `new` is the source that takes its place, "" where a statement is dropped.
+    """A change of one node of a function.
 
-    statement: the statement that runs it; None for the default of a parameter, which the whole function depends on.
+    Attributes:
+        operator: The name of the mutation operator.
+        node: The node that is replaced.
+        new: The source in its place; "" if a statement is dropped.
+        statement: The statement that contains the node; None for the default of a parameter, on which the whole
+            function depends.
     """
 
     operator: str
@@ -212,7 +217,12 @@ class Fault:
 
 
 def faults(function: Function, foreign: frozenset[str] = frozenset()) -> Iterator[Fault]:
-    """Yield every fault of a function's own code, in source order. `foreign`: the names that the module imports."""
+    """Yield every fault of a function, without the functions inside it, in source order.
+
+    Args:
+        function: The function.
+        foreign: The names that the module imports.
+    """
     arguments = function.args
     for default in filter(None, [*arguments.defaults, *arguments.kw_defaults]):
         yield from (Fault("default", place, new, None) for place, new in constants(default))
@@ -238,6 +248,7 @@ def _changes(expression: ast.expr, foreign: frozenset[str]) -> Iterator[tuple[st
 
 
 def _own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:
+    """Yield the expressions of a statement that operators may change, without nested statements."""
     if isinstance(statement, ast.Raise | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return
     for name, value in ast.iter_fields(statement):
@@ -257,7 +268,7 @@ def _expressions(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     children: list[ast.AST] = list(ast.iter_child_nodes(node))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in TAKES_TYPES:
-        # The types of isinstance and cast are no computation.
+        # The types in the arguments of isinstance and cast are left out.
         children = list(node.args[:1])
     for child in children:
         if not isinstance(child, ast.arguments):
@@ -265,7 +276,7 @@ def _expressions(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_log(node: ast.AST) -> bool:
-    """Return whether it is a call such as `logger.info(...)`."""
+    """Return whether a node is a call such as `logger.info(...)`."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and root(node.func) in LOGS
 
 
@@ -279,7 +290,7 @@ def may_drop(statement: ast.stmt, function: Function) -> bool:
         case ast.Raise() | ast.AugAssign() | ast.Break() | ast.Continue() | ast.Delete() | ast.Assert():
             return True
         case ast.Return():
-            # A dropped last return gives None: every caller notices.
+            # Without its last return a function returns None, which nearly any test detects.
             return statement is not function.body[-1]
         case ast.Assign(targets=targets):
             return all(_is_set_elsewhere(target, function) for target in targets)
@@ -289,6 +300,7 @@ def may_drop(statement: ast.stmt, function: Function) -> bool:
 
 
 def _is_set_elsewhere(target: ast.expr, function: Function) -> bool:
+    """Return whether the target is still defined once its assignment is dropped."""
     if isinstance(target, ast.Attribute | ast.Subscript):
         return True
     if not isinstance(target, ast.Name):
@@ -302,7 +314,14 @@ def _is_set_elsewhere(target: ast.expr, function: Function) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedMutant:
-    """One generated mutant."""
+    """One generated mutant.
+
+    Attributes:
+        mutant: The mutant as an edit.
+        operator: The name of the mutation operator.
+        function: The mutated function, as `module:name`.
+        diff: The changed lines of the module.
+    """
 
     mutant: Mutant
     operator: str
@@ -348,7 +367,7 @@ class Module:
 
     @cached_property
     def _faults(self) -> list[tuple[str, Callable[[], tuple[Fault, ...]]]]:
-        """Return every function that can be mutated: its name, and a cached generator of its faults."""
+        """Return the name of every function that can be mutated, and a cached function that returns its faults."""
         functions = syntax.functions(self.source.tree)
         mutable = [(name, node) for name, node in functions if not syntax.compiles_source(node)]
         return [(name, cache(partial(_faults_of, node, self.foreign))) for name, node in mutable]
@@ -400,7 +419,7 @@ def _faults_of(function: Function, foreign: frozenset[str]) -> tuple[Fault, ...]
 
 
 def _is(place: ast.AST, node: ast.AST) -> bool:
-    """Return whether a match is the node, or the statement that consists of it alone."""
+    """Return whether a match is the node, or the statement that consists only of the node."""
     return place is node or (isinstance(place, ast.Expr) and place.value is node)
 
 
@@ -425,8 +444,8 @@ def distinct(candidates: Iterable[Candidate]) -> Iterator[GeneratedMutant]:
     """Yield the mutants that can be applied and whose compiled code differs from the original and from each other."""
     compiled: set[str] = set()
     for candidate in candidates:
-        # The unchanged code too: a mutant that compiles to it is equivalent (trivial compiler equivalence, Papadakis
-        # et al. 2015).
+        # Include the unchanged code: a mutant that compiles to it is equivalent (trivial compiler equivalence,
+        # Papadakis et al. 2015).
         compiled.add(candidate.module.result)
         mutant = candidate.module.mutant(candidate.name, candidate.fault)
         if mutant is not None and mutant.result not in compiled:
@@ -441,8 +460,9 @@ def compiles_to(module: str, source: str) -> str:
 
 
 def _meaning(code: CodeType) -> tuple[object, ...]:
+    """Return the parts of a code object that determine its behaviour."""
     return (
-        # Not the line numbers and the file name: they change without a change of behaviour.
+        # Line numbers and the file name are left out: they do not affect the behaviour.
         code.co_code,
         [_meaning_of_constant(c) for c in code.co_consts],
         code.co_names,
@@ -459,7 +479,7 @@ def _meaning_of_constant(value: object) -> object:
             return _meaning(value)
         case tuple():
             return [_meaning_of_constant(item) for item in value]
-        case frozenset():  # its order is another in each process
+        case frozenset():  # the order of its items differs between processes
             return "frozenset", sorted(repr(_meaning_of_constant(item)) for item in value)
     return type(value).__name__, repr(value)
 

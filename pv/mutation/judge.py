@@ -9,7 +9,7 @@ from pv.results.trial import Trial, TrialStatus
 
 LEAST_LIMIT_S = 5.0
 SLOWER = 5.0
-"""Times as long as on the clean code that a falsifier may take on a mutant."""
+"""Limit of a falsifier on a mutant, as a multiple of its time on the clean code."""
 LIMITS = {TrialStatus.TIMEOUT}
 ERRORS = {
     TrialStatus.ERROR,
@@ -35,7 +35,7 @@ class MutantStatus(Enum):
     NOT_EQUIVALENT = "not equivalent"
     """Declared equivalent, but killed by a falsifier."""
     INVALID = "invalid"
-    """It breaks the import of its module, or uses an undefined name."""
+    """The mutant breaks the import of its module, or uses an undefined name."""
 
 
 DETECTED = (MutantStatus.KILLED, MutantStatus.TIMEOUT, MutantStatus.ERROR, MutantStatus.NOT_EQUIVALENT)
@@ -50,7 +50,7 @@ class Judged:
         mutant: The mutant.
         status: Its status.
         tried: Ids of the falsifiers that were tried, in order.
-        seen: The error of the last of them; "" if it held.
+        seen: The error of the last of these trials; "" if the claim held.
         cached: Whether the status comes from a trial of an earlier run.
     """
 
@@ -72,12 +72,12 @@ class MutationResult:
         judged: The mutants that were tried.
         unfit: Trials of falsifiers that do not hold on the clean code and were therefore not used.
         unused: Declared equivalents that match no generated mutant.
-        idle: Modules in `mutation_scope` of which no falsifier executes anything.
+        idle: Modules in `mutation_scope` from which no falsifier executes any code.
         scope: The modules that `mutation_scope` names.
         files: The project files that were read.
-        restricted: Whether the falsifiers or modules are not those of the contract's score.
+        restricted: Whether the falsifiers or modules were selected, so that the result is not the contract's score.
         unrecorded: Whether the score was not recorded because of its problems.
-        elsewhere: The reason why nothing is mutated; "" if something is.
+        elsewhere: The reason why no module is mutated; "" if modules are mutated.
     """
 
     contract: Contract
@@ -126,7 +126,7 @@ def status(trial: Trial) -> MutantStatus | None:
         return MutantStatus.KILLED
     if trial.status in LIMITS:
         return MutantStatus.TIMEOUT
-    # An error without an example: the import failed.
+    # An error before the first example means that the import failed.
     never_ran = trial.status is TrialStatus.ERROR and not (trial.valid or trial.asked)
     if trial.status is TrialStatus.INVALID_MUTANT or never_ran:
         return MutantStatus.INVALID

@@ -16,14 +16,17 @@ from pv.source.resolve import Unbound
 
 
 def owners(contract: Contract) -> dict[str, Contract]:
-    """Return the contract of each falsifier that judges its mutants, by id: its own claims, then its judges'."""
+    """Return the contract of each falsifier that judges the mutants of `contract`, by id of the falsifier.
+
+    The claims of the contract itself come first, then the claims of its judges.
+    """
     return {claim.id: contract_ for contract_ in (contract, *contract.judges) for claim in contract_.claims}
 
 
 def judging(contract: Contract) -> tuple[Falsifier, ...]:
-    """Return the falsifiers and harnesses that judge its mutants.
+    """Return the falsifiers and harnesses that judge the mutants of a contract.
 
-    Claims about an observed command do not: dozens of them would execute the command for every mutant.
+    Claims about an observed command are left out: dozens of them would execute the command for every mutant.
     """
     claims = (claim for judging_contract in (contract, *contract.judges) for claim in judging_contract.claims)
     return tuple(claim for claim in claims if "observed" not in claim.options)
@@ -44,8 +47,12 @@ def holders(project: Project, contract: Contract) -> tuple[str, ...]:
     names: list[str] = []
     with suppress(LookupError, Unbound):  # lint says what is missing
         names = [module.name for module in modules(project, under_contract(contract, contract.claims))]
-    held = {name: [other.id for other in other_contracts if other.mutation_scope.holds(name)] for name in names}
-    return tuple(dict.fromkeys(id_ for ids in held.values() for id_ in ids)) if held and all(held.values()) else ()
+    holder_ids = {name: [other.id for other in other_contracts if other.mutation_scope.holds(name)] for name in names}
+    return (
+        tuple(dict.fromkeys(id_ for ids in holder_ids.values() for id_ in ids))
+        if holder_ids and all(holder_ids.values())
+        else ()
+    )
 
 
 def default(project: Project, contract: Contract, falsifiers: Sequence[Falsifier]) -> list[Module]:
@@ -79,7 +86,7 @@ def modules(project: Project, targets: Iterable[Target]) -> list[Module]:
 
 
 def imported_modules(project: Project, targets: Iterable[Target]) -> list[Module]:
-    """Return the project's modules of the targets, and those that they import. Raise Unbound."""
+    """Return the project's modules of the targets, and the project's modules that they import. Raise Unbound."""
     return [_module(project, path) for path in imported_files(project, targets)]
 
 
@@ -89,7 +96,7 @@ def named_files(project: Project, targets: Iterable[Target]) -> list[Path]:
 
 
 def imported_files(project: Project, targets: Iterable[Target]) -> list[Path]:
-    """Return the project's files of the targets, and of what they import. Raise Unbound."""
+    """Return the project's files of the targets, and the project's files that they import. Raise Unbound."""
     files, _ = imports.closure(project, [resolve.target_file(project, target) for target in targets])
     return sorted(files)
 
@@ -135,11 +142,11 @@ class Drawing:
     def some(self, subject: Target, reached: frozenset[str], seed: int) -> Iterator[GeneratedMutant]:
         """Yield mutants of the code that a falsifier executed, in an order by `seed`, spread over its functions.
 
-        A function without recorded statements counts as executed throughout. If the falsifier executed nothing in the
+        A function without recorded statements counts as executed completely. If the falsifier executed nothing in the
         subject's own module, mutate the modules that this imports. Raise Unbound.
         """
         ran = {name.partition(":")[0] for name in reached}
-        # Functions with recorded statements are exact; the others count as executed throughout.
+        # For functions with recorded statements coverage is exact; other functions count as executed completely.
         watched = {name.partition("@")[0] for name in reached if "@" in name}
         for scope in self._scopes:
             within = [module for module in map(self._module, scope((subject,))) if module.name in ran]

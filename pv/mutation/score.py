@@ -39,7 +39,7 @@ def of(result: MutationResult) -> MutationScore:
 
 
 def most_equivalent(score: MutationScore, share: float) -> int:
-    """Return how many mutants may be declared equivalent: a share of all, but at least one."""
+    """Return the maximum number of mutants that may be declared equivalent: a share of all, but at least one."""
     return max(1, math.floor(share * (score.judged + score.equivalent)))
 
 
@@ -105,7 +105,7 @@ def read(project: Project, contract: Contract) -> tuple[MutationScore | None, li
 def _score(project: Project, contract: Contract, content: Data) -> MutationScore:
     measured, judges = tuple(content["mutation_scope"]), tuple(content["judges"])
     now = contract.mutation_scope
-    # The scope is part of the measurement: a score of other modules is stale, whatever the files.
+    # A score of another scope or with other judges is stale, even if no file has changed.
     same = (measured, judges) == (now.names, now.judge_ids)
     return MutationScore(
         **{name: content[name] for name in COUNTS},

@@ -40,7 +40,7 @@ def objections(result: MutationResult) -> list[str]:
 def _below_gate(result: MutationResult) -> list[str]:
     """Return the problem that the score is below the contract's gate. A partial run is not compared with the gate."""
     measured, least = score.of(result), result.contract.gate.mutation_score
-    # A score of a part, or by falsifiers that do not hold, says nothing about the whole.
+    # A score of a part of the mutants, or without some of the falsifiers, is not comparable with the gate.
     if least is None or result.restricted or result.unfit:
         return []
     if measured.value is not None and measured.value >= least:
@@ -63,7 +63,7 @@ def _of(result: MutationResult, *statuses: MutantStatus) -> list[Judged]:
 
 
 def summary(result: MutationResult) -> str:
-    """Return the score of a result with its denominators, or the reason for having none."""
+    """Return the score of a result with its denominators as text, or the reason why there is none."""
     if result.elsewhere:
         return f"nothing to judge: {result.elsewhere}"
     measured = score.of(result)

@@ -1,1 +1,1 @@
-"""Runs falsifiers and harnesses as pytest tests."""
+"""Run falsifiers and harnesses as pytest tests."""

@@ -52,7 +52,14 @@ class CommandFailed(Exception):
 
 @dataclass(eq=False)
 class RunRequest:
-    """A run on a device, which is executed below `folder` when the first predicate needs its record."""
+    """A run on a device, which is executed below `folder` when the first predicate needs its record.
+
+    Attributes:
+        name: The name of the run in the contract.
+        subject: The imported subject.
+        record: The record, once the run was executed.
+        error: The exception of the run, which every later predicate gets too.
+    """
 
     project: "Project"
     contract: "Contract"
@@ -203,10 +210,10 @@ class WholeBox:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Try a predicate at the points of its box, instead of calling it once."""
-    whole = next((value for value in pyfuncitem.funcargs.values() if isinstance(value, WholeBox)), None)
-    if whole is None:
+    whole_box = next((value for value in pyfuncitem.funcargs.values() if isinstance(value, WholeBox)), None)
+    if whole_box is None:
         return None
-    _try_box(pyfuncitem.obj, pyfuncitem.funcargs["subject"], whole.harness)
+    _try_box(pyfuncitem.obj, pyfuncitem.funcargs["subject"], whole_box.harness)
     return True
 
 

@@ -47,7 +47,7 @@ class Workers:
         try:
             (trial,) = Executor(self._started(contract)).trials([attempt])
         except BaseException:
-            # A time limit of pytest, or Ctrl-C, leaves a worker that still runs this claim.
+            # After a time limit of pytest or Ctrl-C, a worker still runs this claim: end it.
             self.close()
             raise
         return trial
@@ -141,7 +141,7 @@ class ClaimItem(pytest.Item):
     def of(
         cls, parent: ContractFile, contract: "Contract", claim: "Falsifier", device: str, mutant: "Mutant | None" = None
     ) -> "ClaimItem":
-        """Return the item of a claim. Its name is that of the parametrized test of a falsifier."""
+        """Return the item of a claim, with the same name as the parametrized test of a falsifier."""
         name = f"{claim.id}-{device}" if mutant is None else f"{claim.id}[{mutant.id}]"
         item: ClaimItem = cls.from_parent(parent, name=name)
         item.contract, item.claim, item.device, item.mutant = contract, claim, device, mutant
@@ -199,6 +199,7 @@ def _must_be_killed(trial: "Trial", mutant: "Mutant") -> None:
 
 
 def _must_hold(trial: "Trial", claim: "Falsifier") -> None:
+    """Raise `ClaimFailed` unless the claim held and its trial could have failed."""
     from pv.engines.trial import TrialStatus
 
     mutants = trial.equation_mutants
@@ -211,6 +212,7 @@ def _must_hold(trial: "Trial", claim: "Falsifier") -> None:
 
 
 def _lines(trial: "Trial", claim: "Falsifier") -> Iterator[str]:
+    """Yield the lines of the report of a failed claim."""
     from pv.engines.encoding import show
 
     example = trial.counterexample or trial.current_arguments
@@ -236,7 +238,7 @@ MAX_LINES = 8
 
 @dataclass(eq=False)
 class UncollectedClaims:
-    """Records which claims became items of this session, and reports the others."""
+    """Records which claims became items of this session, and reports the claims that did not."""
 
     config: pytest.Config
     project: "Project"

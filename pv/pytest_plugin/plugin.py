@@ -192,7 +192,7 @@ class FalsifierPlugin:
         if wanted and clauses:
             self.uncollected.collected |= {clause.claim.id for clause in clauses}
             rows = [self.rows.row(clause, device, wanted) for clause in clauses for device in clause.claim.devices]
-            # Hypothesis refuses arguments of functions; those of a session would change the order of tests.
+            # Hypothesis refuses parameters of function scope; parameters of session scope would reorder the tests.
             metafunc.parametrize(wanted, rows, scope="module")
         elif wanted and _is_falsifier(metafunc):
             reason = f"no contract binds {metafunc.function.__name__}" + (f"; {self.refused}" if self.refused else "")
@@ -211,7 +211,7 @@ def _is_falsifier(metafunc: pytest.Metafunc) -> bool:
 
 
 class FalsifierModule(pytest.Module):
-    """A module whose functions `falsify_*` and `prove_*` are collected, whatever `python_functions` says."""
+    """A module whose functions `falsify_*` and `prove_*` are collected, regardless of the option `python_functions`."""
 
     def funcnamefilter(self, name: str) -> bool:
         return name.startswith(PREFIXES) or super().funcnamefilter(name)
@@ -251,7 +251,7 @@ class Imports:
         sys.meta_path.insert(behind, self._finder)
 
     def close(self) -> None:
-        """Leave the import system as it was."""
+        """Restore the import system."""
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self._finder]
         for name in self._added:
             if name in sys.path:

@@ -42,7 +42,7 @@ class SuiteClaim:
 
     def __call__(self) -> None:
         """Try the claim. Raise AssertionError if it does not hold; skip if the trainer does not make it."""
-        with one_thread():  # a fork of a process with threads of OpenMP would wait for them
+        with one_thread():  # a fork does not have the OpenMP threads of its parent, and would wait for them
             self._try(self.bench())
 
     def _try(self, bench: Any) -> None:

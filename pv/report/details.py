@@ -125,7 +125,7 @@ def guess(result: Result) -> str:
 
 
 def names_cause(result: Result) -> bool:
-    """Return whether the failure names a cause that was computed, beside which words of the author may be wrong."""
+    """Return whether the failure names a computed cause, which the guess of the author may contradict."""
     return result.counterexample is not None and result.counterexample.explained
 
 

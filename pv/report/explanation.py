@@ -1,4 +1,4 @@
-"""Codes, claims, mutants and contracts explained as text, for `pv explain`."""
+"""Format the explanations of codes, claims, mutants and contracts as text, for `pv explain`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

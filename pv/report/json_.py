@@ -16,7 +16,7 @@ def render(report: Report, view: View) -> str:
 
 
 def data(report: Report) -> dict[str, object]:
-    """Return the report as a JSON object: what is read back, and what is only shown."""
+    """Return the report as a JSON object: the fields that `pv report` reads, and fields only for readers."""
     saved = to_json(report)
     for contract, verdict in zip(saved["contracts"], report.contracts, strict=True):
         contract |= {"summary": sentence(verdict), "tolerances": list(set_tolerances(verdict))}

@@ -1,4 +1,4 @@
-"""Lists as text or JSON: contracts and claims, equations, the tasks of a dry run."""
+"""Format lists as text or JSON: contracts and claims, equations, the tasks of a dry run."""
 
 import json
 from collections import Counter

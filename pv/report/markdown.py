@@ -209,5 +209,5 @@ def escape(text: str) -> str:
 
 
 def code(name: str) -> str:
-    """Return a name in code font, or escaped where it would end that font or the table cell."""
+    """Return a name in code font; escaped instead if it contains a backtick, a cell delimiter or a line end."""
     return escape(name) if set(name) & set("`|\n\r") else f"`{name}`"

@@ -32,7 +32,7 @@ def render(comparison: Comparison, form: str = "text", *, width: int = 100) -> s
 
 
 def data(comparison: Comparison) -> dict[str, object]:
-    """Return the comparison as a JSON object; the report of each column is that of `pv validate`."""
+    """Return the comparison as a JSON object; every column has a report in the format of `pv validate`."""
     return {
         "format": FORMAT,
         "exit_code": comparison.exit_code,

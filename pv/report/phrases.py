@@ -1,4 +1,4 @@
-"""Texts and selections that several formats share: notes, the closing line, which results are shown in detail."""
+"""Texts and selections that several formats share: notes, the closing line, the results that are shown in detail."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -79,7 +79,7 @@ FEW = 10
 
 
 def title_of(report: Report) -> str:
-    """Return the title of a report."""
+    """Return the title of a report, for a validation or for an observed run."""
     return "Observed training run" if report.closing else "Falsifier report"
 
 
@@ -211,7 +211,7 @@ def caveats(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def few_examples(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:
-    """Yield, with a remark, the claims that held on few examples: skipped ones, or fewer than 1 / FEW."""
+    """Yield, with a remark, the claims that held with skipped examples, or on fewer than 1 / FEW of the requested."""
     for result in verdict.results:
         trial = result.trial
         if trial is not None and result.outcome is Outcome.HELD and trial.detail:

@@ -12,7 +12,7 @@ from pv.results.verdict import ContractVerdict, Status
 
 
 def sentence(verdict: ContractVerdict) -> str:
-    """Return one sentence: how many claims held, proofs were found and mutants were killed, of how many, where."""
+    """Return one sentence with the numbers of claims that held, proofs and killed mutants, by device."""
     return ", ".join(_counts(verdict))
 
 

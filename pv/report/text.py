@@ -30,7 +30,7 @@ STYLES = {
     "proved": "green",
 }
 INDENT = 12
-# Enough to act on; a screen full of the same failure hides the first.
+# Maximum number of failures shown in detail, so that the first one is easy to find.
 MAX_BLOCKS = 20
 # Output of the code under contract must not control the reader's terminal.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -1,4 +1,4 @@
-"""Lines for a terminal: wrapped with a hanging indent, and the contract's line that a finding points to."""
+"""Format lines for a terminal: wrap them with a hanging indent, and quote the line of a contract for a finding."""
 
 import textwrap
 from collections.abc import Iterator

@@ -18,7 +18,7 @@ TOP = ("subject", "mutation_scope")
 OF_CLAIM = ("kills", "devices", "examples", "test", "bounds", "subject", "rule", "prediction")
 """The keys of a claim whose locations are saved."""
 ASKING = ("checks", "invariants", "faults")
-"""The keys whose value is a list that becomes stricter when an item is added."""
+"""The keys whose value is a list; an added item makes the requirement stricter."""
 TOKEN = re.compile(r"\w+|\S")
 RANGE = re.compile(r"(?s)(?P<before>.*?)(?P<low>-?\d[\d.e+-]*?)\.\.(?P<high>-?\d[\d.e+-]*)(?P<after>.*)")
 Changes = Iterator[tuple[str, str, str]]
@@ -34,7 +34,7 @@ def definitions(contract: Contract) -> dict[str, Any]:
         "runs": {run.name: _run(run) for run in contract.runs},
         "places": {path: {"line": at.line, "column": at.column} for path, at in _places(contract)},
     }
-    # A report that was saved holds lists and text keys: what was not saved must compare equal to it.
+    # Convert tuples to lists and keys to strings, as JSON does: these definitions are compared with saved ones.
     plain: dict[str, object] = json.loads(json.dumps(data))
     return plain
 

@@ -1,4 +1,4 @@
-"""The result of a dry run: the tasks that a validation would run, each built and none run."""
+"""The result of a dry run: the tasks of a validation, built but not run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -18,11 +18,11 @@ class Explained:
         mutant: The mutant.
         test: Location and first line of the docstring of the claim's function.
         recorded: Results of the claim in the evidence folder.
-        last: Start of a validation and result of the claim in its report.
+        last: Start time of the validation of a saved report, and the result of the claim in that report.
         score: The recorded mutation score of the contract.
         findings: Lint findings.
         same: Ids of claims of another suite with the same meaning.
-        judged: Label and text rows of a claim about a script: what it looks for, and when it is not reached.
+        judged: Rows of label and text for a claim about a script: the fault it looks for, and when it is not reached.
     """
 
     contract: Contract

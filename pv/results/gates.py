@@ -57,6 +57,7 @@ def blocks_gate(result: Result) -> bool:
 
 
 def _score(verdict: ContractVerdict) -> Iterator[str]:
+    """Yield the reasons why the recorded mutation score does not fulfil the gate."""
     least, score = verdict.contract.gate.mutation_score, verdict.score
     if least is None or verdict.partial:
         return
@@ -72,7 +73,7 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def unmet_overall(report: Report) -> tuple[str, ...]:
-    """Return the reasons why a validation does not pass, without those of its contracts."""
+    """Return the reasons why a validation does not pass, without the reasons of single contracts."""
     reasons = ["interrupted: what had not run is undecided"] if report.interrupted else []
     reasons += [f"shard {shard} is in none of the reports" for shard in report.missing]
     if not report.contracts and not report.shards:

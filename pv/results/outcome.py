@@ -1,4 +1,4 @@
-"""Decide the outcome of one claim on one device, from its trials, those of its mutants, and recorded evidence."""
+"""Decide the outcome of one claim on one device, from trials on the clean code and on mutants, and from records."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ class Outcome(Enum):
     VACUOUS = "vacuous"
     UNDECIDED = "undecided"
     NOT_CLAIMED = "not claimed"
-    """The subject does not make the claim: its contract or its adapter says why."""
+    """The subject does not make the claim; its contract or its adapter gives the reason."""
     PROVED = "proved"
     HELD = "held"
 
@@ -70,7 +70,18 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The outcome of one claim on one device, with its reason and its evidence."""
+    """The outcome of one claim on one device, with its reason and its evidence.
+
+    Attributes:
+        falsifier: The claim.
+        device: The device.
+        outcome: The outcome.
+        reason: The reason of the outcome as text; "" if the evidence shows it.
+        required: Whether the outcome decides the verdict of the contract.
+        trial: The trial of this validation; None if the claim was not tried.
+        recorded: The recorded evidence, if it was used or is stale.
+        mutants: The trials of the claim on mutants.
+    """
 
     falsifier: Falsifier
     device: str
@@ -81,10 +92,10 @@ class Result:
     recorded: Recorded | None = None
     mutants: tuple[Trial, ...] = ()
     unjudged: bool = False
-    """Whether it held, but the request left out the mutants that show that it can fail."""
+    """Whether the claim held, but the request left out the mutants that show that the claim can fail."""
 
     fewer: bool = False
-    """Whether it held on fewer examples than its contract requires, as the request said."""
+    """Whether the claim held on fewer examples than its contract requires, because the request set a lower number."""
 
     @property
     def counterexample(self) -> Counterexample | None:
@@ -93,7 +104,7 @@ class Result:
 
     @property
     def example(self) -> Counterexample | None:
-        """Return the counterexample, else the arguments of the call in which the worker ended; None without both."""
+        """Return the counterexample, else the arguments of the call in which the worker ended; None without these."""
         return self.counterexample or (self.trial.current_arguments if self.trial is not None else None)
 
     @property
@@ -141,6 +152,7 @@ def claim_results(contract: Contract, evidence: Evidence, selection: Selection) 
 def _measured_result(
     contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection
 ) -> Result:
+    """Return the result of a claim on a device of this validation, from its trials."""
     required = in_gate(contract, falsifier) or selection.replay
     if not engine_of(falsifier).bound:
         return Result(
@@ -154,7 +166,7 @@ def _measured_result(
     judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in mutant_ids if device == "cpu"]
     mutants = tuple(trial for trial in judged if trial is not None)
     outcome, reason = _outcome_of_trial(trial)
-    # A replay that holds says nothing about other examples, so neither proofs nor mutants are considered.
+    # A replay tries one example only, so neither proofs nor mutants are considered if it holds.
     replayed = selection.replay and outcome is Outcome.HELD
     recorded = None
     if replayed:

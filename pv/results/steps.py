@@ -13,12 +13,12 @@ class ObservedStep:
     Attributes:
         rank: The rank of the process.
         optimizer: The number of the optimizer in its process.
-        micro_batches: The backward passes that the gradient is made of.
-        examples: The rows of the micro-batches.
-        scored: The elements that the losses score.
+        micro_batches: Number of backward passes whose gradients are summed.
+        examples: Number of rows in the micro-batches.
+        scored: Number of elements that the losses score.
         loss: The mean of the losses over these elements.
         weight: The sum of the weights of the elements in the gradient.
-        lowest_weight: The least weight of one element, without the factor of a loss scaler.
+        lowest_weight: The smallest weight of one element, without the factor of a loss scaler.
         highest_weight: The largest weight of one element.
         norm: The 2-norm of the gradient that was applied.
         rate: The largest learning rate.

@@ -63,8 +63,8 @@ def paths(project: Project, contract: Contract, falsifier: Falsifier, subject: T
 def digests(project: Project, paths: Sequence[Path]) -> dict[str, str]:
     """Return the digests of files and of every project file that they import, by path below the root."""
     files, _ = imports.closure(project, list(paths))
-    mine = sorted(path for path in files if path.is_relative_to(project.root))
-    return {path.relative_to(project.root).as_posix(): digest_file(path) for path in mine}
+    project_files = sorted(path for path in files if path.is_relative_to(project.root))
+    return {path.relative_to(project.root).as_posix(): digest_file(path) for path in project_files}
 
 
 def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
@@ -121,9 +121,9 @@ def write(
     for result in content["results"] if content is not None else ():
         if result["falsifier"] in claims:
             # A result has only the values of its measurement that differ from those in the head of the file.
-            whole = {**_head(content or {}), **result}
+            full_result = {**_head(content or {}), **result}
             results.append(
-                {name: value for name, value in whole.items() if name not in measured or value != measured[name]}
+                {name: value for name, value in full_result.items() if name not in measured or value != measured[name]}
             )
     results += [_result(project, trial, fingerprints[name]) for name, trial in trials.items()]
     evidence: Json = {
@@ -189,7 +189,7 @@ def refuse_unwritable(project: Project) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file atomically. Raise OSError with the name of the file, which a full disk alone would not give."""
+    """Write a file atomically. Raise OSError with the name of the file, which the error of a full disk lacks."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Write beside the target, flush to the disk, then rename: a reader sees the old file or the new one.
     temporary = path.with_suffix(f".tmp{os.getpid()}")
@@ -226,7 +226,7 @@ def read(
 
 
 def load(path: Path, form: str, renew: str = "--record") -> tuple[Json | None, list[Finding]]:
-    """Return the content of a file in the evidence folder; None without a file, and with a finding if it is damaged.
+    """Return the content of a file in the evidence folder; None if it is missing, or, with a finding, if it is damaged.
 
     Args:
         path: The file.
@@ -277,7 +277,7 @@ def _recorded(
 
 def changed_files(project: Project, result: Data, now: Fingerprint) -> list[str]:
     """Return the files that changed since a record, and first "the contract's clause" if that changed."""
-    # A file of either side counts: an import that was added, or one that is gone, changes the result as an edit does.
+    # Compare the files of both sides: an added or a removed import can change the result as much as an edit.
     then = {name: digest for name, digest in result["files"].items() if is_dependency(project.root / name)}
     today = {name: now.files.get(name) or _digest(project, name) for name in {*then, *now.files}}
     files = sorted(name for name, digest in today.items() if then.get(name) != digest)

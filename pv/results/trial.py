@@ -1,4 +1,4 @@
-"""The result of one trial, and the evidence on a contract that trials and recorded results make up."""
+"""The evidence about a contract: trials, recorded results, the mutation score and traces of runs."""
 
 import math
 import sys
@@ -34,7 +34,20 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """Committed evidence for one claim on one device, and the files that changed since it was recorded."""
+    """Committed evidence for one claim on one device, and the files that changed since it was recorded.
+
+    Attributes:
+        falsifier: Id of the claim.
+        device: The device, or `PROOFS`.
+        status: The status of the recorded trial.
+        valid: Number of examples that were tried.
+        detail: The detail of the trial.
+        when: Date of the measurement (UTC, ISO 8601).
+        hardware: The measured device.
+        commit: The measured commit.
+        reached: Whether the trial reached code of the subject.
+        changed: The files that changed since; the evidence is stale unless this is empty.
+    """
 
     falsifier: str
     device: str
@@ -110,7 +123,18 @@ class RunTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The evidence about one contract: trials that ran now, and recorded results."""
+    """The evidence about one contract: trials that ran now, and recorded results.
+
+    Attributes:
+        trials: Trials on the clean code, by id of the claim and device.
+        mutants: Trials on mutants, by ids of the claim and the mutant. The id "" is the clean code with the `small`
+            arguments of a run.
+        recorded: Recorded results, by id of the claim and device.
+        score: The recorded mutation score.
+        absent: The reason, by device, why no claim can be tried on it.
+        devices: The devices on which claims were tried, by name.
+        runs: The traces of the reference runs.
+    """
 
     trials: Mapping[tuple[str, str], Trial] = field(default_factory=dict)
     mutants: Mapping[tuple[str, str], Trial] = field(default_factory=dict)
@@ -129,7 +153,7 @@ MAX_EVENTS, MAX_POINTS = 200, 300
 
 
 def trace_of(run: str, device: str, seconds: float, events: Iterable[Mapping[str, object]]) -> RunTrace:
-    """Return what a report shows of a trace. Events without a name are left out."""
+    """Return the summary of a trace for reports. Events without a name are left out."""
     named_events = [(name, event) for event in events if isinstance(name := event.get("event"), str)]
     rows = tuple((name, sum(1 for _ in same)) for name, same in groupby(name for name, _ in named_events))
     numbers = [(_number(event.get("step")), _number(event.get("loss"))) for _, event in named_events]

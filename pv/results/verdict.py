@@ -58,7 +58,18 @@ FAILING = {Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractVerdict:
-    """The verdict of one contract, with its results and everything else that decides it."""
+    """The verdict of one contract, with its results and everything else that decides it.
+
+    Attributes:
+        contract: The contract.
+        status: The verdict.
+        results: The requested results, in the order of the contract.
+        findings: Lint findings about the contract.
+        killed: Ids of the claimed mutants that were killed by every claim that names them and was tried on them.
+        claimed: Ids of the mutants that the tried claims name in `kills`.
+        partial: Whether some claims of the contract were not selected, or an example was replayed.
+        score: The recorded mutation score; None if there is none.
+    """
 
     contract: Contract
     status: Status
@@ -102,7 +113,20 @@ class ContractVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The verdicts of one validation, worst first, with the findings and the environment."""
+    """The verdicts of one validation, worst first, with the findings and the environment.
+
+    Attributes:
+        contracts: The verdicts.
+        findings: Findings about all contract files.
+        devices: The devices on which claims were tried, by name.
+        seed: The seed of the examples.
+        seconds: Duration in seconds of wall time.
+        started: Start of the validation (ISO 8601).
+        version, python, hypothesis: The versions of `pv`, Python and Hypothesis.
+        notes: Texts for the reader.
+        interrupted: Whether Ctrl-C ended the validation.
+        unmatched: Patterns of the request that match nothing.
+    """
 
     contracts: tuple[ContractVerdict, ...]
     findings: tuple[Finding, ...] = ()
@@ -135,7 +159,7 @@ class Report:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return the worst code that a contract or a finding gives; nothing measured is undecided."""
+        """Return the worst exit code of the contracts and findings; undecided if nothing was measured."""
         statuses = {verdict.status for verdict in self.contracts}
         severities = {finding.severity for finding in self.findings}
         # An empty shard is not undecided: with more shards than claims, some have nothing to try.
@@ -217,7 +241,7 @@ def status_of(
         elsewhere: Whether the remaining claims are tried in another shard.
     """
     required = [result for result in results if result.required]
-    # A refutation is a fact about the code, whatever the gate asks for.
+    # A refuted claim fails the contract even if the gate does not require the claim: the code is wrong.
     failing = [result.outcome in FAILING for result in required] + [r.outcome is Outcome.FALSIFIED for r in results]
     if any(finding.severity is not Severity.NOTICE for finding in findings) or any(failing):
         return Status.FAIL

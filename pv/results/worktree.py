@@ -1,4 +1,4 @@
-"""What git tells of a working tree: its commit, and digests of its uncommitted changes."""
+"""Read the commit of a git working tree, and digests of its uncommitted changes."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ from pv.source.digest import digest_data
 from pv.source.project import Project
 
 SOURCES = (".py", ".yaml", ".yml", ".toml")
-"""Suffixes of the untracked files that are source code; a validation itself leaves other files, such as reports."""
+"""Suffixes of the untracked files that count as changes; a validation itself writes other files, such as reports."""
 STATUS = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
 LIMIT_S = 10
 INSTALLED = "site-packages/"
@@ -20,8 +20,8 @@ def git(folder: Path, *words: str, limit_s: float = LIMIT_S) -> bytes | None:
     """Return what git prints; None if it fails.
 
     Raises:
-        OSError: There is no git.
-        subprocess.SubprocessError: It took longer than `limit_s` seconds.
+        OSError: git is not installed.
+        subprocess.SubprocessError: The command took longer than `limit_s` seconds.
     """
     ended = subprocess.run(["git", *words], cwd=folder, capture_output=True, timeout=limit_s)
     return ended.stdout if ended.returncode == 0 else None

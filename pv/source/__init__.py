@@ -1,1 +1,1 @@
-"""Reads the code of a project without importing it: resolves names, walks syntax trees, digests and edits source."""
+"""Read the code of a project without importing it: resolve names, walk syntax trees, digest and edit source."""

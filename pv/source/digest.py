@@ -39,7 +39,7 @@ def digest_tree(tree: ast.AST | list[ast.stmt]) -> str:
     """Return the digest of a syntax tree."""
     hasher = hashlib.sha256()
     for part in _parts(tree):
-        # Separated, so that `ab`, `c` and `a`, `bc` differ. Source may hold lone surrogates, which UTF-8 has not.
+        # A separator makes `ab`, `c` and `a`, `bc` differ. Source may have lone surrogates, which UTF-8 cannot encode.
         hasher.update(part.encode("utf-8", "backslashreplace"))
         hasher.update(b"\0")
     return hasher.hexdigest()

@@ -1,4 +1,4 @@
-"""Reads import statements: the modules that files import, and all files and libraries that code consists of."""
+"""Read import statements: the modules that files import, and the files and libraries that are imported recursively."""
 
 import ast
 from collections.abc import Callable, Iterable, Iterator

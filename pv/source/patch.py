@@ -1,7 +1,8 @@
-"""Finds expressions and statements of a module by their syntax tree, and replaces one of them. Standard library only.
+"""Find expressions and statements of a module by their syntax tree, and replace one of them. Standard library only.
 
-`Source` finds the places that read like a pattern, whatever their formatting and comments; `patch` replaces one of them
-in the text. Only the statement or definition around the place is parsed again, since all other lines stay as they are.
+`Source` finds the places whose syntax tree equals a pattern, whatever their formatting and comments; `patch` replaces
+one of them in the text. Only the statement or definition around the place is parsed again, since all other lines stay
+unchanged.
 """
 
 import ast
@@ -16,7 +17,7 @@ from pv.errors import BrokenMutant, MutantProblem
 from pv.source import syntax
 
 SIMPLE = (ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Assert, ast.Raise, ast.Delete)
-"""Statements that can be parsed alone, whatever is around them."""
+"""Types of statements that can be parsed without their context."""
 NOT_COMPARED = {"ctx", "kind"}
 """Fields of nodes that do not matter: whether a name is loaded or stored, and whether a text has the prefix `u`."""
 Replacements = Mapping[int, object]
@@ -35,7 +36,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A place that reads like a pattern: one expression, or consecutive statements of `block`.
+    """A place whose syntax tree equals a pattern: one expression, or consecutive statements of `block`.
 
     Attributes:
         first, last: The first and the last node; the same for an expression.
@@ -47,7 +48,7 @@ class Match:
     block: list[ast.stmt] | None = None
 
     def reads(self, new: list[ast.stmt]) -> bool:
-        """Return whether the code of this place is equal to `new`."""
+        """Return whether the syntax tree of this place equals `new`."""
         if self.block is None:
             return len(new) == 1 and isinstance(new[0], ast.Expr) and same(self.first, new[0].value)
         return same(self.run, new)
@@ -59,7 +60,7 @@ class Match:
         return block[block.index(self.first) : block.index(self.last) + 1]
 
     def replacements(self, new: list[ast.stmt], segment: list[ast.stmt]) -> Replacements:
-        """Return the change of the tree of `segment` in which `new` replaces this place."""
+        """Return the replacements in the tree of `segment` that put `new` at this place."""
         if self.block is None:
             return {id(self.first): new[0].value if isinstance(new[0], ast.Expr) else new[0]}
         if segment[0] is self.first:
@@ -106,7 +107,7 @@ class Source:
         return self._definitions.get(name, [])
 
     def occurrences(self, name: str, find: str) -> list[Match]:
-        """Return every place in the definitions of `name` that reads like `find`, whatever its formatting."""
+        """Return every place in the definitions of `name` whose syntax tree equals `find`, whatever its formatting."""
         pattern = _pattern(find)
         return [match for node in self.definitions(name) for match in self._below(node).matches(pattern)]
 
@@ -119,7 +120,7 @@ class Source:
         return Span(start, self._offset(match.last.end_lineno, match.last.end_col_offset))
 
     def segment(self, match: Match) -> Segment:
-        """Return the smallest segment around a match: if possible only its statements, else what is around them."""
+        """Return the smallest segment around a match: its statements if they can be parsed alone, else a larger one."""
         if match.block is None:
             return self._around[id(match.first)]
         outside, run = self._outside[id(match.first)], match.run
@@ -213,7 +214,7 @@ class _Nodes:
             self.blocks += [b for b in fields if isinstance(b, list) and b and all(isinstance(s, ast.stmt) for s in b)]
 
     def matches(self, pattern: list[ast.stmt]) -> Iterator[Match]:
-        """Yield every place that reads like the pattern.
+        """Yield every place whose syntax tree equals the pattern.
 
         A single expression matches wherever it occurs; if it occurs as a statement, the match is the statement.
         """
@@ -254,7 +255,7 @@ def _pattern(find: str) -> list[ast.stmt]:
 
 
 class _ComparedFields(dict[type[ast.AST], tuple[str, ...]]):
-    """The fields of each type of node in which two nodes must agree."""
+    """The fields in which equal nodes must agree, by type of node."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
         self[kind] = tuple(field for field in kind._fields if field not in NOT_COMPARED)
@@ -269,7 +270,7 @@ def same(a: Any, b: Any, replacements: Replacements = NO_REPLACEMENTS) -> bool:
 
     Args:
         a: A node, a list of statements, or a value of a field.
-        b: The one to compare it with.
+        b: The value to compare `a` with.
         replacements: Changes of `a` to make before the comparison.
     """
     # Without recursion: the trees of users may be nested more deeply than Python's stack allows.
@@ -295,7 +296,7 @@ def same(a: Any, b: Any, replacements: Replacements = NO_REPLACEMENTS) -> bool:
 def patch(text: str, name: str, find: str, replace: str, occurrence: int | None = None) -> str:
     """Return the text of a module with one place replaced.
 
-    1. Find the places in the definitions of `name` that read like `find`.
+    1. Find the places in the definitions of `name` whose syntax tree equals `find`.
     2. Write the replacement in the layout of the place. Only its lines change, and a shorter replacement is padded, so
        the numbers of the lines below it stay the same.
     3. Parse the segment around the place again, and check that its tree has changed by this replacement alone.
@@ -336,7 +337,7 @@ def _place(source: Source, name: str, find: str, occurrence: int | None) -> Matc
         raise BrokenMutant(MutantProblem.NO_DEFINITION, f"unknown function {name!r}")
     matches = source.occurrences(name, find)
     times = f"{find!r} occurs {len(matches)} times in {name!r}"
-    # Without an index, several places are an error: the author must not be surprised by the one that is edited.
+    # Without an index, several places are an error: `patch` must not choose one for the author.
     if occurrence is None and len(matches) != 1:
         raise BrokenMutant(MutantProblem.NO_MATCH, f"{times}; it must occur exactly once")
     if occurrence is not None and occurrence >= len(matches):
@@ -368,7 +369,7 @@ def _statements(text: str, span: Span, body: str) -> Iterator[str]:
 
 
 def _indented(body: str, indent: str) -> str:
-    """Return statements with all lines indented but the first, and but those inside a string, which are its text."""
+    """Return statements with every line indented, except the first line and the lines inside strings."""
     tree = ast.parse(body)
     strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant | ast.JoinedStr)]
     text = {line for node in strings for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)} | {1}

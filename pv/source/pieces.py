@@ -1,4 +1,4 @@
-"""Splits a module into the pieces that a result can depend on separately: its code at import, and function bodies."""
+"""Split a module into the pieces that a result can depend on separately: its code at import, and function bodies."""
 
 import ast
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Reads the `[tool.pv]` table of a project, and says which files belong to the project, to `pv` and to libraries."""
+"""Read the `[tool.pv]` table of a project, and decide which files belong to the user, to `pv` and to libraries."""
 
 import sysconfig
 import tomllib
@@ -51,7 +51,7 @@ def find_project(start: str | Path) -> Project:
         file = folder / "pyproject.toml"
         if file.is_symlink() and not file.exists():
             raise ProjectError(f"{file}: broken symbolic link")
-        # A pyproject.toml without the table belongs to a part of the project: the search goes on above it.
+        # A pyproject.toml without the table belongs to a part of the project: continue in the folders above.
         table = _table(file) if file.is_file() else None
         if table is not None:
             return _project(folder, file, table)

@@ -1,7 +1,7 @@
-"""Resolves the names in a contract to files and definitions, by path and syntax tree, without importing any code.
+"""Resolve the names in a contract to files and definitions, by path and syntax tree, without importing any code.
 
 `function` and `target_file` resolve tests and subjects; `definition` follows imports between the files of a project to
-the definition of a name; `parameters` says with which arguments it can be called.
+the definition of a name; `parameters` returns the parameters of a function for its callers.
 """
 
 import ast
@@ -131,7 +131,7 @@ def find_module(project: Project, module: str) -> Path | None:
     inside = module.replace(".", os.sep)
     for root in project.roots:
         for name in (f"{root}{os.sep}{inside}{os.sep}__init__.py", f"{root}{os.sep}{inside}.py"):
-            # A link out of the root is ignored: the code under contract is only what is below the roots.
+            # A link out of the root is ignored, since the code under contract must be below the roots.
             is_file = os.path.isfile(name)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
             if is_file and os.path.realpath(name).startswith(os.path.join(root, "")):  # noqa: PTH118  (Path is slow)
                 return Path(name)
@@ -307,7 +307,7 @@ def definition(project: Project, target: Target) -> syntax.Definition | None:
 
 
 def home(project: Project, target: Target) -> Target:
-    """Return the target in the module that defines it, or in the last module of the project on the way there."""
+    """Return the target in the module that defines it, or in the last project module of the chain of imports to it."""
     # One step per `from module import name`. Their number is limited: modules may import a name in a circle.
     for _ in range(MAX_STEPS):
         path = find_module(project, target.module)

@@ -1,4 +1,4 @@
-"""Walks syntax trees: definitions, imports, blocks and statements. Standard library only."""
+"""Walk syntax trees: definitions, imports, blocks and statements. Standard library only."""
 
 import ast
 from collections import deque

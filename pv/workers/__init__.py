@@ -1,1 +1,1 @@
-"""Processes that try falsifiers: started from a fork server, watched, ended with everything that they started."""
+"""Worker processes that try falsifiers: forked from a server, monitored, and killed with all their descendants."""

@@ -1,4 +1,4 @@
-"""Finds the available devices. A worker asks for CUDA: the process that forks workers never runs torch."""
+"""Find the available devices. CUDA is looked up in a worker, so that this process never imports torch."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -22,10 +22,10 @@ def find(
     """Find out which devices are available.
 
     Args:
-        pool: The pool whose workers ask for them.
+        pool: The pool whose workers look for the devices.
         project: The project whose environment the workers have.
         names: The devices, such as `cuda`.
-        probe: Asks in place of the workers, for tests.
+        probe: Called in place of a worker, for tests; None for workers.
 
     Returns:
         The available devices by name, and the reason why each other one is absent.

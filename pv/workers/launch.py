@@ -1,4 +1,4 @@
-"""Starts the processes of tasks: `ForkLauncher` forks a loaded server, `SpawnLauncher` starts an interpreter anew.
+"""Start the processes of tasks: `ForkLauncher` forks a loaded server, `SpawnLauncher` starts a new interpreter.
 
 A fork takes 12 ms, a new interpreter about a second. `launcher` chooses the fork server where the system supports it.
 """
@@ -30,7 +30,7 @@ ONE_THREAD = {
 }
 PACKAGE_HOME = Path(__file__).resolve().parents[2]
 START_LIMIT_S = 120.0
-"""Limit of the CPU time in which a server loads its libraries, and limit of the time in which it waits meanwhile."""
+"""Limit in seconds of the CPU time of a server that loads its libraries, and separately of its waiting time."""
 MEASURE_S = 0.25
 """Seconds between two measurements of a server that loads its libraries."""
 MAX_OUTPUT = 4000
@@ -94,7 +94,7 @@ class ForkLauncher:
     def __init__(self, preload: list[str], work: Path) -> None:
         self.pool_id = uuid.uuid4().hex
         self.preload, self.work = preload, work
-        # SEQPACKET keeps the borders of messages, and carries the descriptors of a task with its message.
+        # SEQPACKET keeps message boundaries, and passes the file descriptors of a task with its message.
         ours, servers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # The orphans of a killed server become children of this process, which can then kill and reap them.
         tree.become_subreaper()
@@ -232,7 +232,7 @@ class ForkLauncher:
 
     def _kill_marked(self) -> None:
         """Kill the processes that a killed server left: those with the id of the pool in their environment."""
-        # Repeated, since a process can fork between the search and its end.
+        # Repeat the search, since a process can fork before it is killed.
         for _ in range(200):
             marked = tree.marked(f"{POOL_VARIABLE}={self.pool_id}")
             if not marked:

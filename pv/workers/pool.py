@@ -1,4 +1,4 @@
-"""Runs tasks in parallel workers, and returns the records, the output and the exit status of each task.
+"""Run tasks in parallel workers, and return the records, the output and the exit status of each task.
 
 `Pool` runs tasks whose workers import the same libraries. `PoolCache` keeps pools for several validations in a row.
 """
@@ -175,6 +175,7 @@ class Pool:
         return sum(not running.waits for running in self.running.values()) < self.jobs and len(self.running) < most
 
     def _start(self, task: Task) -> None:
+        """Start the process of a task."""
         assert self._launcher is not None
         self.count += 1
         running = RunningTask(task, f"t{self.count}", self.selector)
@@ -192,6 +193,7 @@ class Pool:
             running.close_write_ends()
 
     def _handle_events(self) -> None:
+        """Update the running tasks by the events of the launcher."""
         assert self._launcher is not None
         for event in self._launcher.events():
             running = self.running[event.task]
@@ -203,6 +205,7 @@ class Pool:
                     running.status, running.ended = status, True
 
     def _stop_at_limits(self) -> None:
+        """Measure the running tasks, and kill those that exceed a limit."""
         assert self._launcher is not None
         now = time.monotonic()
         if now - self.measured < MEASURE_S:
@@ -249,7 +252,7 @@ class Pool:
 class PoolCache:
     """A context manager that holds one pool for each list of preloaded modules.
 
-    Tasks with different preloads use different fork servers, because importing a library can patch others.
+    Tasks with different preloads use different fork servers, because importing a library can patch another library.
     """
 
     def __init__(self, jobs: int, *, spawn: bool = False) -> None:

@@ -26,10 +26,14 @@ CHUNK, MAX_CHUNKS = 1 << 16, 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task for a worker, and its limits. `key` is for the caller.
+    """A task for a worker, and its limits.
 
-    limit_s: limit in seconds of the CPU time, and also of the idle time, in which no thread of the task runs or is
-    ready to run. Wall time has no limit: busy cores increase it, but neither CPU time nor idle time.
+    Attributes:
+        key: An object of the caller, by which it recognises the task.
+        body: The message to the worker.
+        limit_s: Limit in seconds of the CPU time, and also of the idle time, in which no thread of the task runs or is
+            ready to run. Wall time has no limit: busy cores increase it, but neither CPU time nor idle time.
+        memory_mib: Limit in MiB of the private memory of the task and its child processes.
     """
 
     key: Any
@@ -42,8 +46,11 @@ class Task:
 class Reply:
     """The result of a task that has ended.
 
-    status: the exit status as from os.wait, None if it was never reported. stopped: the limit that ended the task
-    (`time`, `idle` or `memory`), "" for none. seconds: wall time.
+    Attributes:
+        records: The JSON objects that the worker sent.
+        status: The exit status as from os.wait, None if it was never reported.
+        stopped: The limit that ended the task (`time`, `idle` or `memory`), "" for none.
+        seconds: Wall time in seconds.
     """
 
     records: tuple[Record, ...]

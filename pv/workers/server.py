@@ -45,7 +45,8 @@ Message = dict[str, object]
 class Server:
     """Forks a worker for each task that arrives on `sock`, until `sock` closes.
 
-    tasks: the ids of the running tasks, by process id.
+    Attributes:
+        tasks: The ids of the running tasks, by process id.
     """
 
     def __init__(self, sock: socket.socket, work: str) -> None:
@@ -70,6 +71,7 @@ class Server:
                 self._receive()
 
     def _receive(self) -> None:
+        """Handle one message of the client: start or kill a task."""
         message, fds, _, _ = socket.recv_fds(self.sock, MAX_MESSAGE, 2)
         if not message:
             self._leave()
@@ -104,10 +106,10 @@ class Server:
             os._exit(status)
 
     def _detach(self, fds: list[int]) -> None:
-        """Undo in a fork what is the server's: its session, signal handlers and descriptors."""
+        """Separate a fork from the server: new session, default signal handlers, own descriptors."""
         tree.die_with_parent()
         if os.getppid() != self.pid:
-            os._exit(NO_RESULT)  # the server died before the kernel knew that this process is to die with it
+            os._exit(NO_RESULT)  # the server died before `die_with_parent` took effect
         tree.become_subreaper()
         os.setsid()
         signal.set_wakeup_fd(-1)
@@ -172,7 +174,7 @@ def preload(names: list[str]) -> None:
     tasks.generate_hooks()
     files.loaded_files()
     files.loaded_packages()
-    gc.freeze()  # also garbage: to search for it takes longer than it is worth
+    gc.freeze()  # without a collection before, which would take longer than it saves
     gc.enable()
 
 
@@ -214,7 +216,7 @@ def _load(name: str) -> None:
 
 
 def fill_free_blocks() -> None:
-    """Fill the free blocks among small objects.
+    """Allocate the free blocks among small objects.
 
     CPython allocates small objects in blocks of 16 to 512 bytes, several in a page, and the imports leave many blocks
     free. A fork that allocates in such a block writes to a page that it shares with the server, and the kernel copies

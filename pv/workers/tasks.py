@@ -1,4 +1,4 @@
-"""Builds the task of a worker: `Body`, with every name resolved to the file that it must be imported from."""
+"""Build the task of a worker: `Body`, with every name resolved to the file that it must be imported from."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,15 +27,24 @@ CUDA_MEMORY_MIB = 4 * MEMORY_MIB
 ALWAYS_LOADED = ("pv.workers.worker", "pv.engines.property.attack", "pv.engines.run.reference_run", "hypothesis")
 """The modules that every fork server imports, whatever the contracts name."""
 DEVICE = "device"
-"""The kind of a task that asks whether a device is available."""
+"""The kind of a task that checks whether a device is available."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
     """A task as it is sent to its worker.
 
-    kind: the name of an engine, or `DEVICE`. payload: the JSON of the engine's `payload_type`. backstop_bytes: the hard
-    limit of the worker's data, 0 for none. scratch: the worker's folder.
+    Attributes:
+        kind: The name of an engine, or `DEVICE`.
+        root: The folder of the project.
+        roots: The folders that code under contract is imported from.
+        device: The device.
+        payload: The JSON of the engine's `payload_type`.
+        subject: The subject, as `module` or `module:attribute`.
+        subject_file: The file of the subject's module.
+        plan: The changes that the import hook makes.
+        backstop_bytes: The hard limit of the worker's data segment in bytes, 0 for none.
+        scratch: The temporary folder of the worker.
     """
 
     kind: str
@@ -61,8 +70,8 @@ class Body:
     def identity(self) -> dict[str, Any]:
         """Return the part of the task that a cached result is looked up by.
 
-        Left out are folders, which differ in every run, and the lists that follow from the files of the code, whose
-        digests are compared apart.
+        Folders are left out, since they differ in every run. Lists that follow from the files of the code are left out,
+        since the digests of these files are compared separately.
         """
         data = replace(self, subject_files=(), scratch="", plan=replace(self.plan, covered=())).as_json()
         return {**data, "payload": {**(data["payload"] or {}), "directory": ""}}
@@ -113,13 +122,13 @@ def identity(
 ) -> list[Any]:
     """Return the data from which the cache key of a trial is computed.
 
-    The time limit counts, although it is not part of a task: a lowered limit must be tried again. The limit is that of
-    the claim, not the limit on a mutant, which follows from the measured time of the clean code and so varies.
+    The data contain the time limit, although it is not part of a task: after it was lowered, the claim must be tried
+    again. It is the limit of the claim, not the limit on a mutant, which varies with the measured time on clean code.
 
     Args:
         contract: The contract of the claim.
         claim: The claim that is tried.
-        bodies: The task of the claim, and that of the run that it reads if there is one.
+        bodies: The task of the claim, and the task of the run that it reads if there is one.
         conditions: The conditions of the trial.
         spawn: Whether every worker is a new interpreter.
     """
@@ -128,28 +137,29 @@ def identity(
 
 
 def source_of(body: Body, claim: Falsifier, trials: Sequence[Trial]) -> Source:
-    """Return from which trials and code a cached result comes.
+    """Return the trials and the code that a cached result depends on.
 
     Args:
         body: The task of the claim.
         claim: The claim that was tried.
-        trials: Its trial, and that of the run that it read if there is one.
+        trials: The trial of the claim, and the trial of the run that it read if there is one.
     """
     plan = body.plan
     # The examples of a test are drawn among the constants of its subject.
     constants = (os.path.relpath(body.subject_file, body.root),) if body.kind == "property" else ()
-    # The text of a mutated function counts also where it did not run: the mutant was applied to it.
+    # The result depends on the text of a mutated function even if the function did not run: the mutant is made of it.
     mutated = (f"{plan.module}:{plan.name}",) if plan.module else ()
     return Source(trials=tuple(trials), depends_on=engine_of(claim).depends_on, constants=constants, functions=mutated)
 
 
 def device(project: Project, name: str) -> Body:
-    """Return the task that asks whether a device is available."""
+    """Return the task that checks whether a device is available."""
     roots = tuple(str(root) for root in project.roots)
     return Body(kind=DEVICE, root=str(project.root), roots=roots, device=name)
 
 
 def _body(code: ResolvedCode, engine: Engine[Any], payload: Any, conditions: Conditions) -> Body:
+    """Return the task of a payload under some conditions."""
     files, plan = set(code.subject_files), Plan()
     if conditions.mutant is not None:
         plan, mutated_files = plan_mutant(code.project, conditions.mutant)

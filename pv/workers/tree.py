@@ -1,4 +1,4 @@
-"""Process trees on Linux: lists their processes, measures their memory and CPU time, and kills them."""
+"""Process trees on Linux: list their processes, measure their memory and CPU time, and kill them."""
 
 import contextlib
 import ctypes
@@ -14,7 +14,7 @@ PAGE, TICKS_PER_S = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 
 def supported() -> bool:
-    """Return whether the system has what the fork server needs: /proc with children, and subreapers."""
+    """Return whether the system supports the fork server: /proc with the children of processes, and subreapers."""
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
         return False
     return _prctl(PR_SET_CHILD_SUBREAPER, 1) and _prctl(PR_SET_CHILD_SUBREAPER, 0)
@@ -93,14 +93,14 @@ def kill_all(pids: Iterable[int]) -> None:
 
 
 def marked(entry: str) -> list[int]:
-    """Return the processes that run with `NAME=VALUE` in their environment."""
+    """Return the ids of the processes that run with `entry`, such as `NAME=VALUE`, in their environment."""
     pids = []
     for path in Path("/proc").iterdir():
         try:
             if path.name.isdigit() and entry.encode() in (path / "environ").read_bytes().split(b"\0"):
                 pids.append(int(path.name))
         except OSError:
-            continue  # it ended meanwhile, or belongs to another user
+            continue  # the process ended meanwhile, or belongs to another user
     return [pid for pid in pids if pid != os.getpid() and alive(pid)]
 
 
@@ -108,8 +108,9 @@ def marked(entry: str) -> list[int]:
 class Usage:
     """The private memory and the CPU time of a process tree, and whether it is active.
 
-    private_bytes: resident less shared memory, so mapped files do not count. active: whether one of its threads runs,
-    or is ready to run and waits for a core or for a disk.
+    Attributes:
+        private_bytes: Resident minus shared memory in bytes, so mapped files are not included.
+        active: Whether a thread runs, or is ready to run and waits for a core or for a disk.
     """
 
     private_bytes: int

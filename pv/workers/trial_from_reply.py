@@ -1,4 +1,4 @@
-"""Turns a worker's reply into a `Trial`. A worker that exits with 0 and no result is an error."""
+"""Convert a worker's reply to a `Trial`. A worker that exits with 0 and no result is an error."""
 
 import os
 import signal

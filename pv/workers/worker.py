@@ -1,4 +1,4 @@
-"""Runs one task in a worker process: plants the mutant, imports subject and falsifier, tries, and sends the result.
+"""Run one task in a worker process: plant the mutant, import subject and falsifier, try the claim, send the result.
 
 A fork server calls `run`; without one, `python -m pv.workers.worker EVIDENCE_FD OUTPUT_FD FILE` runs the task in FILE.
 """
@@ -42,7 +42,7 @@ SITE = Path(__file__).parents[1] / "instrument" / "site"
 
 
 class WrongFile(Exception):
-    """A module came from another file than the one that was linted."""
+    """A module was imported from another file than the one that was linted."""
 
 
 def use_descriptors(evidence: int, output: int) -> None:
@@ -58,7 +58,7 @@ def use_descriptors(evidence: int, output: int) -> None:
         os.dup2(evidence, EVIDENCE_FD)
         os.close(evidence)
     fcntl.fcntl(EVIDENCE_FD, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
-    # When the machine runs out of memory, the kernel ends this process before others: a worker can be run again.
+    # If the machine runs out of memory, the kernel must kill a worker first: its task can be run again.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
@@ -93,7 +93,7 @@ def prepare(body: Body) -> None:
     # The fork server has used its own folder, and no result may depend on that.
     if "hypothesis" in sys.modules:
         sys.modules["hypothesis"].configuration.set_hypothesis_home_dir(None)
-    tempfile.tempdir = None  # a value that the server cached is not this worker's folder
+    tempfile.tempdir = None  # drop the cached folder of the server
     # No __pycache__ in the project: the bytecode of a mutant must never be loaded by another process.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -108,7 +108,7 @@ def prepare(body: Body) -> None:
 
 
 def _prefer_suites(roots: list[str]) -> None:
-    """Import suites from a root that has them, as a clone of `pv` does, and not from the `pv` that is installed."""
+    """Import suites from a root that contains them, such as a clone of `pv`, instead of the installed `pv`."""
     for root in reversed(roots):
         folder = Path(root, *SUITES.relative_to(HOME).parts)
         # The package was imported from the installation: only its search path can be changed.
@@ -164,7 +164,7 @@ def _reach(planted: import_hook.ImportHook, trace: ProcessTrace, status: str) ->
     reach: Record = {"reached": sorted(trace.seen), "mutant_reached": planted.mutated() in trace.seen}
     if trace.broken:
         return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": trace.broken}
-    # After an error the module may not have been imported because of the error, so the error is what counts.
+    # After an error, the error may be the reason why the module was not imported, so the error is reported.
     if planted.plan.module and not trace.applied and status != TrialStatus.ERROR.value:
         detail = f"{planted.plan.module} was never imported"
         return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": detail}
@@ -219,7 +219,7 @@ def _no_garbage() -> Iterator[None]:
     try:
         yield
     finally:
-        if gc.get_threshold()[0] == 0:  # else the module has set a threshold, which stays
+        if gc.get_threshold()[0] == 0:  # otherwise keep the threshold that the module has set
             gc.set_threshold(*before)
 
 

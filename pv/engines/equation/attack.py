@@ -1,4 +1,4 @@
-"""Try a claim that is an equation: draws examples of its domain, and compares the code under contract with its value.
+"""Try an equation claim: draw examples of its domain, and compare the code under contract with the equation.
 
 On every example the equation is compared with the code that implements it. If it is the derivative of another
 equation, it is also compared with the derivative of that equation, and with the gradient of that equation's code by
@@ -55,7 +55,7 @@ def tried(claim: Definition, kept: "KeptExamples") -> dict[str, object]:
 
 
 def mutants_of(claim: Definition) -> Iterator[MutatedEquation]:
-    """Yield the mutants of a claim's equation and of those that it calls."""
+    """Yield the mutants of a claim's equation and of the equations that it calls."""
     return mutants(claim.name, claim.callees, claim.results)
 
 
@@ -76,6 +76,7 @@ def kills(mutated: Definition, example: Example, seen: Sequence[Comparison]) -> 
 
 
 def _apart(seen: Comparison, limits: Limits) -> bool:
+    """Return whether a recorded result differs from the mutated equation by more than allowed."""
     value = limits.values[seen.place]
     if seen.result.shape != value.shape:
         return True
@@ -157,6 +158,7 @@ class _Attack:
     """Cause of the first failure, kept from before shrinking: one element cannot reveal a factor or a permutation."""
 
     def run(self) -> dict[str, object]:
+        """Try the examples; return the record of the trial."""
         for example in self._examples():
             try:
                 self.kept.add(example, self._check(example))
@@ -190,12 +192,13 @@ class _Attack:
         if self.options.replay:
             yield self._decode_example(self.options.replay)
             return
-        # A condition that rejects 20 times as many examples as were asked for ends the search.
+        # The search ends when `requires` has rejected `MAX_REJECTED` examples for each requested one.
         drawer = Drawer(self.claim.variables, self.options.seed, self.claim.accuracy.dtypes)
         while self.valid < self.options.examples and self.invalid < MAX_REJECTED * self.options.examples:
             yield drawer.example()
 
     def _decode_example(self, text: str) -> Example:
+        """Return the example to replay from its arguments as a JSON object."""
         if not text.startswith("{"):
             raise ValueError("an equation is replayed by its exact arguments, which the JSON report has")
         variables, decoded = self.claim.variables, decode(json.loads(text))
@@ -208,6 +211,7 @@ class _Attack:
         return Example(arrays, sizes, dtype)
 
     def _failed(self, example: Example, error: Exception) -> dict[str, object]:
+        """Return the record of a failure, after shrinking the example."""
         self.valid += 1
         status = self._status(error)
         if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
@@ -216,7 +220,7 @@ class _Attack:
         self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
         if self.options.stop_at_first or self.options.replay:
             return self._end(status, describe_error(error), example, error)
-        # Wide numbers print without rounding; a failure that needs a narrow dtype keeps it.
+        # Prefer float32, whose numbers print without rounding. A failure that needs a narrow dtype keeps the dtype.
         plain = replace(example, dtype="float32")
         if "float32" in self.claim.accuracy.dtypes and self._fails(plain):
             example = plain
@@ -230,6 +234,7 @@ class _Attack:
         )
 
     def _fails(self, example: Example) -> bool:
+        """Return whether an example of the domain refutes the claim."""
         if not admits(self.claim, example):
             return False
         try:
@@ -281,6 +286,7 @@ class _Attack:
         return Limits(equation, example, exact)
 
     def _check_layout(self, name: str, observer: Observer, example: Example) -> None:
+        """Raise `Refuted` if the code fails, or gives wrong values, for another memory layout of its arrays."""
         limits = self._limits(example)
         try:
             for seen in observer.by_code(example):
@@ -293,7 +299,7 @@ class _Attack:
             raise Refuted(f"with {name} the code raised {describe_error(error)}") from error
 
     def _written(self, example: Example) -> tuple[dict[str, object], bool]:
-        """Return the arguments of an example as JSON, with the sizes that no array has, and whether they rebuild it."""
+        """Return the arguments of an example as JSON, with the sizes that no array has, and whether they are exact."""
         variables = self.claim.variables
         encoded = {name: encode(example.sizes[name]) for name in free_sizes(variables)}
         for name, array in example.arrays.items():
@@ -322,7 +328,7 @@ class _Attack:
         return any(variable.axes for variable in self.claim.variables.values())
 
     def _compared(self) -> Definition | None:
-        """Return the claim whose code is called: this one, or the equation that it is the derivative of."""
+        """Return the equation whose code is called: the claim, or the equation that it differentiates; None without."""
         if self.claim.call is not None or self.claim.derivative is None:
             return self.claim if self.claim.call is not None else None
         of = self.equations[self.claim.derivative.equation]
@@ -358,12 +364,12 @@ class _Attack:
 
 
 def _text(error: BaseException) -> str:
-    """Return the type and text of an error; of one about the contract the text, which names the code."""
+    """Return the type and text of an error; only the text of `NotComparable`, which names the code itself."""
     return str(error) if isinstance(error, NotComparable) else describe_error(error)
 
 
 def _took_an_array(error: BaseException) -> bool:
-    """Return whether the code, or NumPy for it, took a tensor for an array of NumPy."""
+    """Return whether an error suggests that the code used a tensor as a NumPy array."""
     if isinstance(error, AttributeError):
         return isinstance(error.obj, Tensor)
     modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))

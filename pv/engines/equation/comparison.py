@@ -1,8 +1,8 @@
 """Compare the code under contract with its equation on one example.
 
 `Observer` calls the code and yields the values that must equal the equation: its results and derivatives. `compare`
-raises `Refuted` where they differ by more than rounding. Besides: arguments that the code changed, other memory layouts
-of its arrays, and equations that any code fulfils because their tolerance is too wide.
+raises `Refuted` where they differ by more than rounding. Further checks find arguments that the code changed, failures
+with other memory layouts of its arrays, and equations whose tolerance is too wide to refute any code.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from pv.equations.tolerance import Limits
 
 
 class Arguments:
-    """Copies of the arguments of a call, to find those that the code changed."""
+    """Copies of the arguments of a call, to find arguments that the code changed."""
 
     def __init__(self) -> None:
         self._copies: list[tuple[str, object, object]] = []
@@ -37,7 +37,7 @@ class Arguments:
 def same(one: Any, other: Any) -> bool:
     """Return whether arrays have the same dtype and numbers, and containers the same items; NaN is equal to NaN."""
     if isinstance(one, Tensor) and isinstance(other, Tensor):
-        # NaN != NaN, although the same bits are there.
+        # NaN != NaN, so two NaN at the same position are compared separately.
         alike = one.shape == other.shape and one.dtype == other.dtype
         return alike and bool(((one == other) | (one.isnan() & other.isnan())).all())
     if one is other or type(one) is not type(other):
@@ -82,7 +82,7 @@ class NotComparable(Exception):
 class Comparison:
     """A value that must equal result `place` of the `count` results of an equation."""
 
-    # A sentence with {} for the value, and {} for that of the equation.
+    # A sentence with two `{}`: for this value, and for the value of the equation.
     says: str
     result: Tensor
     # Computed by the code, not from another equation in float64.
@@ -91,14 +91,14 @@ class Comparison:
     count: int = 1
 
     def apart(self, value: Tensor) -> Tensor:
-        """Return the absolute difference from `value`, which has its shape; inf for NaN.
+        """Return the absolute difference of the result from `value`, which has the same shape; inf for NaN.
 
         Infinity is equal to a value of its sign that exceeds the largest number of the result's dtype.
         """
         result, largest = self.result.detach().cpu().double(), torch.inf
         if self.result.is_floating_point():
             largest = torch.finfo(self.result.dtype).max
-        # float64 values beyond the range of float16 overflow to infinity there: that is right.
+        # A float64 value beyond the range of the result's dtype rounds to infinity: such a result is right.
         same = (result == value) | (result.isinf() & (result.sign() * value > largest))
         return torch.where(same, 0.0, (result - value).abs()).nan_to_num(nan=torch.inf)
 
@@ -122,26 +122,27 @@ class Observer:
     layout: Layout = lambda array: array
 
     def comparisons(self, example: Example) -> Iterator[Comparison]:
-        """Yield every value that must equal the equation on an example. Raise what the code raises."""
+        """Yield every value that must equal the equation on an example. Exceptions of the code are passed on."""
         if self.claim.derivative is not None:
             yield from self._derivatives(example)
         if self.claim.call is not None:
             yield from self.by_code(example)
 
     def by_code(self, example: Example) -> Iterator[Comparison]:
-        """Yield the results of the code. Raise `Refuted` where another of its checks fails."""
+        """Yield the results of the code. Raise `Refuted` if its dtype, its arguments or a second call are wrong."""
         assert self.claim.call is not None
         count, function = len(self.claim.results), self.claim.call.function
         result = self._called(self.claim, example)[0]
         _check_dtype(result, self.claim.checks.dtype(example.dtype), count, function)
         results = _several(result, count, function)
         if Check.REPEATABLE in self.claim.checks.names:
-            # A second call with new copies of the arguments: state or unordered reductions show here.
+            # Call again with new copies of the arguments: kept state or unordered reductions change the result.
             _check_same(results, _several(self._called(self.claim, example)[0], count, function), function)
         says = f"the code of {function} returned {{}}, the equation gives {{}}"
         yield from (Comparison(says, result, True, place, count) for place, result in enumerate(results))
 
     def _derivatives(self, example: Example) -> Iterator[Comparison]:
+        """Yield the derivative of the differentiated equation, and the derivative of its code."""
         derivative = self.claim.derivative
         assert derivative is not None
         of, by = self.equations[derivative.equation], derivative.variable
@@ -163,7 +164,7 @@ class Observer:
         values = {name: self.layout(value) if isinstance(value, Tensor) else value for name, value in values.items()}
         leaf = None
         if differentiable:
-            # A leaf: autograd stores gradients by the tensor that was passed, on its device.
+            # The code must get the leaf tensor itself, on its device: the result is differentiated by it.
             leaf = values[differentiable] = torch.as_tensor(values[differentiable], device=self.device).requires_grad_()
         snapshot = Arguments() if Check.INPUTS_UNCHANGED in claim.checks.names else None
         result = claim.call.evaluate(self.subject, values, snapshot.add if snapshot is not None else None)
@@ -258,7 +259,7 @@ def _check_ran(value: object, function: str) -> None:
 
 
 def _inferred(value: object) -> Tensor | None:
-    """Return a value as a tensor of the kind of its numbers, None where torch finds none that holds them."""
+    """Return a value as a tensor of the dtype that torch infers; None if torch cannot convert the value."""
     with suppress(TypeError, ValueError, RuntimeError, OverflowError):
         return torch.as_tensor(value)
     return None
@@ -290,7 +291,7 @@ def compare(seen: Comparison, limits: Limits) -> None:
     apart, allowed = seen.apart(value), seen.limit(limits)
     if not (apart > allowed).any():
         return
-    # Where nothing is allowed, any difference is infinitely too large: tiny avoids 0 / 0.
+    # If no difference is allowed, any difference has a huge ratio; `tiny` avoids 0 / 0.
     ratio = apart / allowed.clamp_min(torch.finfo(torch.float64).tiny)
     worst = int(ratio.nan_to_num(nan=0.0).argmax())
     at = f" at [{','.join(map(str, _unravel(worst, list(value.shape))))}]" if value.dim() else ""
@@ -300,7 +301,7 @@ def compare(seen: Comparison, limits: Limits) -> None:
 
 
 def _cause(seen: Comparison, value: Tensor, allowed: Tensor, axes: Sequence[str]) -> str:
-    """Return how an array differs from its equation; without axes PyTorch may be missing, and nothing is said."""
+    """Return in words how an array differs from its equation; "" for a number, for which PyTorch may be missing."""
     if value.dim() == 0:
         return ""
     from pv.equations.causes import cause
@@ -317,7 +318,7 @@ def _unravel(index: int, shape: list[int]) -> list[int]:
 
 
 def layouts(claim: Definition, example: Example) -> Iterator[tuple[str, Layout, Example]]:
-    """Yield the layouts that a claim checks, each with its name and an example that has it."""
+    """Yield the name and the function of every memory layout that a claim checks, with an example to call it on."""
     expected = claim.checks.names if claim.call is not None else frozenset()
     if Check.NONCONTIGUOUS_INPUTS in expected:
         yield "non-contiguous inputs", _noncontiguous, example
@@ -328,7 +329,7 @@ def layouts(claim: Definition, example: Example) -> Iterator[tuple[str, Layout, 
 
 
 def _noncontiguous(array: Tensor) -> Tensor:
-    """Return the array transposed in memory, with every second element of it unused."""
+    """Return an equal array with a transposed memory layout in which only every second element is used."""
     if array.dim() == 0:
         return array
     # Interleave the elements with copies of them: strides of 2 and a transposed order in memory.
@@ -337,7 +338,7 @@ def _noncontiguous(array: Tensor) -> Tensor:
 
 
 def _expanded(array: Tensor) -> Tensor:
-    """Return the array with its first slice repeated without memory, if that does not change its values."""
+    """Return the array as an expanded view of its first slice, if all slices are equal; else unchanged."""
     expanded = array[:1].expand_as(array) if array.dim() and array.numel() else array
     return expanded if torch.equal(expanded, array) else array
 
@@ -384,7 +385,7 @@ class ToleranceCheck:
 
     @property
     def reason(self) -> str:
-        """Return why the comparison shows nothing, "" if it shows something."""
+        """Return the reason why the comparison can hardly refute any code; "" if it can."""
         for count in self._counts.values():
             if count.loose >= SHARE * count.examples:
                 value, tolerance = count.largest

@@ -1,4 +1,4 @@
-"""Check an example of an equation that a user asks to replay, without torch: shapes, axes and domains."""
+"""Check an example to replay on an equation, without torch: shapes, axes and domains."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -51,6 +51,7 @@ def faults(variables: Mapping[str, Variable], example: Mapping[str, object]) -> 
 
 
 def _array(value: object) -> Array | None:
+    """Return the shape and the numbers of an encoded value; None if it is not a number or an array."""
     try:
         if isinstance(value, dict) and set(value) == {"$tensor"}:
             numbers = tuple(float(number) for number in decode(value["$tensor"]["data"]))
@@ -120,14 +121,15 @@ def _number(bound: float | str, arrays: Mapping[str, Array], sizes: Mapping[str,
 
 
 def _within(variable: Variable, number: float, low: float, high: float, rounding: float) -> bool:
+    """Return whether a number is in the domain of a variable, up to one rounding."""
     if variable.extra is not None and number == variable.extra:
         return True
-    whole = number == math.floor(number) if math.isfinite(number) else False
-    if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE) and not whole:
+    is_integer = number == math.floor(number) if math.isfinite(number) else False
+    if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE) and not is_integer:
         return False
     # An example that was printed in its dtype may lie one rounding outside of a bound.
     slack = rounding * (1 if variable.kind in DISTRIBUTIONS else max(abs(low), abs(high)))
-    slack = 0.0 if whole or not math.isfinite(slack) else slack
+    slack = 0.0 if is_integer or not math.isfinite(slack) else slack
     return low - slack <= number <= high + slack
 
 

@@ -52,7 +52,7 @@ def equations(context: Context) -> Iterator[Finding]:
     incomplete = {name for name, _ in unknown}
     # `use` brings equations of other contracts: their problems are reported in those files.
     for problem in problems:
-        # One of another contract is reported there.
+        # A problem of an equation of another contract is reported in that contract.
         if problem.equation in by_name and problem.equation not in incomplete:
             yield _finding(by_name[problem.equation], problem)
     for equation in contract.equations:
@@ -83,7 +83,7 @@ def _uses(contract: Contract) -> Iterator[Finding]:
     for name in sorted(set(contract.domains) & set(contract.constants)):
         yield error("PV187", contract.location, f"{name!r} is both a domain and a constant", "rename one")
     circle = sharing.circle(contract)
-    taken: dict[str, object] = {equation.name: None for equation in contract.equations}
+    taken_names: dict[str, object] = {equation.name: None for equation in contract.equations}
     for used in contract.use:
         id_, name = sharing.split(used)
         if id_ == contract.id or id_ not in contract.known:
@@ -99,10 +99,10 @@ def _uses(contract: Contract) -> Iterator[Finding]:
             message = f"unknown executable equation {name!r} of {id_}"
             yield error("PV187", used.location, message, did_you_mean(name, theirs))
         for imported, keys in sharing.brought(contract, used).items():
-            if imported in taken and taken[imported] != keys:
+            if imported in taken_names and taken_names[imported] != keys:
                 message = f"duplicate equation {imported!r}: {used.text} brings another one"
                 yield error("PV187", used.location, message, "rename one of the two")
-            taken.setdefault(imported, keys)
+            taken_names.setdefault(imported, keys)
 
 
 def _finding(equation: Equation, problem: InvalidEquation) -> Finding:
@@ -155,7 +155,7 @@ def _compares_code(definitions: dict[str, Definition], name: str) -> bool:
     Code("PV198", "`implemented_by` of an equation names a function that returns nothing"),
 )
 def implemented(context: Context) -> Iterator[Finding]:
-    """Check that every subject with which an equation is compared has the function, and that it takes the call."""
+    """Check that every subject with which an equation is compared has a function that accepts the call."""
     contract = context.contract
     parsed, _ = parse_equations(sharing.executable(contract))
     declared = {equation.name for equation in contract.equations}
@@ -175,11 +175,13 @@ def implemented(context: Context) -> Iterator[Finding]:
 
 
 def _calls(context: Context, equation: Definition, subject: Target) -> Iterator[Finding]:
+    """Yield findings for calls that the subject cannot accept, and for a function that returns nothing."""
     assert equation.call is not None
     (text,) = (e.texts["implemented_by"] for e in context.contract.equations if e.name == equation.name)
     for name, call in equation.call.calls:
         path = ".".join(part for part in (subject.attribute, name) if part)
-        if name == equation.call.calls[0][0]:  # what a constructor or factory returns, its source need not tell
+        # Later calls are methods of a returned object, whose class the source of a factory need not show.
+        if name == equation.call.calls[0][0]:
             problem = _missing(context, Target(subject.module, path))
             if problem is not None:
                 hint = did_you_mean(path, problem.known)
@@ -263,6 +265,7 @@ def variables(context: Context) -> Iterator[Finding]:
 
 
 def _unused(equation: Definition, parsed: dict[str, Definition]) -> list[str]:
+    """Return the variables that neither the equation nor its derivatives use."""
     derived = [
         definition
         for definition in parsed.values()

@@ -20,7 +20,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The local names around an expression, with the expression that gives its value; None if not known."""
+    """The local names around an expression, each with the expression of its value; None if the value is unknown."""
 
     bound: Mapping[str, ast.expr | None] = field(default_factory=dict)
 
@@ -38,6 +38,7 @@ def uses(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.Name | ast.Attribute
 
 
 def _children(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
+    """Yield the child nodes that are evaluated, each with the local names around it."""
     if isinstance(node, Function):
         defaults = [*node.args.defaults, *node.args.kw_defaults, *getattr(node, "decorator_list", [])]
         # Defaults and decorators are evaluated outside of the function, its body inside.
@@ -104,7 +105,7 @@ class Module:
     """A file of the project, the names that it defines at its top, and the absolute target of each imported name.
 
     Attributes:
-        stars: The modules that it imports all names of.
+        stars: The modules in its `from module import *` statements.
     """
 
     name: str
@@ -132,24 +133,24 @@ class Definition:
     owner: "Definition | None" = None
     """The class of a method."""
     module: Module = field(init=False, repr=False)
-    """The module that defines it, set when that is complete, since each refers to the other."""
+    """The module that defines it. Set after construction, since module and definitions refer to each other."""
 
     @cached_property
     def imported(self) -> Mapping[str, str]:
-        """Return the targets of the names that are imported, in it or at the top of the file."""
+        """Return the absolute targets of imported names in the file; imports in this definition take precedence."""
         return {**self.module.imports, **_imports(ast.walk(self.node), self.module.package)}
 
     @cached_property
     def uses(self) -> tuple[tuple[ast.Name | ast.Attribute, Scope], ...]:
-        """Return the names and attributes that it evaluates, each with the local names around it."""
+        """Return the names and attributes that the definition evaluates, each with the local names around it."""
         return tuple(uses(self.node, Scope()))
 
 
 @cache
 def module_of(name: str, path: Path, tree: ast.Module) -> Module:
-    """Return a file as a module, with its definitions at every level.
+    """Return the module of a file, with its definitions at every level.
 
-    It is kept for a tree, and so is what its definitions use: many harnesses reach the same files.
+    The module is cached by tree, together with the names that its definitions use: many harnesses reach the same files.
     """
     definitions = tuple(_definitions(tree.body))
     top = {definition.name for definition in definitions if definition.owner is None}
@@ -169,6 +170,7 @@ def module_of(name: str, path: Path, tree: ast.Module) -> Module:
 
 
 def _definitions(body: Sequence[ast.stmt]) -> Iterator[Definition]:
+    """Yield the definitions of a block, also in nested blocks and classes."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield Definition(node.name, node, node.lineno)
@@ -183,8 +185,9 @@ def _definitions(body: Sequence[ast.stmt]) -> Iterator[Definition]:
 
 
 def _class(node: ast.ClassDef) -> Iterator[Definition]:
+    """Yield a class without its methods, then the definitions in its body."""
     statements: list[ast.stmt] = [p for p in node.body if not isinstance(p, ast.FunctionDef | ast.AsyncFunctionDef)]
-    # Without its methods: using a class runs its body, and each method only where it is called.
+    # Leave out the methods: using a class runs its body, but a method runs only where it is called.
     bare = ast.ClassDef(node.name, node.bases, node.keywords, statements, node.decorator_list)
     below = tuple(_definitions(node.body))
     inner = tuple(definition for definition in below if definition.owner is None)
@@ -196,6 +199,7 @@ def _class(node: ast.ClassDef) -> Iterator[Definition]:
 
 
 def _imports(nodes: Iterator[ast.AST], package: Sequence[str]) -> dict[str, str]:
+    """Return the absolute dotted target of each imported name."""
     targets: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -223,7 +227,7 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """A dotted name that is not of the project, or a folder of its modules."""
+    """A dotted name that starts with none of the modules, such as a name of a library."""
 
     name: str
 
@@ -253,7 +257,7 @@ class Names:
             self._by_name.setdefault(definition.name, []).append(definition)
 
     def reached(self, definition: Definition) -> Iterator[Definition]:
-        """Yield the definitions that its names resolve to, and the constructors of classes among them."""
+        """Yield the definitions that the names in a definition resolve to, and the constructors of such classes."""
         for node, scope in definition.uses:
             for thing in self.value(node, scope, definition) or ():
                 if isinstance(thing, Definition):
@@ -270,7 +274,7 @@ class Names:
                 yield from self._by_name.get(node.attr, ())
 
     def outside(self, definition: Definition) -> Iterator[str]:
-        """Yield the names from outside of the project that it uses, builtins by their name alone."""
+        """Yield the names from outside of the project that a definition uses; a builtin by its plain name."""
         for node, scope in definition.uses:
             value = self.value(node, scope, definition)
             base = self.value(node.value, scope, definition) if isinstance(node, ast.Attribute) else None
@@ -280,7 +284,14 @@ class Names:
                 yield node.id
 
     def value(self, node: ast.expr, scope: Scope, around: Definition, steps: int = MAX_STEPS) -> Value:
-        """Return the possible values of an expression in a definition."""
+        """Return the possible values of an expression; None if they are unknown.
+
+        Args:
+            node: The expression.
+            scope: The local names around the expression.
+            around: The definition that contains the expression.
+            steps: The maximum number of further steps of resolution.
+        """
         # Assignments may refer to each other in a circle; 20 steps are more than real code needs.
         if steps <= 0:
             return None
@@ -301,6 +312,7 @@ class Names:
         return self._top(around.module, name, steps)
 
     def _local(self, name: str, scope: Scope, around: Definition, steps: int) -> Value:
+        """Return the possible values of a local name; `self` and `cls` of a method are known."""
         bound_to = scope.bound[name]
         if bound_to is not None:
             return self.value(bound_to, scope, around, steps)
@@ -349,6 +361,7 @@ class Names:
         return things
 
     def _attribute(self, thing: Thing, name: str, steps: int) -> Value:
+        """Return the possible values of the attribute `name` of one object or module; None if unknown."""
         if isinstance(thing, Outside):
             return self._target(f"{thing.name}.{name}", steps)
         if isinstance(thing, Module):
@@ -365,7 +378,7 @@ class Names:
         )
 
     def _member(self, of: Definition, name: str, steps: int) -> Value:
-        """Return a member of a class or of its bases. An attribute that a method assigns is data."""
+        """Return the possible values of a member of a class or of its bases; `Data` for an assigned unknown value."""
         if members := [member for member in of.inner if member.name == name]:
             return list(members)
         if assigned := list(_assigned(of, name)):

@@ -14,7 +14,7 @@ RETURN = "return True, False or None, or assert the claim"
 
 
 class Claim:
-    """A predicate with its subject. A failed assertion or the answer False refutes it; True and None do not."""
+    """A predicate with its subject. A failed assertion or the result False refutes it; True and None do not."""
 
     def __init__(
         self, predicate: Predicate, subject: object, failures: FailureClassifier, stream: Stream | None = None
@@ -29,9 +29,9 @@ class Claim:
             return False
 
     def refutation(self, point: Point) -> dict[str, object] | None:
-        """Return the record of its refutation at `point`; None if it holds."""
+        """Return the record of the refutation of the predicate at `point`; None if the predicate holds."""
         if self.stream is not None:
-            # Kept outside of the process: if the call kills the worker, the parent still knows the point.
+            # Write the point outside of the process: if the call kills the worker, the parent can read the point.
             self.stream.calling(point)
         try:
             # The predicate may change a list, which other points share.
@@ -44,7 +44,7 @@ class Claim:
         return None if answer else self._record(point, TrialStatus.REFUTED, "the predicate returned False", [])
 
     def _answer(self, point: Point) -> bool:
-        """Return whether the answer is True or None. Raise `TypeError` unless it is a bool or None.
+        """Return whether the result of the predicate is True or None. Raise `TypeError` unless it is a bool or None.
 
         A tuple or a generator would be true, whatever it contains.
         """

@@ -1,4 +1,4 @@
-"""Prove a harness by enumeration or with CrossHair, or tries one point, and returns the record of the trial."""
+"""Prove a harness by enumeration or with CrossHair, or try one point, and return the record of the trial."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from pv.engines.harness.point import Claim
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 
-# Points between two looks at the clock: cheap enough, and frequent enough to stop in time.
+# Number of points between two checks of the time limit: the checks are cheap, and the search stops in time.
 LOOK_EVERY = 256
 
 
@@ -64,7 +64,7 @@ NO_ANSWER = (TrialStatus.TIMEOUT.value, TrialStatus.INCONCLUSIVE.value, TrialSta
 def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream: Stream) -> dict[str, object]:
     """Run the engines and return their combined record. If there are several, they must agree.
 
-    A counterexample of an enumeration is one of the code itself, so no other engine is asked.
+    If enumeration gives a counterexample, no other engine runs: enumeration calls the code itself.
     """
     records: dict[str, dict[str, object]] = {}
     # Enumeration first: it runs the code itself, so its counterexample needs no second opinion.
@@ -81,7 +81,7 @@ def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream
 def combine(records: Mapping[str, dict[str, object]]) -> dict[str, object]:
     """Return one record for several engines. An error comes first, then a disagreement, which is an error too.
 
-    A counterexample counts if the other engine has no answer; a proof, or an empty box, needs both engines.
+    A counterexample counts if the other engine is undecided; a proof, or an empty box, needs both engines.
     """
     details = "; ".join(str(record["detail"] or f"{engine}: {record['status']}") for engine, record in records.items())
     outcomes = list(records.values())
@@ -90,7 +90,7 @@ def combine(records: Mapping[str, dict[str, object]]) -> dict[str, object]:
     broken = next((record for record in outcomes if record not in (*answers, *silent)), None)
     if broken is not None:
         return {**broken, "detail": details}
-    # An engine without an answer neither supports nor contradicts the other one.
+    # An undecided engine neither supports nor contradicts the other one.
     first = min(answers or silent, key=lambda record: record["status"] not in REFUTING)
     if len({ANSWERS[str(record["status"])] for record in answers}) > 1:
         return {**first, "status": TrialStatus.ERROR.value, "detail": f"the engines disagree: {details}"}

@@ -29,7 +29,7 @@ class Reach:
 
     @property
     def all(self) -> tuple[Definition, ...]:
-        """Return both: an upper bound."""
+        """Return the certain and the possible definitions: an upper bound of what the function reaches."""
         return (*self.sure, *self.maybe)
 
 
@@ -61,6 +61,7 @@ def _at_most(names: Names, sure: Iterable[Definition]) -> Iterator[Definition]:
 
 
 def _closure(start: Iterable[Definition], onward: Callable[[Definition], Iterable[Definition]]) -> Iterator[Definition]:
+    """Yield the definitions that are reachable from `start`, each once."""
     # A depth-first closure; definitions are compared by identity.
     reached: set[Definition] = set()
     todo = list(start)
@@ -86,7 +87,7 @@ MUTATORS = {
 
 
 def kept_state(definition: Definition, is_module: Callable[[str], bool]) -> Iterator[str]:
-    """Yield each state that it keeps, in words that follow "which".
+    """Yield each state that a definition keeps between calls, as a text that follows "which".
 
     Args:
         is_module: Whether an imported name, or `subject`, is a module: a call of its function `add` changes nothing.
@@ -101,6 +102,7 @@ def kept_state(definition: Definition, is_module: Callable[[str], bool]) -> Iter
 def _kept_by(
     definition: Definition, function: ast.FunctionDef | ast.AsyncFunctionDef, modules: set[str]
 ) -> Iterator[str]:
+    """Yield each state that one function keeps between calls: cached results, globals, changed shared objects."""
     for decorator in function.decorator_list:
         if syntax.name_of(decorator) in CACHES:
             yield f"keeps its results in a {ast.unparse(decorator).partition('(')[0]}"
@@ -139,7 +141,7 @@ def _root(node: ast.expr) -> str:
 
 
 def _names_of_call(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
-    """Return the names that belong to one call: its arguments, and names bound in the body."""
+    """Return the local names of a function: its parameters, and the names bound in its body."""
     nodes = list(ast.walk(function))
     bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     return bound | {node.arg for node in nodes if isinstance(node, ast.arg)}
@@ -218,6 +220,7 @@ def predicates(context: Context) -> Iterator[Finding]:
 
 
 def _arguments(context: Context, harness: Harness) -> Iterator[Finding]:
+    """Yield a finding for each required parameter of the predicate that has no bound."""
     assert harness.test is not None
     arguments = resolve.function(context.project, harness.test).node.args
     named = [*arguments.posonlyargs, *arguments.args]
@@ -241,7 +244,7 @@ def _cannot_fail(context: Context, harness: Harness) -> Iterator[Finding]:
 
 
 def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
-    """Yield a finding for the first impure operation in each definition that it reaches."""
+    """Yield a finding for the first impure operation in each definition that the predicate reaches."""
     assert harness.test is not None
     subject = context.subject or context.contract.subject_of(harness)
     predicate = resolve.function(context.project, harness.test)
@@ -267,13 +270,14 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
 
 
 def _faults(definition: Definition, names: Names, is_module: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-    """Yield the first impure operation of a definition and the first state that it keeps, each with its code."""
+    """Yield the code and the text of the first impure operation of a definition, and of the first state it keeps."""
     impure = (("PV192", f"uses {name}: {why}") for name, why in _outside(definition, names))
-    kept = (("PV193", why) for why in kept_state(definition, is_module))
-    yield from (*islice(impure, 1), *islice(kept, 1))
+    states = (("PV193", why) for why in kept_state(definition, is_module))
+    yield from (*islice(impure, 1), *islice(states, 1))
 
 
 def _outside(definition: Definition, names: Names) -> Iterator[tuple[str, str]]:
+    """Yield the names with effects outside of the call, or that a solver cannot follow, with the reason."""
     for node in ast.walk(definition.node):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names_used = (

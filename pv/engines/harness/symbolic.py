@@ -26,7 +26,7 @@ from pv.engines.trial import TrialStatus
 
 MISSING = "CrossHair is not installed; install the extra `symbolic` of pv-contracts"
 MODULE = "pv_symbolic_harness"
-# Enough to see that state is kept between calls, and too few to be an enumeration.
+# Number of points to try and to look at: enough to detect state that is kept between calls, without an enumeration.
 CONCRETE_POINTS, LOOKED_AT = 200, 10_000
 # Shrinking first tries all points made of the 4 smallest values of every bound, for at most 2 s of CPU time.
 CORNER, SHRINK_S = 4, 2.0
@@ -64,7 +64,7 @@ def prove(claim: Claim, box: Box, limit_s: float, stream: Stream) -> dict[str, o
 def _analysed(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, str]], int, bool]:
     """Return CrossHair's message types and texts, one a postcondition, the number of paths, and whether these are all.
 
-    The type is PRE_UNSAT too where the limit came before the first path was inside the box.
+    The type is also PRE_UNSAT if the time limit was reached before any path was inside the box.
     """
     from crosshair.core_and_libs import analyze_function, run_checkables
     from crosshair.options import AnalysisKind, AnalysisOptionSet
@@ -82,7 +82,7 @@ def _analysed(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, s
 
 
 def _module(box: Box, holds: Callable[[Point], bool]) -> ModuleType:
-    """Return a module with the function that CrossHair analyses: it reads source from files only."""
+    """Return a module with the function that CrossHair analyses, loaded from a file: CrossHair reads its source."""
     path = Path(tempfile.mkdtemp()) / f"{MODULE}.py"
     path.write_text(source(box), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(MODULE, path)
@@ -112,6 +112,7 @@ def source(box: Box) -> str:
 
 
 def _confirmed(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, object]:
+    """Return the record of a confirmed proof, after trying some points concretely."""
     # CrossHair runs every path in a fresh state; code that keeps state can pass there and fail here.
     for point in _within(box):
         refuted = claim.refutation(point)
@@ -124,11 +125,13 @@ def _confirmed(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, 
 
 
 def _within(box: Box) -> Iterator[Point]:
+    """Yield the first points of the box that fulfil `requires`, at most `CONCRETE_POINTS`."""
     return islice(filter(box.admits, islice(box.points(), LOOKED_AT)), CONCRETE_POINTS)
 
 
 def _unsatisfiable(box: Box) -> dict[str, object]:
-    # PRE_UNSAT is believed only if enumeration has no point inside either.
+    """Return the record for a box in which CrossHair finds no point."""
+    # Accept PRE_UNSAT only if enumeration finds no point in the box either.
     inside = next(_within(box), None)
     if inside is not None:
         return {
@@ -198,7 +201,7 @@ def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Value] | None:
 
 
 def _shrunk(claim: Claim, box: Box, point: Point, status: object) -> dict[str, Value]:
-    """Return a smaller point that refutes the claim with `status`: no single value can be nearer to zero."""
+    """Return a smaller point that refutes the claim with `status`: moving one value nearer to zero does not."""
     deadline = time.process_time() + SHRINK_S
 
     def same(candidate: Point) -> bool:
@@ -220,7 +223,11 @@ def _shrunk(claim: Claim, box: Box, point: Point, status: object) -> dict[str, V
 
 
 def _nearer(bound: Bound, value: Any) -> Iterator[Any]:
-    """Yield values of a bound that come before `value`, the least first, then half way, then the one just before it."""
+    """Yield simpler values of a bound in place of `value`.
+
+    Numbers: the number nearest to zero, half way to it, one step towards it. Lists: without one item, or with one
+    simpler item.
+    """
     if bound.most is not None:
         yield from (value[:place] + value[place + 1 :] for place in range(len(value)))
         one = Bound(bound.low, bound.high, bound.boolean)
@@ -229,7 +236,6 @@ def _nearer(bound: Bound, value: Any) -> Iterator[Any]:
         return
     least = min(max(0, bound.low), bound.high)
     distance = int(value) - least
-    # Bisection towards the least value: the least itself, half way, one step.
     for part in dict.fromkeys((0, distance // 2, distance - (1 if distance > 0 else -1))):
         if abs(part) < abs(distance):
             yield bool(least + part) if bound.boolean else least + part

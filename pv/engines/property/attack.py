@@ -33,7 +33,7 @@ REJECTED = "the test rejects the example to replay"
 OTHER = "the example to replay cannot be drawn: it was found by other strategies"
 RETURNED = "the test returned a value of type {}: assert the claim, and return nothing"
 MOST_SKIPS = 3
-"""After this many skipped examples, and no other one, the claim is skipped: each may have cost a whole run."""
+"""Number of skips after which a claim without a valid example is skipped: each skip may cost a whole run."""
 _BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
 # Slow draws are ended by the time limit; a filter that rejects almost everything stays an error.
 _TOLERATED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -135,6 +135,7 @@ class _Watch:
         self._last_put = 0.0
 
     def call(self) -> None:
+        """Run the falsifier on its examples, or on the example to replay."""
         if self.handle is None:
             if self.options.replay:
                 raise ValueError("the test draws no examples, so none can be replayed")
@@ -166,7 +167,7 @@ class _Watch:
         return arguments
 
     def _reproduce(self, version: str, blob: str) -> None:
-        """Try the example of a blob. Hypothesis raises where it does not fail any more."""
+        """Replay the example of a blob. Hypothesis raises if the example does not fail."""
         try:
             hypothesis.reproduce_failure(version, blob.encode())(self.falsifier)(**self.fixed)
         except errors.DidNotReproduce:
@@ -174,9 +175,10 @@ class _Watch:
                 raise
 
     def once(self, *args: object, **arguments: object) -> None:
+        """Run the body on one example, with its arguments and its output recorded."""
         drawn = {name: value for name, value in arguments.items() if name not in self.fixed}
         data = [value for value in drawn.values() if isinstance(value, DataObject)]
-        # Encoded before the call, which may change them.
+        # Encode the arguments before the call, which may change them.
         self.arguments = {name: encode(value) for name, value in drawn.items() if not isinstance(value, DataObject)}
         self.draws, self.drawn_by_data = {}, bool(data)
         for value in data:
@@ -192,9 +194,10 @@ class _Watch:
                 self.printed = output.getvalue()
 
     def _try(self, args: tuple[object, ...], arguments: Mapping[str, object]) -> None:
+        """Call the body and count the example as valid, invalid, skipped or failed."""
         try:
             returned = self.body(*args, **arguments)
-            if returned is not None:  # a generator or a coroutine has run nothing of the test
+            if returned is not None:  # the body of a generator or coroutine has not run
                 raise TypeError(RETURNED.format(type(returned).__name__))
         except errors.UnsatisfiedAssumption:
             self.invalid += 1
@@ -225,9 +228,10 @@ class _Watch:
             self._calling()
             return value
 
-        data.draw = recorded  # type: ignore[method-assign]  # Hypothesis has no hook for draws; it makes `data` anew
+        data.draw = recorded  # type: ignore[method-assign]  # no hook for draws exists; every example has new `data`
 
     def _calling(self) -> None:
+        """Write the current arguments to the stream."""
         values, exact = self._written()
         self.stream.calling(values, exact=exact)
 
@@ -238,6 +242,7 @@ class _Watch:
         return {name: value for name, (value, _) in pairs.items()}, exact
 
     def _failed(self, error: BaseException) -> None:
+        """Record a failure, and put the counterexample on the stream."""
         if isinstance(error, errors.StopTest | errors.Frozen):
             return  # Hypothesis's own control flow
         status = self.failures.status(error)
@@ -269,6 +274,7 @@ class _Watch:
         }
 
     def end(self, error: BaseException | None) -> dict[str, object]:
+        """Return the record of the trial; `error` is the exception that ended it, if any."""
         # A plain function and a replay have one example.
         asked = self.options.examples if self.handle is not None and not self.options.replay else 1
         counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
@@ -298,6 +304,7 @@ class _Watch:
         return {"status": TrialStatus.HELD.value, "detail": detail}
 
     def _classify(self, error: BaseException) -> tuple[TrialStatus, str]:
+        """Return the status and the detail of a trial that ended with an error."""
         # Hypothesis runs a failing example again; `Flaky` means that it passed the second time.
         if isinstance(error, errors.Flaky):
             first = f"; first failure: {describe_error(self.first)}" if self.first else ""
@@ -305,7 +312,7 @@ class _Watch:
         if isinstance(error, errors.Unsatisfiable):
             return TrialStatus.NO_EXAMPLES, str(error)
         if isinstance(error, errors.FailedHealthCheck):
-            # The only health check that is left on and can fail after rejections is the one for too many of them.
+            # Of the health checks that are not suppressed, only the one for too many rejections fails after rejections.
             rejected = self.valid < self.invalid
             return (TrialStatus.NO_EXAMPLES if rejected else TrialStatus.ERROR), str(error).splitlines()[0]
         if isinstance(error, errors.DidNotReproduce):

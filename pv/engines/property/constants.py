@@ -18,7 +18,7 @@ def only_from(*modules: str) -> None:
     """Let Hypothesis draw the constants of these modules, which are loaded, and of no other.
 
     There is no public setting. A version of Hypothesis without these names draws what it draws by default. Hypothesis
-    itself would look at every loaded module: in a fork that copies much of the memory of its parent.
+    itself would inspect every loaded module, which in a fork copies much of the memory of the parent.
     """
     if not all(hasattr(providers, part) for part in PARTS):
         return

@@ -1,4 +1,4 @@
-"""Claims about a run that several of them share: predicates over its record, and claims about an observed command."""
+"""Claims about a shared run: predicates over the record of the run, and claims about an observed command."""
 
 import linecache
 from collections.abc import Mapping
@@ -19,9 +19,16 @@ PREDICATE_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPayload:
-    """The payload of a reference run: `callable` or `command` executes it, `test` or `observed` judges its record.
+    """The payload of a reference run.
 
-    Either part may be absent.
+    `callable` or `command` executes the run, `test` or `observed` judges its record. Without the first two an existing
+    record is read; without the other two nothing is judged.
+
+    Attributes:
+        directory: The folder of the record.
+        environment: The environment variables of the command.
+        arguments: The arguments of the function or command.
+        test: The predicate over the record.
     """
 
     directory: str
@@ -187,6 +194,7 @@ def _frame(at: str) -> str:
 
 
 def _failed(error: BaseException, payload: RunPayload, worker: Worker) -> dict[str, object]:
+    """Return the record of a run that raised an exception."""
     return {
         "status": worker.failures.status(error).value,
         "detail": f"the run did not finish: {describe_error(error)}",

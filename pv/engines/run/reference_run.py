@@ -1,4 +1,4 @@
-"""Execute one named configuration of the subject and records it in a directory, which predicates read."""
+"""Execute one named configuration of the subject, and record the run in a directory that predicates read."""
 
 import copy
 import json
@@ -21,14 +21,22 @@ OBSERVED = "observed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """The argument `run` of a predicate: the JSON result, the traced events in order, and the run's own directory."""
+    """The argument `run` of a predicate.
+
+    Attributes:
+        arguments: The arguments of the run.
+        device: The device of the run.
+        directory: The folder for files of the run.
+        result: The result, as JSON.
+        trace: The traced events, in order.
+    """
 
     arguments: Mapping[str, Any]
     device: str
     directory: Path
     result: Any
     trace: tuple[Mapping[str, Any], ...]
-    # The `Run` of `pv.suites.training_run.run` that the traces of a command show; None for a function.
+    # The `pv.suites.training_run.run.Run` that is built from the traces of a command; None for a function.
     observed: Any = None
     # Why the command failed; "" if it did not.
     failure: str = ""
@@ -55,9 +63,9 @@ class Record:
 
     def end(self, result: object, failure: str = "") -> None:
         """Write the result, and why a command failed. Raise TypeError if the result is not JSON."""
-        whole = {"arguments": dict(self.arguments), "device": self.device, "result": result, "failure": failure}
+        content = {"arguments": dict(self.arguments), "device": self.device, "result": result, "failure": failure}
         # Written last: a record without a result was not finished.
-        (self.directory / RESULT).write_text(_json(whole, result, "result"), encoding="utf-8")
+        (self.directory / RESULT).write_text(_json(content, result, "result"), encoding="utf-8")
 
 
 def execute(callable_: Callable[..., object], subject: object, record: Record) -> None:
@@ -85,9 +93,9 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
     If it fails, the reason is recorded, and the traces until then can be judged.
 
     Args:
-        command: Its words, in which `{name}` stands for an argument, and `{directory}` for the folder of files.
-        environment: Variables in addition to those of this process.
-        record: Where the run is recorded.
+        command: The words of the command; `{name}` stands for an argument, `{directory}` for the folder of files.
+        environment: Environment variables in addition to the variables of this process.
+        record: The folder in which the run is recorded.
     """
     from pv.observe import launch
     from pv.suites.training_run.run import read_folder, steps_of
@@ -98,7 +106,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
     words = [filled(word, {**record.arguments, "directory": str(record.files)}) for word in command]
     variables = {**os.environ, **environment}
     variables |= launch.environment(record.directory / OBSERVED, inherited=variables)
-    # `python` is the one that runs this, also where its virtual environment was not activated.
+    # `python` in a command is this interpreter, even if its virtual environment is not activated.
     variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
     with (record.directory / "output").open("w+", encoding="utf-8", errors="replace") as file:
         try:
@@ -139,10 +147,10 @@ def _append(file: TextIO, event: Mapping[str, object]) -> None:
     file.write(_json(event, event, "event") + "\n")
 
 
-def _json(whole: object, part: object, name: str) -> str:
-    """Return `whole` as JSON. Raise TypeError with the first value of `part` that JSON does not have, and a hint."""
+def _json(content: object, part: object, name: str) -> str:
+    """Return `content` as JSON. Raise TypeError with the first value of `part` that JSON does not have, and a hint."""
     try:
-        return json.dumps(whole)
+        return json.dumps(content)
     except (TypeError, ValueError) as error:
         path, value = next(_not_json(part, name), (name, part))
         kind = type(value).__name__
@@ -194,7 +202,7 @@ def read(directory: Path) -> RunRecord:
 
 
 def _observed(folder: Path, *, complete: bool) -> object:
-    """Return the run that the observers of a command have traced; None where a function was called."""
+    """Return the run that is built from the traces of a command; None for the run of a function."""
     if not folder.is_dir():
         return None
     from pv.suites.training_run.run import read_folder

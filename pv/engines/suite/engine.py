@@ -24,7 +24,7 @@ SCRIPT = "; put what a script does into a function: it is imported"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteTest:
-    """The test of a claim, how many examples it tries, and the features of the subject that it needs."""
+    """The test of a claim, with the features of the subject that it needs, and the number and seed of its examples."""
 
     test: Function
     needs: tuple[str, ...]
@@ -34,7 +34,14 @@ class SuiteTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuitePayload:
-    """The payload of a claim."""
+    """The payload of a claim of a suite.
+
+    Attributes:
+        claim: The id of the claim in its suite.
+        bench: The function that makes the bench of the subject.
+        main: The test of the claim.
+        replay: The example to replay; "" for none.
+    """
 
     claim: str
     # The ids of all claims of the suite.
@@ -47,7 +54,7 @@ class SuitePayload:
 
 
 class SuiteEngine(Engine[SuitePayload]):
-    """Tries a claim of a suite: not where the subject lacks a feature; vacuous where a premise does not hold."""
+    """Tries a claim of a suite. A claim whose feature is missing is not claimed; one whose premise fails is vacuous."""
 
     name = "suite"
     depends_on = Depends.SHARED
@@ -83,7 +90,7 @@ class SuiteEngine(Engine[SuitePayload]):
             if reason := bench.missing(payload.claim, payload.main.needs):
                 return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}
             _warm_up(bench, payload.main.needs, worker)
-        except PvError as error:  # the subject cannot be tried at all: the text says why, or what to write
+        except PvError as error:  # the subject cannot be tried; the text is the reason, or what to write
             record = {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
             apart = sorted(getattr(bench, "apart", ()))
             return record | ({} if {*apart}.intersection(payload.main.needs) else {"untriable_but": apart})
@@ -129,7 +136,7 @@ class SuiteEngine(Engine[SuitePayload]):
 
 
 class UnknownClaim(PvError):
-    """A subject that does not make a claim which the suite does not have."""
+    """A subject declares in `not_claimed` the id of a claim that the suite does not have."""
 
 
 class CannotRun(PvError):
@@ -145,7 +152,7 @@ def _bench(payload: SuitePayload, worker: Worker) -> object:
 
 
 def refuse_unknown(not_claimed: Iterable[str], ids: Sequence[str]) -> None:
-    """Raise `UnknownClaim` for an id that no claim of the suite has: it would be left out silently."""
+    """Raise `UnknownClaim` for an id that no claim of the suite has, which would be ignored silently otherwise."""
     for id_ in not_claimed:
         if id_ not in ids:
             near = did_you_mean(id_, ids)
@@ -172,9 +179,8 @@ def _warm_up(bench: Any, needs: Sequence[str], worker: Worker) -> None:
 
 
 def _publish(path: Path, text: str) -> None:
-    """Write a file that other processes read whole or not at all."""
+    """Write a file atomically: a concurrent reader sees the whole text or no file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Write and rename: a reader sees the whole text or no file.
     partial = path.with_name(f"{path.name}.{os.getpid()}")
     partial.write_text(text)
     partial.replace(path)
@@ -182,7 +188,7 @@ def _publish(path: Path, text: str) -> None:
 
 @contextmanager
 def _cannot_run_on_error(action: str, worker: Worker) -> Iterator[None]:
-    """Raise `CannotRun` in place of an exception, with the line of the user's code; leave those of `pv` and mutants."""
+    """Raise `CannotRun`, with the line of the user's code, for an exception that is not of `pv` nor of a mutant."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -203,7 +209,7 @@ def _suite_test(code: ResolvedCode, claim: Falsifier, conditions: Conditions) ->
 
 
 def _plain(claim: str) -> str:
-    """Return the id of a claim in its suite; a contract that names the suite puts its own id before."""
+    """Return the id of a claim in its suite, without the id of the contract that applies the suite."""
     return claim.rpartition(".")[2]
 
 

@@ -14,7 +14,7 @@ from pv.instrument.processes import install_from_environment  # noqa: E402  (the
 
 install_from_environment()
 
-# Those after this folder: the observer of a command comes before it, and has run already.
+# Search only the folders after this one: the observer of a command is in a folder before it, and has run already.
 _here = next((place for place, entry in enumerate(sys.path) if Path(entry or ".").resolve() == HERE), -1)
 _others = sys.path[_here + 1 :]
 _next = importlib.machinery.PathFinder.find_spec("sitecustomize", _others)

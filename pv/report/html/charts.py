@@ -1,4 +1,4 @@
-"""Draw SVG figures of runs. Every figure has a text alternative, which says the same in words."""
+"""Draw SVG figures of runs. Every figure has a text alternative with its main values."""
 
 from collections.abc import Sequence
 

@@ -54,7 +54,7 @@ def hidden(text: str) -> Html:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a table; `head` for the one that names its row."""
+    """A cell of a table; `head` marks the cell that names the row."""
 
     content: Child
     head: bool = False

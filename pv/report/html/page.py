@@ -205,7 +205,7 @@ def _kill_list(rows: list[Result], mutants: Mapping[str, str]) -> Html:
 
 
 MAX_STEPS = 200
-"""Rows of a table of steps."""
+"""Maximum number of rows in a table of steps."""
 
 
 def render(report: Report, view: View) -> str:

@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS failed (claim PRIMARY KEY);
 class Tables:
     """The tables of the cache of one project, in an SQLite file.
 
-    If the file cannot be used, the tables are empty and `problem` says why. Several processes may use the file at once:
+    If the file cannot be used, the tables are empty and `problem` is the reason. Several processes may use the file:
     every statement is a transaction of its own, and a killed process leaves the rows that it has committed.
 
     Args:
@@ -121,7 +121,7 @@ class Tables:
             return default
 
     def _connect(self) -> sqlite3.Connection | None:
-        """Open the file, and drop what is of another version, too old or too large."""
+        """Open the file. Drop tables of another version, rows that are too old, and everything if it is too large."""
         try:
             self._path.parent.mkdir(exist_ok=True)
             (self._path.parent / ".gitignore").write_text("*\n", encoding="utf-8")
@@ -157,7 +157,7 @@ def packed(value: Trial | dict[str, str] | str) -> bytes:
 
 
 MOST_STATES = 8
-"""Number of states of its dependencies in which a result is stored, for example those of branches."""
+"""Maximum number of results stored for one key: one for each state of its dependencies, such as two git branches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class CacheEntry:
     Attributes:
         task: The key of the result.
         measured: When it was measured, in seconds since the epoch.
-        environment: The parts of the environment that differ from those of the result.
+        environment: The names of the parts in which this environment differs from the environment of the result.
         changed: The dependencies of the result that have changed since.
     """
 
@@ -180,21 +180,20 @@ class CacheEntry:
 class ResultCache:
     """The cached trials and reports of one project, in `.pv_cache/`.
 
-    A result has a key, which says what was asked (the task and the environment), and dependencies, which say what the
-    answer was derived from (code, data, folders). A lookup succeeds if the key is stored and the digest of every
-    dependency is the one that was stored.
+    A result is stored under a key (the task and the environment), with the digests of its dependencies (code, data,
+    folders). A lookup succeeds if the key is stored and the digest of every dependency is unchanged.
 
-    If the file of the cache cannot be used, nothing is stored or found, and `problem` says why: a validation without a
-    cache is slower, but has the same results.
+    If the file of the cache cannot be used, nothing is stored or returned, and `problem` is the reason: a validation
+    without a cache is slower, but has the same results.
 
     Args:
         project: The project whose results are stored.
         watch: Record file accesses from now on; required if results will be stored.
 
     Attributes:
-        count: The number of results that were found.
-        elsewhere: How this environment differs from that of the newest result; empty if a result of this environment
-            is stored.
+        count: The number of lookups that succeeded.
+        elsewhere: How this environment differs from the environment of the newest result; empty if a result of this
+            environment is stored.
     """
 
     def __init__(self, project: Project, *, watch: bool = True) -> None:
@@ -253,7 +252,7 @@ class ResultCache:
             claim: The id of the claim; "" for a result on a mutant.
             trial: The result.
             source: The trials and the code that the result comes from.
-            since: What `end` returned for the first of its tasks: files that were opened earlier do not count.
+            since: The return value of `end` for the first of its tasks; files that were opened earlier are ignored.
         """
         opened = self._opened_files.names(since) if self._opened_files is not None else ()
         names = dependencies(self._tree, source, opened)
@@ -353,7 +352,7 @@ class ResultCache:
         self._tables.close()
 
     def _other_environment(self) -> list[str]:
-        """Return how the environment differs from that of the newest result; an equal environment comes first."""
+        """Return how the environment differs from the one of the newest result; [] if a result is of this one."""
         query = "SELECT environment FROM results ORDER BY environment = ? DESC, used DESC LIMIT 1"
         rows = self._tables.run(query, self._digest)
         return differences(self._described(rows[0][0]), self._environment) if rows else []

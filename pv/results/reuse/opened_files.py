@@ -1,7 +1,7 @@
-"""Which files of a project were opened by any process, as inotify reports them.
+"""Log which files of a project any process opened, with inotify.
 
 A worker records the files that Python opens. Libraries also open files in native code, and so do programs that a claim
-starts. The kernel does not report which process opened a file, so the file counts for every task that ran at that time.
+starts. The kernel does not report which process opened a file, so it is recorded for every task that ran at that time.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ class OpenedFilesLog:
     def __init__(self, project: Project) -> None:
         self._root, self._evidence = project.root, project.evidence
         self._readers = Counter[str]()
-        """How often a file was opened, minus how often it was closed after writing: an open to write is no read."""
+        """How often a file was opened, minus how often it was closed after writing, since such an open is no read."""
         self._folders: dict[int, Path] = {}
         self._moment = 1
         """The number of the next read of the queue."""

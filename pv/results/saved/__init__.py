@@ -1,1 +1,1 @@
-"""Reports that were saved as JSON: read, merged, and compared with those of a base."""
+"""Read, write and merge reports as JSON, and compare a report with its base."""

@@ -1,4 +1,4 @@
-"""Compare a report with its base: what fails now, what was fixed, which requirements are weaker, what is waived.
+"""Compare a report with its base: new failures, fixed claims, weaker requirements, and waivers of these.
 
 1. The lines that changed, from `git diff`.
 2. The requirements that are weaker than in the base: claims, definitions, mutants, gate, tolerances.
@@ -34,7 +34,7 @@ class ChangeKind(Enum):
     """The contract requires less than in the base."""
     WAIVED = "weaker, waived"
     LESS = "less measured"
-    """The contract requires as much, but less was measured."""
+    """The contract requires the same, but less was measured."""
     STALE = "evidence gone stale"
     UNDECIDED = "newly undecided"
     REWORDED = "reworded"
@@ -93,6 +93,7 @@ def weaker(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
 
 
 def _claims(old: Contract, new: ContractVerdict) -> Iterator[Change]:
+    """Yield the claims that were removed, require less, or are no longer required by the gate."""
     after = {claim.id: claim for claim in new.contract.claims}
     for claim in old.claims:
         if claim.id not in after:
@@ -230,7 +231,7 @@ def _kills(result: Result) -> int:
 
 
 def _place(verdict: ContractVerdict, path: str) -> Location:
-    """Return the location of a definition; if it was not saved, that of its parent or of the contract."""
+    """Return the location of a definition; if it was not saved, the location of its parent or of the contract."""
     places: Mapping[str, Any] = (verdict.definitions or {}).get("places", {})
     while path and path not in places:
         path = path.rpartition("/")[0]
@@ -239,6 +240,7 @@ def _place(verdict: ContractVerdict, path: str) -> Location:
 
 
 def _mutants(old: Contract, new: ContractVerdict) -> Iterator[Change]:
+    """Yield the declared mutants that were removed, changed, or are no longer required by the gate."""
     after = {mutant.id: mutant for mutant in new.contract.mutants}
     for mutant in old.mutants:
         if mutant.id not in after:
@@ -287,6 +289,7 @@ def _renamed_targets(old: Mutant, new: Mutant, verdict: ContractVerdict) -> tupl
 
 
 def _gate_texts(old: Contract, new: Contract) -> Iterator[str]:
+    """Yield a text for every requirement of the gate that became weaker, except required ids."""
     for device in sorted(old.gate.fresh - new.gate.fresh):
         yield f"fresh evidence of {device} no longer required by the gate"
     for device in sorted(set(old.gate.devices) - set(new.gate.devices) if new.gate.devices else ()):
@@ -300,6 +303,7 @@ def _gate_texts(old: Contract, new: Contract) -> Iterator[str]:
 
 
 def _scope(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+    """Yield the modules and judges that are no longer in the mutation scope."""
     scopes = old.contract.mutation_scope, new.contract.mutation_scope
     for noun, before, after in (
         ("module", scopes[0].names, scopes[1].names),
@@ -311,6 +315,7 @@ def _scope(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
 
 
 def _tolerances(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+    """Yield the tolerances that were set in place of a measured one, or were increased."""
     before, after = _set_tolerances(old), _set_tolerances(new)
     for name, tolerance in after.items():
         place = _place(new, f"equations/{name}/tolerance")
@@ -419,6 +424,7 @@ def _added(name: str, verdict: ContractVerdict) -> Iterator[Change]:
 
 
 def _changed(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+    """Yield the differences of one contract that is in both reports."""
     if not old.absent:
         yield from _results(name, old, new)
     if not new.absent:
@@ -434,6 +440,7 @@ def _changed(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[
 
 
 def _results(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+    """Yield the results that became better or worse, then a worse status that no result explains."""
     before = {(result.falsifier.id, result.device): result for result in old.results}
     differences = [*_outcomes(name, before, new), *_unmeasured(name, old, new)]
     yield from differences
@@ -445,6 +452,7 @@ def _results(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[
 
 
 def _outcomes(name: str, before: Mapping[tuple[str, str], Result], new: ContractVerdict) -> Iterator[Change]:
+    """Yield the results whose outcome became better or worse."""
     for result in new.results:
         old = before.get((result.falsifier.id, result.device))
         kind = _kind(old, result)
@@ -503,6 +511,7 @@ def less(old: ContractVerdict, new: ContractVerdict) -> Iterator[tuple[str, str]
 
 
 def _score(old: ContractVerdict, new: ContractVerdict) -> Iterator[str]:
+    """Yield a text if the mutation score is lower, missing or stale now."""
     if old.score is None or old.score.value is None:
         return
     if new.score is None or new.score.value is None:
@@ -544,8 +553,8 @@ class Compared:
         return tuple(change for change in self.changes if gated and change.kind is ChangeKind.WEAKER)
 
     def exit_code(self, report: Report) -> ExitCode:
-        """Return the exit code of the report, or `FAILED` if that is better and the comparison fails."""
-        # A report that was refused or interrupted keeps its code: it says that the comparison is incomplete.
+        """Return `FAILED` if the comparison fails and the report passed or is undecided; else the report's code."""
+        # A refused or interrupted report keeps its exit code, since the comparison is incomplete.
         better = report.exit_code in (ExitCode.PASSED, ExitCode.UNDECIDED)
         return ExitCode.worst(failed=True) if self.failing and better else report.exit_code
 
@@ -570,7 +579,7 @@ def compare(
         base: The report to compare with.
         now: The report of the current tree.
         fail_on: The changes that fail the comparison.
-        today: The date by which waivers may have expired.
+        today: The current date, on which a waiver is valid or has expired.
         is_gone: Returns whether the project no longer defines a function.
         further: Changes that the reports do not show.
     """
@@ -612,6 +621,7 @@ def _counts(waiver: Waiver, today: date) -> bool:
 
 
 def _expired(contract: str, waiver: Waiver) -> Change:
+    """Return an expired waiver as a weaker clause."""
     text = f"the waiver of {waiver.owner} expired on {waiver.expires}: restore the clause, or renew the waiver"
     return Change(
         kind=ChangeKind.WEAKER,

@@ -23,8 +23,8 @@ ABSENT = "in none of the reports"
 def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
     """Merge reports of one commit.
 
-    The worst measured result of a claim on a device counts; results that were not measured count last. A missing shard
-    always leaves the report undecided.
+    Of several results of a claim on a device the worst is used. Measured results take precedence over recorded ones,
+    and these over claims that were not tried. A missing shard always leaves the report undecided.
 
     Args:
         reports: Reports by the name of their file.
@@ -109,7 +109,7 @@ def _check_shards(reports: Mapping[str, Report]) -> None:
 
 
 def _edits(report: Report) -> str:
-    """Return the digest of the uncommitted changes; "" if there are none, `UNKNOWN` if the report does not tell."""
+    """Return the digest of the uncommitted changes; "" if there are none, `UNKNOWN` if the report lacks it."""
     if not report.commit.endswith("+"):
         return ""
     return UNKNOWN if report.edits is None else report.edits
@@ -222,7 +222,7 @@ def merge_verdicts(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
 
 
 def with_missing_claims(verdict: ContractVerdict, reason: str) -> ContractVerdict:
-    """Return the verdict with an undecided result for everything that the gate requires and that was not measured.
+    """Return the verdict with an undecided result for every requirement of the gate that was not measured.
 
     These are claims without a result, claims whose mutants were not tried, and claims on fewer examples than the
     contract requires.
@@ -253,7 +253,7 @@ def _decided(verdict: ContractVerdict) -> ContractVerdict:
 
 
 def _worst(results: Sequence[Result]) -> Result:
-    # A measured failure must not hide behind a record, nor a record behind a result that was merely not tried.
+    # A result that was not tried must not hide a record, and a record must not hide a measured failure.
     best = max(map(_weight, results))
     counting = [result for result in results if _weight(result) == best]
     worst = min(counting, key=lambda result: (list(Outcome).index(result.outcome), result.unjudged + result.fewer))

@@ -1,7 +1,7 @@
 """Convert reports to JSON objects and back, and refuse a file that is damaged or of another version.
 
-cattrs writes and reads the dataclasses by the names and types of their fields. Where the format has another name or
-another form, `_form` says so. What a report only shows, such as summaries, `pv.report.json_` adds.
+cattrs writes and reads the dataclasses by the names and types of their fields. `_form` declares where the format has
+other names or another form. `pv.report.json_` adds keys that are only for readers, such as summaries.
 """
 
 import json
@@ -122,10 +122,12 @@ def _result_keys(result: Result) -> Json:
 
 
 def _result_fields(data: Data) -> Json:
+    """Return the trials of a result, with the keys that the format does not repeat."""
     # Trials and records do not repeat the claim and the device of their result.
     same = {"falsifier": data["falsifier"]["id"], "device": data["device"]}
     mutants = [{**item, **same, "mutant": item["id"], "mutant_reached": item["reached"]} for item in data["mutants"]]
-    # `reached` is a flag of a mutant here, and in the model the functions that ran, which are not saved.
+    # In the file `reached` says whether the mutant was reached. In the model it is the set of functions that ran, which
+    # is not saved.
     return {
         "trial": data["trial"] and {**data["trial"], **same},
         "recorded": data["recorded"] and {**data["recorded"], **same},
@@ -161,8 +163,8 @@ def _verdict_fields(data: Data) -> Json:
 
 def _contract(data: Data) -> Contract:
     """Return the parts of a contract that a saved verdict holds."""
-    here = Location(Path(data["path"]))
-    scope, judges = ([Name(text=text, location=here) for text in data[key]] for key in ("mutation_scope", "judges"))
+    location = Location(Path(data["path"]))
+    scope, judges = ([Name(text=text, location=location) for text in data[key]] for key in ("mutation_scope", "judges"))
     claims = [_converter.structure(claim, Harness if claim["harness"] else Falsifier) for claim in data["claims"]]
     line = data["gate"]["line"]
     place = {"path": data["path"], "line": line} if line is not None else None
@@ -170,9 +172,9 @@ def _contract(data: Data) -> Contract:
         id=data["id"],
         version=data["version"],
         description="",
-        location=here,
+        location=location,
         strict=data["strict"],
-        equations=tuple(_equations(data, here)),
+        equations=tuple(_equations(data, location)),
         falsifiers=tuple(claim for claim in claims if not isinstance(claim, Harness)),
         harnesses=tuple(claim for claim in claims if isinstance(claim, Harness)),
         mutants=_converter.structure(data["declared_mutants"], tuple[Mutant, ...]),
@@ -182,7 +184,7 @@ def _contract(data: Data) -> Contract:
     )
 
 
-def _equations(data: Data, here: Location) -> Iterator[Equation]:
+def _equations(data: Data, location: Location) -> Iterator[Equation]:
     """Yield the equations with a set tolerance or a surviving mutant; a report holds no other equation."""
     tolerances = {item["equation"]: {k: v for k, v in item.items() if k != "equation"} for item in data["tolerances"]}
     # The locations of surviving equation mutants, by equation, then by line and column in its expression.
@@ -195,7 +197,7 @@ def _equations(data: Data, here: Location) -> Iterator[Equation]:
     for name in {**tolerances, **places}:
         executable = {"tolerance": tolerances[name]} if name in tolerances else {}
         texts = {"expression": _locator(places[name])} if name in places else {}
-        yield Equation(name=name, location=here, executable=executable, texts=texts)
+        yield Equation(name=name, location=location, executable=executable, texts=texts)
 
 
 def _locator(places: Mapping[tuple[int, int], Location]) -> Callable[[int, int], Location]:
@@ -270,7 +272,7 @@ _form(
 
 
 class _Damaged(ValueError):
-    """A report file does not follow the schema, or contradicts itself; the text says where."""
+    """A report file does not follow the schema, or contradicts itself; the text has the location."""
 
 
 def load(path: Path) -> Report:
@@ -304,7 +306,7 @@ def _check(path: str, content: object) -> None:
         raise UsageError(f"{path} is not a report of this version: expected format {REPORT_FORMAT!r}, found {stated!r}")
     described = schema("report")
     if not accepts(described)(content):
-        # jsonschema says what is wrong, but its import and its check take a hundred times as long.
+        # Only jsonschema explains the error; its import and its check take a hundred times as long as `accepts`.
         from jsonschema import Draft202012Validator
         from jsonschema.exceptions import best_match
 
