@@ -63,7 +63,7 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
 
 
 def _initial_statistics(process: Process) -> dict[int, int]:
-    """Return the number of normalization layers of each model that ends with the statistics of new layers in all."""
+    """Return, by model, the number of normalization layers, if all of them end with the statistics of new layers."""
     last = {event["model"]: event for event in process.of("statistics")}
     return {model: event["layers"] for model, event in last.items() if event["initial"] == event["layers"]}
 
@@ -180,7 +180,7 @@ def _evaluations(process: Process) -> list[tuple[Event, bool]]:
 
 
 def _cached(process: Process) -> set[int]:
-    """Return the positions of forwards without gradients whose inputs the same step is trained on, among others."""
+    """Return the positions of forwards without gradients whose inputs, with others, the same step is trained on."""
     ends = sorted(window.event["n"] for windows in process.windows.values() for window in windows)
     trained_on: dict[tuple[int, int], set[float]] = defaultdict(set)
     for forward, _ in process.training_forwards:
@@ -194,7 +194,7 @@ def _cached(process: Process) -> set[int]:
 
 
 def _partners(process: Process, model: int) -> set[int]:
-    """Return the models that are trained together with one, in training mode: by the same steps."""
+    """Return the models that the same steps train, in training mode, together with a model."""
     users: dict[int, set[int]] = defaultdict(set)
     for forward, _ in process.training_forwards:
         if forward["training_layers"] and not forward["eval_layers"]:
@@ -203,7 +203,7 @@ def _partners(process: Process, model: int) -> set[int]:
 
 
 def _is_adversarial(process: Process) -> bool:
-    """Return whether optimizers take turns that serve different models, as in a GAN."""
+    """Return whether optimizers of different models alternate, as in a GAN."""
     # Spans of steps overlap, and some model is used by the steps of only one of the optimizers.
     spans = {number: (windows[0].n, windows[-1].n) for number, windows in process.windows.items() if windows}
     users: dict[int, set[int]] = defaultdict(set)
@@ -401,7 +401,7 @@ def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
 
 
 def _is_asked_to_train(process: Process, model: int, since: int) -> bool:
-    """Return whether a call of train() to a model itself is more than the end of an evaluation."""
+    """Return whether a call of train() of a model itself does more than end an evaluation."""
     evaluated = in_eval = False
     for event in process.of("mode", "forward"):
         if event["model"] != model:
