@@ -1,8 +1,8 @@
-"""Record what a training script does, without a change of the script.
+"""Record the actions of a training script, without changes to the script.
 
-`python -m pv.observe -- python train.py` runs a command with an observer in each of its Python processes, and writes
-one trace a process into a folder; `pv check --trace FOLDER` judges the traces. The observer needs torch (2.1 or newer)
-and the standard library (Python 3.9 or newer). It judges nothing.
+`python -m pv.observe -- python train.py` runs a command with an observer in all of its Python processes, and writes one
+trace per process into a folder; `pv check --trace FOLDER` judges the traces. The observer itself judges nothing. It
+needs only Python 3.9 or newer and torch 2.1 or newer.
 """
 
 import os
@@ -14,13 +14,16 @@ from types import ModuleType
 from typing import Union
 
 OBSERVED = "_pv_observe"
-"""The name of this package in a process that is observed from its start."""
+"""The name of this package in a process that is observed from its start; see `site/sitecustomize.py`."""
 
 __all__ = ["recording", "start_from_environment"]
 
 
 def start_from_environment() -> None:
-    """Observe this process as the environment says that `pv.observe.launch` has set."""
+    """Start the observer of this process with the folder and options in environment variables.
+
+    `pv.observe.launch` sets these variables.
+    """
     from . import launch, observer
 
     folder = Path(os.environ["PV_OBSERVE_TRACE"])
@@ -30,18 +33,18 @@ def start_from_environment() -> None:
 
 @contextmanager
 def recording(folder: Union[str, Path], *, sample: int = 1, probes: bool = True) -> Iterator[None]:
-    """Record this process: `with pv.observe("trace"): train()`, which `pv.observe.recording` is, too.
+    """Record this process inside a block: `with pv.observe.recording("trace"): train()`.
 
-    In a process that `pv check -- COMMAND` or `python -m pv.observe` observes, nothing is recorded twice: the block has
-    no effect.
+    `pv.observe("trace")` is a short form. In a process that `pv check -- COMMAND` or `python -m pv.observe` already
+    observes, the block has no effect.
 
-    Functions of torch that were imported by name before (`from torch.nn.functional import cross_entropy`) are not seen,
-    so enter this block before the modules of the training are imported.
+    Enter the block before you import the modules of the training. Functions of torch that were imported by name before
+    (`from torch.nn.functional import cross_entropy`) are not observed.
 
     Args:
-        folder: Where the trace is written; made if it does not exist.
-        sample: Note the losses only of the first steps and of every K-th one.
-        probes: Whether to run probes of the model in a forked copy of this process.
+        folder: The folder that the trace is written to. It is created if it does not exist.
+        sample: Record losses only in the first steps and in every `sample`-th step.
+        probes: Run probes of the model in a forked copy of this process.
     """
     if OBSERVED in sys.modules:
         yield
@@ -58,7 +61,7 @@ def recording(folder: Union[str, Path], *, sample: int = 1, probes: bool = True)
 
 
 class _Recorder(ModuleType):
-    """This module, which can be called: `pv.observe(folder)` is `pv.observe.recording(folder)`."""
+    """A callable module: `pv.observe(folder)` is short for `pv.observe.recording(folder)`."""
 
     def __call__(self, folder: Union[str, Path], sample: int = 1) -> AbstractContextManager[None]:
         return recording(folder, sample=sample)

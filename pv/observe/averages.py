@@ -1,4 +1,4 @@
-"""Notes when averages of weights are updated: `AveragedModel`, and copies of a model that a script writes by itself."""
+"""Records updates of averages of weights, by `AveragedModel` or by the script itself in a copy of a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_COPIES = 8
 
 
 class Averages:
-    """The copies of models that the script has made, and between which events it writes them.
+    """The copies of models that the script has made, and the updates of these copies.
 
     Args:
         observer: The observer of this process.
@@ -27,24 +27,24 @@ class Averages:
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self._copies: weakref.WeakKeyDictionary[nn.Module, list[int]] = weakref.WeakKeyDictionary()
-        """By copy: its number (0 until it is written), and the sum of version counters at the last look."""
+        """By copy: its number (0 before its first update), and the result of `_version` at the last look."""
         self._last = ""
-        """What came last: "backward" or "step"."""
+        """The argument `now` of the last look: "backward" or "step"."""
 
     def add_copy(self, module: nn.Module) -> None:
-        """Note a module that was copied or unpickled. Its parts were noted before it."""
-        # `deepcopy` restores the parts before the whole: only the outermost module is a copy.
+        """Add a module that was copied or unpickled."""
+        # `deepcopy` restores submodules first, so they have been added before. Only the outermost module is a copy.
         for part in module.modules():
             self._copies.pop(part, None)
         if len(self._copies) < MAX_COPIES and next(module.parameters(), None) is not None:
             self._copies[module] = [0, _version(module)]
 
     def is_written(self, module: nn.Module) -> bool:
-        """Return whether a module is a copy that the script has written as an average."""
+        """Return whether a module is a copy that the script has updated as an average."""
         return bool(self._copies.get(module, [0])[0])
 
     def look(self, now: str) -> None:
-        """Note which copies the script has written since the last look.
+        """Record the copies that the script has updated since the last look.
 
         Args:
             now: "backward" for the beginning or end of a backward pass, "step" for the end of a step.
@@ -66,7 +66,7 @@ class Averages:
         self._last = now
 
     def _is_average(self, module: nn.Module) -> bool:
-        """Return whether a copy has the shapes of a trained model, and is not trained itself."""
+        """Return whether a copy has the parameter shapes of a trained model, and no gradients."""
         shapes = [p.shape for p in module.parameters()]
         return all(p.grad is None for p in module.parameters()) and any(
             state.is_trained and model is not module and [p.shape for p in model.parameters()] == shapes
@@ -75,14 +75,14 @@ class Averages:
 
 
 def _version(module: nn.Module) -> int:
-    """Return the version counters of the first and the last parameter."""
-    # Two of them are enough: an average writes all parameters, and this is asked at every backward pass and step.
+    """Return the sum of the version counters of the first and the last parameter."""
+    # Two parameters are enough, since an average writes all of them. This runs at every backward pass and step.
     parameters = list(module.parameters())
     return parameters[0]._version + parameters[-1]._version
 
 
 def install(observer: Callable[[], Observer]) -> None:
-    """Wrap what copies a module, `AveragedModel.update_parameters` and `update_bn`.
+    """Wrap `Module.__setstate__`, `AveragedModel.update_parameters` and `update_bn`.
 
     Args:
         observer: Returns the observer of this process.

@@ -1,6 +1,6 @@
-"""Notes saves and loads of a training state, and kills the process after a step, or inside a save, where that is asked.
+"""Records saves and loads of a training state, and kills the process after a step or inside a save on request.
 
-A *part* of a training state is a model, an optimizer, a scheduler or a scaler, told apart by the keys of its state.
+A *part* of a training state is a model, an optimizer, a scheduler or a scaler. The keys of its state show which.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 BARRIER_SECONDS = 30.0
-"""How long a rank waits for the others to reach the step after which all are killed."""
+"""Seconds that a rank waits until all ranks have reached the step after which they are killed."""
 
 _get_observer: Callable[[], Observer]
 
 
 def saved_parts(value: object, depth: int = 0) -> dict[str, Any]:
-    """Return the parts of a training state that an object holds which is saved or was read: a state by kind."""
+    """Return the parts of a training state in a saved or loaded object, by kind; objects at most four levels deep.
+
+    The kinds are "model", "optimizer", "scheduler" and "scaler".
+    """
     if depth > 3:
         return {}
     if isinstance(value, nn.Module):
@@ -48,7 +51,7 @@ def saved_parts(value: object, depth: int = 0) -> dict[str, Any]:
         return parts
     if not isinstance(value, dict):
         return {}
-    # States of torch have no common type. Their keys have been the same since they were introduced.
+    # The state dictionaries of torch have no types of their own, but their keys have never changed.
     keys = {key for key in value if isinstance(key, str)}
     if {"state", "param_groups"} <= keys:
         return {"optimizer": value}
@@ -65,18 +68,24 @@ def saved_parts(value: object, depth: int = 0) -> dict[str, Any]:
 
 
 MAX_CAPTURES = 20
+"""Largest number of results of `Module.state_dict` that are tracked."""
 MAX_WALKED = 20_000
-"""Objects of a saved state that are looked at."""
+"""Largest number of objects of a saved state that are visited."""
 
 
 class Line:
-    """A line of the script that takes states of modules, and the number of steps at which it does."""
+    """A line of the script that calls `state_dict` of modules.
+
+    Attributes:
+        at: The line.
+        steps: The numbers of steps at its calls.
+    """
 
     def __init__(self, at: str) -> None:
         self.at = at
         self.steps: set[int] = set()
         self.used: set[int] = set()
-        """The steps after which states were taken that were saved or loaded later."""
+        """Those of `steps` whose states were saved or loaded later."""
 
 
 class Capture:
@@ -86,24 +95,27 @@ class Capture:
         tensors = [value for value in state.values() if isinstance(value, Tensor)]
         self.module, self.state, self.step, self.line = weakref.ref(module), weakref.ref(state), step, line
         self.first = weakref.ref(tensors[0]) if tensors else None
-        """A tensor that a dictionary made from the result has, too."""
+        """The first tensor of the result. It identifies other dictionaries that contain the tensors of the result."""
         self.version = _version_of(tensors)
         self.uses: set[int] = set()
-        """The steps after which it was saved or loaded."""
+        """The numbers of steps at which the result was saved or loaded."""
 
     def is_source(self, state: Any) -> bool:
-        """Return whether a dictionary is the result, or has its tensors."""
+        """Return whether a dictionary is the result, or contains its first tensor."""
         if self.state() is state:
             return True
         tensor = self.first() if self.first is not None else None
         return tensor is not None and any(value is tensor for value in state.values())
 
     def is_alive(self) -> bool:
-        """Return whether the script still has the result, or a tensor of it."""
+        """Return whether the script still references the result, or its first tensor."""
         return self.state() is not None or (self.first is not None and self.first() is not None)
 
     def note_use(self, step: int) -> dict[str, object]:
-        """Note that the state is saved or loaded, and return the facts that show whether its age is meant."""
+        """Record that the result is saved or loaded at a step.
+
+        Return the facts that show whether an old state is used on purpose, such as the best one so far.
+        """
         self.uses.add(step)
         self.line.used.add(self.step)
         module = self.module()
@@ -117,7 +129,7 @@ class Capture:
         }
 
     def _is_shared(self, module: nn.Module) -> bool:
-        # By address: the tensors of a state are detached, so they are other objects than the parameters.
+        # The tensors of a state are detached, so they are other objects than the parameters: compare addresses.
         tensor = self.first() if self.first is not None else None
         places = {t.data_ptr() for t in (*module.parameters(), *module.buffers())}
         return tensor is not None and tensor.data_ptr() in places
@@ -128,12 +140,12 @@ def _version_of(tensors: list[Tensor]) -> int:
 
 
 def _capture_of(observer: Observer, state: object) -> Optional[Capture]:
-    """Return the capture that a dictionary of tensors comes from."""
+    """Return the last capture that a dictionary of tensors comes from; None if there is none."""
     return next((capture for capture in reversed(observer.captures) if capture.is_source(state)), None)
 
 
 def _states_in(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
-    """Yield the dictionaries of tensors in an object that is saved."""
+    """Yield the dictionaries of tensors in a saved object, at most four levels deep."""
     if isinstance(value, dict) and depth < 4 and len(value) < 10_000:
         if value and all(isinstance(part, Tensor) for part in value.values()):
             yield value
@@ -143,17 +155,22 @@ def _states_in(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
 
 
 class Saved:
-    """The shapes of the tensors that a file was written with.
+    """The shapes and addresses of the tensors of a saved object.
 
     Args:
-        value: What is saved.
+        value: The saved object.
+
+    Attributes:
+        shapes: The number of tensors of every shape.
+        places: The addresses of the tensors.
+        is_known: Whether all tensors were found. False for bytes, and for objects that are too large or too deep.
     """
 
     def __init__(self, value: object) -> None:
         self.shapes: Counter[tuple[int, ...]] = Counter()
         self.places: set[int] = set()
         self.optimized: Counter[tuple[int, ...]] = Counter()
-        """The shapes of the parameters that states of optimizers in it belong to."""
+        """The shapes of the parameters that have a state in a saved optimizer."""
         self.is_known = True
         self._walked = 0
         self._walk(value)
@@ -192,7 +209,10 @@ class Saved:
 
 
 def describe_saves(observer: Observer) -> None:
-    """Note which parameters have a state of an optimizer in a file, and weights in none, when the process ends."""
+    """Add the `saved` event: which parameters have an optimizer state in a file, but weights in no file.
+
+    Called when the process ends. No event is added if nothing was saved, or not all saved tensors are known.
+    """
     saves: list[Saved] = list(observer.saves.values())
     parameters = [p for optimizer in observer.optimizers for p in observer.parameters_of(optimizer)]
     optimized = max((saved.optimized for saved in saves), key=lambda shapes: sum(shapes.values()), default=None)
@@ -200,7 +220,7 @@ def describe_saves(observer: Observer) -> None:
     if not optimized or not whole or not all(saved.is_known for saved in saves):
         return
     there: Counter[tuple[int, ...]] = sum((saved.shapes for saved in saves), Counter())
-    # Counters of shapes: parameters of one shape cannot be told apart, so only a lack of numbers is noted.
+    # Parameters of equal shape cannot be distinguished, so only the number of tensors of every shape is compared.
     lacking = optimized - there
     places = set().union(*(saved.places for saved in saves))
     names = observer.names()
@@ -215,9 +235,14 @@ def describe_saves(observer: Observer) -> None:
 
 
 def _renamed(mine: dict[str, Tensor], state: Any) -> tuple[str, int]:
-    """Return the prefix by which most names of a state differ from the names of a module, and how many do."""
+    """Return the most common prefix by which names of a state differ from names of a module, and its count.
+
+    Args:
+        mine: The tensors of the module, by name.
+        state: The state that is loaded into the module.
+    """
     missing = {name for name in mine if name not in state}
-    # A prefix such as "module." or "model.base." is one to three parts of a name, in the file or in the module.
+    # A prefix, such as "module." or "model.base.", has one to three parts. Either the file or the module may have it.
     rests = {(name.split(".", cut)[-1], cut): name for name in missing for cut in range(1, 4) if name.count(".") >= cut}
     prefixes: Counter[str] = Counter()
     for name, value in state.items():
@@ -234,7 +259,7 @@ def _renamed(mine: dict[str, Tensor], state: Any) -> tuple[str, int]:
 
 
 def tied_names(module: nn.Module) -> list[list[str]]:
-    """Return the names of parameters that are one tensor."""
+    """Return the groups of names that belong to one parameter."""
     names: dict[int, list[str]] = {}
     for name, p in module.named_parameters(remove_duplicate=False):
         names.setdefault(id(p), []).append(name)
@@ -254,22 +279,22 @@ def _is_written(observer: Observer, module: nn.Module) -> bool:
 def _note_load(
     module: nn.Module, state: Any, strict: bool, tied: list[list[str]], written: bool, version: int, at: str
 ) -> None:
-    """Note a load, once it is done.
+    """Record a load after the call.
 
     Args:
         module: The module.
-        state: What was loaded into it.
-        strict: Whether all names had to fit.
-        tied: Names of one parameter before the load.
+        state: The state that was loaded into the module.
+        strict: Whether all names had to match.
+        tied: The result of `tied_names` before the load.
         written: Whether the script had changed parameters in place since the last step.
-        version: The version counters of the state before the load.
-        at: The line that loads.
+        version: The sum of the version counters of the state before the load.
+        at: The line of the call.
     """
     observer = _get_observer()
     tensors = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
     mine = module.state_dict()
     held = {id(p) for o in observer.optimizers for p in observer.parameters_of(o)}
-    # FSDP2 copies values of a file into the shards of a module and then loads these: no state by reference.
+    # Shards are left out: FSDP2 copies the values of a file into the shards of the module and then loads these shards.
     same = [
         name
         for name, p in tensors.items()
@@ -289,7 +314,7 @@ def _note_load(
         and module in observer.asked
         and observer.asked[module] < observer.steps
     ):
-        taken = observer.asked[module]  # made of the tensors of a state that was taken then, or before
+        taken = observer.asked[module]  # built from tensors of a state of that step, or of an earlier one
     source = capture.note_use(observer.steps) if capture is not None else None
     changed = capture is not None and version != capture.version
     prefix, renamed = _renamed(mine, state) if missing and unexpected else ("", 0)
@@ -349,7 +374,7 @@ def _wrap_state_dict(original: Callable[..., object]) -> Callable[..., object]:
                 at = observer.sites.find(2)[0]
                 line = observer.capture_lines.setdefault(at, Line(at))
                 line.steps.add(observer.steps)
-                # Results that the script has dropped say nothing. Weak references keep none of them alive.
+                # Captures hold weak references only. Results that the script has freed are no longer needed.
                 observer.captures = [capture for capture in observer.captures if capture.is_alive()][1 - MAX_CAPTURES :]
                 observer.captures.append(Capture(self, result, observer.steps, line))
                 observer.asked[self] = observer.steps
@@ -359,7 +384,7 @@ def _wrap_state_dict(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _wrap_restore(kind: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Note that the state of an optimizer, a scheduler or a scaler is restored, once it is."""
+    """Return a wrapper of `load_state_dict` of an optimizer, a scheduler or a scaler that adds a `restore` event."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
         def load_state_dict(self: Any, state_dict: Any, *args: object, **kwargs: object) -> object:
@@ -379,7 +404,7 @@ def _wrap_restore(kind: str) -> Callable[[Callable[..., object]], Callable[..., 
 
 
 def _facts(value: object) -> Event:
-    """Return the kinds of parts that an object holds, and the numbers that are compared with a later run."""
+    """Return the kinds of the parts of a saved object, and the numbers that are compared with a resumed run."""
     parts = saved_parts(value)
     scaler, scheduler = parts.get("scaler", {}), parts.get("scheduler", {})
     return {
@@ -409,7 +434,7 @@ def _wrap_save(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _wrap_serialize(original: Callable[..., object]) -> Callable[..., object]:
-    """Wrap the function that `safetensors.torch.save_file` calls by its name in that module."""
+    """Wrap `safetensors.torch.serialize_file`, which `save_file` calls."""
 
     def serialize_file(tensors: Any, filename: object, *args: object, **kwargs: object) -> object:
         observer = _get_observer()
@@ -421,7 +446,7 @@ def _wrap_serialize(original: Callable[..., object]) -> Callable[..., object]:
                 "save", step=observer.steps, at=at, parts=["model"], scale=None, stateful=False, last_epoch=None
             )
             saved = observer.saves[str(filename)] = Saved(None)
-            # Older versions pass a dictionary for each tensor.
+            # Older versions of safetensors describe every tensor by a dictionary.
             shapes = [spec["shape"] if isinstance(spec, dict) else spec.shape for spec in tensors.values()]
             saved.shapes.update(tuple(shape) for shape in shapes)
         result = original(tensors, filename, *args, **kwargs)
@@ -432,7 +457,7 @@ def _wrap_serialize(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def watch_safetensors() -> None:
-    """Wrap the saves of safetensors, if it has been imported by now."""
+    """Wrap the saves of safetensors, if it has been imported and is not wrapped yet."""
     module: Any = sys.modules.get("safetensors.torch")
     original = getattr(module, "serialize_file", None)
     if original is not None and not hasattr(original, "__wrapped__"):
@@ -457,7 +482,16 @@ def _wrap_read(original: Callable[..., object]) -> Callable[..., object]:
 
 
 class ReadFile:
-    """A dictionary of tensors that was read from a file."""
+    """A dictionary of tensors that `torch.load` has returned.
+
+    Attributes:
+        step: The number of steps before the read.
+        at: The line that read the file.
+        name: The first name in the dictionary.
+        shapes: The number of tensors of every shape.
+        places: The addresses of the tensors.
+        is_used: Whether a module has loaded tensors of the dictionary.
+    """
 
     def __init__(self, state: dict[str, Any], step: int, at: str) -> None:
         self.step, self.at = step, at
@@ -468,7 +502,7 @@ class ReadFile:
 
 
 def _file_of(observer: Observer, state: Any) -> Optional[str]:
-    """Return the line that has read the file whose tensors are in a state."""
+    """Return the line that read the file whose tensors are in a state, and mark the file as used; None without one."""
     places = {value.data_ptr() for value in state.values() if isinstance(value, Tensor) and value.numel()}
     for file in reversed(observer.files):
         if places & file.places:
@@ -478,9 +512,10 @@ def _file_of(observer: Observer, state: Any) -> Optional[str]:
 
 
 def _unused_file(observer: Observer, module: nn.Module) -> Optional[list[str]]:
-    """Return the line that has read a file with the weights of a module, which no load has got, and a name in it.
+    """Return the line that read an unused file with the weights of a module, and the first name in the file.
 
-    Half of the shapes of the module or more are in the file, and no step came since.
+    At least half of the shapes of the module are in the file, no load has used the file, and no step was taken since
+    the read. Return None if there is no such file.
     """
     shapes = Counter(tuple(p.shape) for p in module.parameters())
     for file in reversed(observer.files):
@@ -494,11 +529,11 @@ def _unused_file(observer: Observer, module: nn.Module) -> Optional[list[str]]:
 
 
 _random_states: dict[int, weakref.ref[Tensor]] = {}
-"""By id: byte tensors that were read from files. One of them may be a state of random numbers."""
+"""By id: byte tensors that were read from files, each of which may be the state of a random number generator."""
 
 
 def _byte_tensors(value: object, depth: int = 0) -> Iterator[Tensor]:
-    """Yield the byte tensors in an object that was read, at most three levels deep."""
+    """Yield the byte tensors in a loaded object, inside at most three nested containers."""
     if isinstance(value, Tensor):
         if value.dtype == torch.uint8:
             yield value
@@ -514,7 +549,10 @@ def _is_from_file(state: object) -> bool:
 
 
 def _wrap_random_state(original: Callable[..., object]) -> Callable[..., object]:
-    """Note that a state of random numbers from a file is restored; evaluations restore those that they took."""
+    """Wrap `set_rng_state`: add a `restore` event if the state comes from a file.
+
+    Other states do not count: an evaluation may restore the state that it saved in memory at its beginning.
+    """
 
     def set_rng_state(new_state: object) -> None:
         original(new_state)
@@ -530,18 +568,18 @@ def _wrap_random_state(original: Callable[..., object]) -> Callable[..., object]
 # Weights between a load and the first forward.
 
 MAX_LOADED = 200
-"""Tensors of a load that are looked at again."""
+"""Largest number of tensors of a load that are compared at the first forward."""
 
 
 class Loaded:
-    """The tensors of a module as a load has left them.
+    """Samples of the parameters of a module after a load.
 
     Args:
         module: The module.
-        names: The names of the parameters that the state had.
-        tied: Groups of names of one parameter before the load, and of several afterwards.
-        groups: How many groups of names of one parameter there were before the load.
-        at: The line that loads.
+        names: The names of the parameters that were in the state.
+        tied: Groups of names that belonged to one parameter before the load and not afterwards.
+        groups: Number of groups of names of one parameter before the load.
+        at: The line of the load.
         sample: Returns about 256 elements of a tensor.
     """
 
@@ -562,7 +600,10 @@ class Loaded:
         }
 
     def facts(self, sample: Callable[[Tensor], Tensor]) -> Optional[Event]:
-        """Return what has become of the tensors; None once the module is gone. Replaced parameters are left out."""
+        """Return how the parameters differ from their samples; None if the module no longer exists.
+
+        Replaced parameters are left out, and so are parameters with fewer than two dimensions.
+        """
         module = self.module()
         if module is None:
             return None
@@ -598,7 +639,10 @@ class Loaded:
 
 
 def _change(before: list[float], after: list[float]) -> tuple[float, float, float]:
-    """Return the share of equal elements, the share of a block of zeros at the end, and the correlation."""
+    """Return the fraction of equal elements, the fraction of new zeros at the end, and the correlation.
+
+    The second is 0 if the elements at the end were zeros before. The correlation is 0 if it is not defined.
+    """
     same = sum(a == b for a, b in zip(before, after)) / len(before)
     zeros = 0
     while zeros < len(after) and after[-1 - zeros] == 0:
@@ -611,7 +655,13 @@ def _change(before: list[float], after: list[float]) -> tuple[float, float, floa
 
 
 def note_first_forward(observer: Observer, module: nn.Module, sample: Callable[[Tensor], Tensor]) -> None:
-    """Note what the parameters that were loaded since the last forward are now, in the first forward after it."""
+    """Add `after_load` events at the first forward of loaded modules: how parameters changed since the load.
+
+    Args:
+        observer: The observer of this process.
+        module: The outermost module that is called. Only loads into this module and its submodules are recorded.
+        sample: Returns about 256 elements of a tensor.
+    """
     inside = {id(part) for part in module.modules()}
     for loaded in list(observer.loaded):
         part = loaded.module()
@@ -622,11 +672,11 @@ def note_first_forward(observer: Observer, module: nn.Module, sample: Callable[[
                 observer.add("after_load", kind=type(part).__name__, at=loaded.at, **facts)
 
 
-# A process that is killed.
+# Killing the process.
 
 
 def cut_after_step(observer: Observer) -> None:
-    """Kill this process by SIGKILL if that is asked after the step that has just ended; ranks wait for each other."""
+    """Kill this process with SIGKILL if `Options.cut` steps have ended. The ranks wait for each other before."""
     if observer.options.cut and observer.steps >= observer.options.cut and not observer.options.cut_in_save:
         _mark(observer)
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
@@ -637,7 +687,10 @@ def cut_after_step(observer: Observer) -> None:
 
 
 def _cut_in_save(observer: Observer, file: Any) -> None:
-    """Leave the first half of a file that has just been saved, and kill this process, if that is asked."""
+    """If `Options.cut_in_save` is set, truncate the saved file to its first half, and kill this process.
+
+    Only files that are saved after `Options.cut` steps or more are truncated.
+    """
     if not (observer.options.cut_in_save and observer.options.cut and observer.steps >= observer.options.cut):
         return
     if isinstance(file, (str, os.PathLike)):
@@ -650,7 +703,7 @@ def _cut_in_save(observer: Observer, file: Any) -> None:
 
 
 def _mark(observer: Observer) -> None:
-    """Write the trace, and a file that says that this process is about to be killed."""
+    """Write the trace, and a file `cut-PID` as a sign that this process is about to be killed."""
     with observer.observing("flush"):
         observer.trace.flush()
     ranks = 1 if observer.options.cut_in_save else int(os.environ.get("WORLD_SIZE", "1"))
@@ -660,7 +713,7 @@ def _mark(observer: Observer) -> None:
     partial.replace(observer.folder / f"cut-{os.getpid()}")
 
 
-# Facts that a run is compared by with another run.
+# Facts for the comparison of two runs.
 
 
 def weights_sums(parameters: list[Tensor], sample: Callable[[Tensor], Tensor]) -> Optional[Late]:
@@ -669,7 +722,7 @@ def weights_sums(parameters: list[Tensor], sample: Callable[[Tensor], Tensor]) -
 
 
 def state_sums(optimizer: torch.optim.Optimizer, sample: Callable[[Tensor], Tensor]) -> dict[str, object]:
-    """Return how many parameters have a state in an optimizer, and sums over sampled elements of this state."""
+    """Return the number of parameters with a state in an optimizer, and sums over sampled elements of the state."""
     states = list(getattr(optimizer, "state", {}).values())  # an optimizer without the base class may have none
     tensors = [
         sample(value)
@@ -684,7 +737,7 @@ def state_sums(optimizer: torch.optim.Optimizer, sample: Callable[[Tensor], Tens
 def _sums(tensors: list[Tensor]) -> Optional[Late]:
     if not tensors:
         return None
-    # Copies, since the tensors change before they are read; the factors notice values that are exchanged.
+    # Copies, since the tensors may change before the sums are read. With the factors, a sum depends on the order.
     doubles = [t.double() for t in tensors if not t.dtype.is_complex]
     sums = [(d * torch.arange(1, d.numel() + 1, device=d.device, dtype=d.dtype).sin()).sum() for d in doubles]
     sizes = [d.abs().sum() for d in doubles]

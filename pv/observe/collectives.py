@@ -1,7 +1,7 @@
-"""Counts the elements that are reduced over all ranks between two steps, by calls other than DistributedDataParallel's.
+"""Counts the elements that are reduced over all ranks between two steps, except by DistributedDataParallel.
 
-Reductions inside a module's call, or of all ranks inside a backward pass, belong to tensor parallelism; there, only
-scattering reductions count, with which FSDP2 reduces gradients.
+`all_reduce` does not count inside a module's call or a backward pass, where it belongs to tensor parallelism.
+`reduce_scatter` always counts, since FSDP2 reduces gradients by it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def install(observer: Callable[[], Observer]) -> None:
-    """Wrap reductions of `torch.distributed`.
+    """Wrap `all_reduce` and the functions that reduce and scatter a tensor in `torch.distributed`.
 
     Args:
         observer: Returns the observer of this process.
@@ -41,7 +41,7 @@ def install(observer: Callable[[], Observer]) -> None:
 
         return reduce
 
-    # FSDP2 calls the last one since torch 2.13.
+    # FSDP2 calls `reduce_scatter_single` since torch 2.13.
     for name, position in (("all_reduce", 0), ("reduce_scatter_tensor", 1), ("reduce_scatter_single", 1)):
         if not hasattr(distributed, name):
             continue

@@ -1,7 +1,7 @@
-"""Notes samples of distributions whose parameters need a gradient: how they were drawn, and whether a loss uses them.
+"""Records samples of distributions whose parameters require gradients: how they are drawn, and whether losses use them.
 
-A *source* is a line of the script that makes such distributions. `sample()` gives no gradient to the parameters, so a
-source whose samples are trained on needs `rsample()`, or `log_prob()` for a score-function estimator.
+A *source* is a line of the script that creates such distributions. `sample()` gives no gradient to the parameters. If a
+loss depends on the samples, the script needs `rsample()`, or `log_prob()` for a score-function estimator.
 """
 
 from __future__ import annotations
@@ -22,38 +22,48 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """What is known of the distributions that one line has made."""
+    """Facts about the distributions that one line has created.
+
+    Attributes:
+        at: The line.
+        kind: The class of the first distribution.
+        sampled_at: The line of the last `sample()`.
+        samples: Number of calls of `sample()` of distributions with `rsample()`, whose parameters require gradients.
+        rsamples: Number of calls of `rsample()`.
+        log_probs: Number of calls of `log_prob()`.
+    """
 
     def __init__(self, at: str, kind: str) -> None:
         self.at, self.kind = at, kind
         self.sampled_at = ""
         self.samples = self.rsamples = self.log_probs = 0
         self.used = 0
-        """Backward passes through a layer that a sample was the input of."""
+        """Number of gradients that reached the output of a layer or model with a sample as its input."""
         self.arrived: list[Tensor] = []
-        """For a gradient that arrived at a parameter of a sampled distribution: whether it was not 0."""
+        """For every gradient that reached a parameter of a sampled distribution: 1 if it was not 0, else 0."""
 
 
 class Samples:
-    """The sources of one process, and where their last samples are stored."""
+    """The sources of one process, and the storages of their samples."""
 
     def __init__(self) -> None:
         self.sources: dict[int, Source] = {}
         self.keys: weakref.WeakKeyDictionary[torch.distributions.Distribution, int] = weakref.WeakKeyDictionary()
-        """By distribution: the number of the line that made it."""
+        """By distribution: the key of its source."""
         self.stored: dict[int, tuple[StorageWeakRef, Source]] = {}
-        """By address of a storage: the storage (a weak reference), and the source of the sample in it."""
+        """By address of a storage: a weak reference to the storage, and the source of the sample in it."""
         self.depth = 0
+        """Number of running calls of methods of distributions."""
 
     def of(self, tensors: Iterable[Tensor]) -> list[Source]:
-        """Return the sources whose samples are among tensors."""
+        """Return the sources of the tensors that are samples."""
         if not self.stored:
             return []
         rows = (self.stored.get(t.untyped_storage()._cdata) for t in tensors if t.layout == torch.strided)
         return [row[1] for row in rows if row is not None and not row[0].expired()]
 
     def describe(self) -> Sequence[Mapping[str, object]]:
-        """Return the sources that were sampled, for an event."""
+        """Return the sources with samples, at most 20, as fields of an event."""
         return [
             {
                 "kind": source.kind,
@@ -71,7 +81,12 @@ class Samples:
 
 
 def watch_use(sources: list[Source], output: object) -> None:
-    """Count the backward passes that reach the output of a layer whose input was a sample."""
+    """Register a hook that counts the gradients that reach the output of a layer.
+
+    Args:
+        sources: The sources of samples in the inputs of the layer.
+        output: The output of the layer.
+    """
 
     def hook(gradient: object) -> None:
         if gradient is not None:
@@ -83,7 +98,7 @@ def watch_use(sources: list[Source], output: object) -> None:
 
 
 def _parameters(distribution: object, depth: int = 0) -> Iterator[Tensor]:
-    """Yield the tensors that define a distribution, or those inside it, and need a gradient."""
+    """Yield the tensors that define a distribution or its nested distributions and require a gradient."""
     for value in list(vars(distribution).values()):
         if isinstance(value, Tensor) and value.requires_grad:
             yield value
@@ -118,7 +133,7 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
         def call(self: torch.distributions.Distribution, *args: object, **kwargs: object) -> object:
             active = observer()
             samples = active.samples
-            # Only the outermost call counts: `Independent.rsample` calls `Normal.rsample`.
+            # Only outermost calls count: `Independent.rsample` calls `Normal.rsample`.
             source = samples.sources.get(samples.keys.get(self, -1))
             grad = torch.is_grad_enabled()
             if source is None or samples.depth or not active.is_active():
@@ -139,7 +154,7 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
                     if parameters:
                         source.samples += 1
                         source.sampled_at = active.at()
-                        # Views and in-place changes of a sample keep its storage, so it is recognized by that.
+                        # Views and in-place operations keep the storage of a sample, so the storage identifies it.
                         place = result.untyped_storage()
                         samples.stored[place._cdata] = (StorageWeakRef(place), source)
                         for p in parameters:
@@ -151,7 +166,7 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
     for kind in list(vars(torch.distributions).values()):
         if isinstance(kind, type) and issubclass(kind, base):
             for name in ("sample", "rsample", "log_prob"):
-                # Subclasses override these methods, so each definition is wrapped, and not only the one of the base.
+                # Subclasses override these methods, so every definition is wrapped.
                 if name in vars(kind):
                     setattr(kind, name, make(name, vars(kind)[name]))
 

@@ -1,7 +1,6 @@
-"""Facts about examples: which of a data set a loader can read, numbers that stand for rows, what a data set stores.
+"""Facts about examples: the examples that a loader can read, hashes of rows, and the examples that a data set stores.
 
-Nothing here calls code of the script: data sets are looked at through their attributes, never by `dataset[i]`, which
-may draw random numbers.
+No function here calls `dataset[i]`, which may draw random numbers. Data sets are read through their attributes.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from torch import Tensor
 from torch.utils import data
 
 COLUMNS = 64
-"""Elements of a row that stand for it."""
+"""Approximate number of elements of a row that are hashed."""
 WRAPPERS = ("torch.utils.data.", "accelerate.", "lightning.", "pytorch_lightning.", "transformers.")
-"""Libraries whose samplers keep the order of the one inside."""
+"""Prefixes of modules whose samplers keep the order of the sampler that they wrap."""
 LARGEST_SET = 4_000_000
-"""Data sets with more examples have no list of the examples that a loader can read."""
+"""Largest number of examples of a data set for which the readable examples are listed."""
 
 
 def base_of(dataset: object) -> tuple[object, Optional[Tensor]]:
-    """Return the data set inside of subsets, and the indices in it; None for all of it."""
+    """Return the data set inside nested subsets, and the indices of the subset; None if it is not a subset."""
     indices: Optional[Tensor] = None
     while isinstance(dataset, data.Subset):
         inner = torch.as_tensor(dataset.indices, dtype=torch.long)
@@ -48,18 +47,21 @@ def size_of(dataset: Any) -> Optional[int]:
 
 
 def sampler_of(loader: Any) -> object:
-    """Return the sampler of single examples inside a loader's batch samplers, such as the ones of accelerate."""
+    """Return the sampler of single examples inside the batch samplers of a loader.
+
+    Wrappers by torch and by the libraries of `WRAPPERS` are removed, at most four.
+    """
     sampler = loader.batch_sampler if getattr(loader, "batch_sampler", None) is not None else loader.sampler
     for _ in range(4):
         inner = getattr(sampler, "batch_sampler", getattr(sampler, "sampler", None))
         if inner is None or not type(sampler).__module__.startswith(WRAPPERS):
-            break  # a sampler of the script may change the order of the one inside
+            break  # a sampler of the script may change the order of the sampler inside
         sampler = inner
     return sampler
 
 
 def is_random(sampler: object) -> Optional[bool]:
-    """Return whether a sampler of torch draws its order; None for another sampler."""
+    """Return whether the order of a sampler is random; None for unknown samplers."""
     if isinstance(sampler, data.DistributedSampler):
         return bool(sampler.shuffle)
     if getattr(sampler, "shuffle", None) is False:
@@ -70,7 +72,7 @@ def is_random(sampler: object) -> Optional[bool]:
 
 
 def readable(loader: Any) -> Optional[str]:
-    """Return which examples of the base data set a loader can read: "all", or a bitmap as base64; None if not known."""
+    """Return the examples of the base data set that a loader can read, as "all" or a `bitmap`; None if not known."""
     base, indices = base_of(loader.dataset)
     sampler = sampler_of(loader)
     size = size_of(base)
@@ -87,8 +89,8 @@ def readable(loader: Any) -> Optional[str]:
 
 
 def bitmap(indices: Tensor, size: int) -> str:
-    """Return numbers below `size` as the base64 of a bitmap, the lowest bit first."""
-    # Packed by shifts, since torch has no `packbits`; NumPy need not be installed.
+    """Return indices below `size` as a base64-encoded bitmap, the lowest bit first."""
+    # Bits are packed by shifts: torch has no `packbits`, and NumPy may not be installed.
     bits = torch.zeros(-(-size // 8) * 8, dtype=torch.uint8)
     bits[indices] = 1
     packed = (bits.view(-1, 8) << torch.arange(8, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
@@ -97,22 +99,25 @@ def bitmap(indices: Tensor, size: int) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _factors(count: int) -> Tensor:
-    """Return odd numbers without a pattern, one a column. No random number is drawn."""
+    """Return pseudo-random odd numbers [count], without use of a random generator."""
     # The constants of splitmix64 (Steele, Lea and Flood 2014), as signed numbers of 64 bits; products wrap around.
     numbers = torch.arange(1, count + 1) * -7046029254386353131
     return (numbers ^ (numbers >> 29)) * -4658895280553007687 | 1
 
 
 def row_tensor(tensors: list[Tensor]) -> Optional[Tensor]:
-    """Return the tensor of a batch whose rows are the inputs: the first of two or more dimensions, else the first."""
+    """Return the tensor of a batch that is probably the input: the first with two or more dimensions, else the first.
+
+    Only dense CPU tensors that are neither complex nor boolean are considered.
+    """
     usable = [t for t in tensors if t.layout == torch.strided and t.dim() and t.numel() and not t.dtype.is_complex]
     usable = [t for t in usable if t.device.type == "cpu" and t.dtype != torch.bool]
     return next((t for t in usable if t.dim() > 1), usable[0] if usable else None)
 
 
 def columns(rows: Tensor) -> Tensor:
-    """Return a copy of a few columns of a tensor, as integers."""
-    # Floats are taken bit by bit, from columns spread over the row; integers, such as tokens, from its beginning.
+    """Return a copy of some columns of a tensor, as integers."""
+    # Of floats, the bits of evenly spaced columns; of integers, such as tokens, the first columns.
     flat = rows.detach().reshape(rows.shape[0], -1)
     if flat.is_floating_point():
         return flat[:, :: -(-flat.shape[1] // COLUMNS)].to(torch.float32, copy=True).contiguous().view(torch.int32)
@@ -120,16 +125,16 @@ def columns(rows: Tensor) -> Tensor:
 
 
 def row_numbers(batches: list[Tensor]) -> list[list[int]]:
-    """Return, for each result of `columns`, a number of 48 bits a row.
+    """Return 48-bit hashes of all rows of results of `columns`, one list per result.
 
-    Zeros at the end of a row, such as padding, do not change its number.
+    Zeros at the end of a row, such as padding, do not change its hash.
     """
     if not batches:
         return []
     width = max(part.shape[1] for part in batches)
     if any(part.shape[1] != width for part in batches):
         batches = [torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in batches]
-    # Integers only: sums of floats depend on the order, and so on the batch in which a row comes.
+    # The sums are integers: sums of floats could depend on the shape of the batch.
     total = (torch.cat(batches).long() * _factors(width)).sum(1)
     total = (total ^ (total >> 31)) * -4658895280553007687
     numbers = iter(((total >> 16) & ((1 << 48) - 1)).tolist())
@@ -137,13 +142,19 @@ def row_numbers(batches: list[Tensor]) -> list[list[int]]:
 
 
 def label_tensor(tensors: list[Tensor], count: int) -> Optional[Tensor]:
-    """Return the last tensor of one integer an example."""
+    """Return the last tensor with one integer per example; None if there is none on the CPU."""
     labels = [t for t in tensors if t.dtype in (torch.long, torch.int) and t.dim() == 1 and t.shape[0] == count]
     return labels[-1] if labels and labels[-1].device.type == "cpu" else None
 
 
 def stored_row(dataset: object, index: int, depth: int = 0) -> list[Any]:
-    """Return the tensors and arrays in which a data set keeps one example, as views; [] if none is known."""
+    """Return views of the tensors and arrays in which a data set stores an example; [] if none are found.
+
+    Args:
+        dataset: The data set.
+        index: The index of the example.
+        depth: Number of data sets around this one.
+    """
     if isinstance(dataset, data.Subset):
         return stored_row(dataset.dataset, int(dataset.indices[index]), depth)
     if isinstance(dataset, (list, tuple)):
@@ -157,12 +168,12 @@ def stored_row(dataset: object, index: int, depth: int = 0) -> list[Any]:
         if isinstance(value, data.Dataset):
             rows += stored_row(value, index, depth + 1) if size_of(value) == size else []
         elif isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor) and len(value[0]) == size:
-            rows += [part[index] for part in value if part.dim() and len(part) == size]  # as a TensorDataset has
+            rows += [part[index] for part in value if part.dim() and len(part) == size]  # as in a TensorDataset
         elif (_is_array(value) and len(value.shape) > 0 and len(value) == size) or (
             isinstance(value, list) and len(value) == size
         ):
             rows += list(_arrays(value[index]))
-        elif isinstance(value, dict) and 4 * len(value) >= size:  # a cache, by index or name; no few buffers
+        elif isinstance(value, dict) and 4 * len(value) >= size:  # a cache by index or name
             for key in (index, *(name for name in names if isinstance(name, (str, os.PathLike)))):
                 rows += list(_arrays(dict.get(value, key)))
     return [row for row in rows if len(row.shape)][:4]
@@ -173,20 +184,23 @@ def _is_array(value: object) -> bool:
 
 
 def _arrays(value: object) -> Iterator[object]:
-    """Yield the tensors and arrays of an example that is kept as one, or in a tuple, a list or a dictionary."""
+    """Yield a stored tensor or array, or the tensors and arrays in a tuple, a list or a dictionary."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
     yield from (part for part in list(parts)[:8] if _is_array(part))
 
 
 def total(row: Any) -> float:
-    """Return the sum over a tensor or an array."""
+    """Return the sum of the elements of a tensor or an array."""
     return float(row.detach().double().sum()) if isinstance(row, Tensor) else float(row.sum(dtype="float64"))
 
 
 def removed_columns(dataset: Any) -> dict[str, set[float]]:
-    """Return some numbers of the columns that `transformers.Trainer` has removed from a data set of `datasets`.
+    """Return the columns that `transformers.Trainer` has removed from a data set of `datasets`, with some numbers.
 
-    The data set before is an attribute of the Trainer, which is on the stack when it begins to read.
+    The original data set is an attribute of the Trainer, and a method of the Trainer is on the stack.
+
+    Returns:
+        By numeric column: the distinct numbers among its first 64 values.
     """
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     columns: dict[str, set[float]] = {}
@@ -208,10 +222,10 @@ def removed_columns(dataset: Any) -> dict[str, set[float]]:
 
 
 def generators(dataset: object) -> dict[str, int]:
-    """Return numbers that stand for the states of random generators, by name.
+    """Return hashes of the states of random generators, by name.
 
-    They are the generators of `random`, NumPy and torch, those in attributes of the data set and of the objects in
-    them, such as transforms, and those that its methods know as global names.
+    The generators are the global ones of `random`, NumPy and torch, generators in attributes of the data set and of
+    objects in it, such as transforms, and global variables of modules that methods of these objects use.
     """
     states = {"random": random.getstate(), "torch": torch.get_rng_state()}
     numpy = sys.modules.get("numpy")
@@ -227,7 +241,7 @@ def _number(state: object) -> int:
 
 
 def _state(value: object) -> Any:
-    """Return the state of an object that is a random generator; None of another object."""
+    """Return the state of a random generator; None for any other object."""
     if isinstance(value, random.Random):
         return value.getstate()
     if isinstance(value, torch.Generator):
@@ -257,7 +271,7 @@ def _held(value: object, name: str, depth: int, seen: set[int]) -> Iterator[tupl
     function = getattr(value, "__func__", value)
     kind = type(value)
     methods = [function] if isinstance(function, types.FunctionType) else [*vars(kind).values()]
-    # A module-level `rng = numpy.random.default_rng(0)` is known to methods by its name only.
+    # A global variable such as `rng = numpy.random.default_rng(0)` is found by its name in the code of methods.
     for method in methods:
         if isinstance(method, types.FunctionType):
             for name in method.__code__.co_names:
@@ -268,11 +282,11 @@ def _held(value: object, name: str, depth: int, seen: set[int]) -> Iterator[tupl
 
 
 class StoredRows:
-    """Compares what a data set stores of examples before and after they are read.
+    """Detects changes of the stored examples of a data set by reading them.
 
     Args:
         dataset: The data set of the loader.
-        indices: The examples of a batch.
+        indices: The indices of a batch. The first two examples are compared.
     """
 
     def __init__(self, dataset: object, indices: object) -> None:
@@ -282,11 +296,15 @@ class StoredRows:
                 self._rows.append((position, row, total(row)))
 
     def compare(self, batch: list[Tensor]) -> tuple[int, int]:
-        """Return how many stored tensors were compared, and how many were changed and then served as an input."""
+        """Return the number of compared tensors, and the number of tensors that changed and are in the batch.
+
+        Args:
+            batch: The tensors of the batch that was read.
+        """
         inputs = row_tensor(batch)
         changed = 0
         for position, row, before in self._rows:
-            # An example that is changed and not served is a counter or a memory of the data set, which is no mistake.
+            # A changed tensor that is not in the batch is no mistake: it may be a counter or a cache of the data set.
             after = total(row)
             if after != before and inputs is not None and position < len(inputs):
                 same = abs(total(inputs[position]) - after) <= 1e-5 * (1 + abs(after))
@@ -296,7 +314,12 @@ class StoredRows:
 
 
 def _shares_values(row: object, served: Tensor) -> bool:
-    """Return whether a fourth of the values of a stored row are served at their places, others being masked."""
+    """Return whether at least a quarter of the values of a stored row are in the batch; others may be masked.
+
+    Args:
+        row: The stored tensor or array.
+        served: The row of the batch.
+    """
     stored = torch.as_tensor(row).detach().reshape(-1)
     served = served.detach().reshape(-1)
     if len(stored) != len(served) or len(stored) < 4 or not (stored.is_floating_point() and served.is_floating_point()):

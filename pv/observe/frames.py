@@ -1,9 +1,9 @@
 """Hides the frames of wrappers from warnings and tracebacks, so that both name the lines of the script.
 
-`warnings` counts `stacklevel` without frames of the import system, which it recognizes by the name of their
-file: one with `importlib` and `_bootstrap` in it (`warnings._is_internal_frame`, and the same in C). The code of a
-wrapper gets such a name. A warning that the original function issues with `stacklevel=2` then names the caller of the
-wrapper, as without it, and is shown once for each line of the script.
+`warnings` skips frames of the import system when it counts `stacklevel`. It recognizes them by `importlib` and
+`_bootstrap` in the name of their file (`warnings._is_internal_frame`, and the same test in C), so the code of a wrapper
+gets such a file name. A warning that the original function issues with `stacklevel=2` then names the caller of the
+wrapper, and is shown once for every line of the script, as without the wrapper.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def hidden(function: Function) -> Function:
-    """Hide the frames of a function and of functions that are defined inside it; return it."""
+    """Hide the frames of a function, and of functions defined inside it. Return the same function."""
     code: Any = function
     code.__code__ = _renamed(code.__code__)
     return function
@@ -31,7 +31,7 @@ def _renamed(code: CodeType) -> CodeType:
 
 
 def wraps(original: Callable[..., object]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator for the wrapper of a function: `functools.wraps`, and the wrapper's frame is hidden."""
+    """Return a decorator for a wrapper of a function: it applies `functools.wraps` and hides the wrapper's frames."""
 
     def decorate(wrapper: Callable[..., object]) -> Callable[..., object]:
         return functools.wraps(original)(hidden(wrapper))
@@ -40,13 +40,19 @@ def wraps(original: Callable[..., object]) -> Callable[[Callable[..., Any]], Cal
 
 
 def wrap(owner: object, name: str, make: Callable[[Callable[..., object]], Callable[..., object]]) -> None:
-    """Replace a function of a class or module by the wrapper that `make` returns for it."""
+    """Replace a function by its wrapper.
+
+    Args:
+        owner: The class or module that has the function.
+        name: The name of the function.
+        make: Called with the original function; returns the wrapper.
+    """
     original = getattr(owner, name)
     setattr(owner, name, wraps(original)(make(original)))
 
 
 def shorten(error: BaseException) -> None:
-    """Remove the frames of wrappers from the traceback of an exception, and of those that it comes from."""
+    """Remove the frames of wrappers from the tracebacks of an exception, its causes and its contexts."""
     pending: list[Optional[BaseException]] = [error]
     seen: set[int] = set()
     while pending:
@@ -74,7 +80,7 @@ def _parts(traceback: Optional[TracebackType]) -> list[TracebackType]:
 
 
 def install() -> None:
-    """Shorten the traceback of an exception that ends the script, before it is printed."""
+    """Wrap `sys.excepthook` to shorten the traceback of an uncaught exception before it is printed."""
     original = sys.excepthook
 
     @wraps(original)

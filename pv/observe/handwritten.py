@@ -1,8 +1,8 @@
-"""Observes updates of parameters that no `torch.optim.Optimizer` makes, as steps of an optimizer.
+"""Records handwritten updates of parameters, without a `torch.optim.Optimizer`, as steps of an optimizer.
 
-Either an object of the script has a method `step` and keeps the parameters: it is looked for in the frames that call
-the backward pass, and the method is wrapped. Or statements of the loop change them: that is noticed at the next
-backward pass, or when gradients are cleared.
+There are two cases. In the first, an object of the script holds the parameters and has a method `step`: such objects
+are searched in the frames that call the backward pass, and the method is wrapped. In the second, statements of the
+training loop change the parameters: the change is detected at the next backward pass, or when gradients are cleared.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from torch import Tensor, nn
 from . import frames
 
 FRAMES = 12
-"""Frames of the script in which an optimizer is looked for."""
+"""Number of frames of the script that are searched for optimizers."""
 SEARCHES = 40
-"""Backward passes before which it is looked for, and after which updates by statements are."""
+"""Number of first backward passes at which handwritten optimizers and updates by statements are searched."""
 COMPARED = 4
-"""Parameters whose values tell whether an update has come, where no version counter does."""
+"""Number of parameters whose values are compared to detect an update."""
 
 
 class HandWritten:
     """Stands for an optimizer of the script, with the attributes of `torch.optim.Optimizer` that the observer reads.
 
     Args:
-        parameters: What it updates.
+        parameters: The parameters that the optimizer updates.
         holder: The object of the script whose `step` updates them; None for statements of a loop.
     """
 
@@ -38,7 +38,7 @@ class HandWritten:
         self.holder = holder
         self.kind = "update by hand" if holder is None else type(holder).__name__
         self.seen: list[tuple[int, Tensor]] = []
-        """Versions and samples of parameters before a step, or for statements, after the last backward pass."""
+        """Versions and samples of parameters: before a step of an object, or before an update by statements."""
         self.confirmed = False
         """Whether a step has changed parameters."""
 
@@ -51,7 +51,7 @@ class HandWritten:
 
 
 class Updates:
-    """The hand-written optimizers of one process.
+    """The handwritten optimizers of one process.
 
     Args:
         observer: The observer of the process.
@@ -64,8 +64,11 @@ class Updates:
         """By id of the object."""
         self.searches = 0
         self.waiting: dict[int, tuple[int, Tensor, object, int]] = {}
-        """By id of a parameter that no optimizer holds, after the last backward pass: its version, a sample of it, its
-        gradient (a weak reference), and the gradient's version."""
+        """State of the parameters that no optimizer holds, after the last backward pass, by id of the parameter.
+
+        The state is the version of the parameter, a sample of its values, a weak reference to its gradient, and the
+        version of the gradient.
+        """
 
     def _not_held(self) -> list[Tensor]:
         held = {id(p) for o in self.observer.optimizers for group in o.param_groups for p in group["params"]}
@@ -73,7 +76,11 @@ class Updates:
         return [p for m in modules for p in m.parameters() if p.requires_grad and id(p) not in held]
 
     def before_backward(self, frame: Optional[FrameType]) -> None:
-        """Note an update by statements; look for optimizers of the script in the first backward passes of a model."""
+        """Record an update by statements. In the first backward passes, also search for handwritten optimizers.
+
+        Args:
+            frame: The frame that calls the backward pass.
+        """
         self.note()
         if self.searches >= SEARCHES:
             return
@@ -86,7 +93,7 @@ class Updates:
                 _wrap_class(type(holder), self.observer)
         # Statements count only in a script without an optimizer.
         if len(self.observer.optimizers) > len(self.statements):
-            return  # beside an optimizer, statements also change codebooks, clamp critics, or average weights
+            return  # with an optimizer, statements may update codebooks, clamp critics or average weights
         waiting = [p for p in self._not_held() if id(p) in self.waiting]
         moved = {id(p) for p in waiting if self._is_changed(p, *self.waiting[id(p)][:2])}
         for module in list(self.observer.models) if moved else ():
@@ -100,7 +107,7 @@ class Updates:
                 moved -= ids
 
     def after_backward(self) -> None:
-        """Remember the parameters, so that the next look shows whether they were changed."""
+        """Store the versions and samples of parameters, to detect later changes."""
         sample = self.observer.sample
         for hand in self.statements:
             hand.seen = [(p._version, sample(p).clone()) for p in hand.parameters[:COMPARED]]
@@ -112,13 +119,17 @@ class Updates:
                 self.waiting[id(p)] = (p._version, sample(p).clone(), weakref.ref(p.grad), p.grad._version)
 
     def begin_step(self, hand: HandWritten) -> None:
-        """Note that `step` of an object of the script begins."""
+        """Record the state before `step` of a handwritten optimizer."""
         if not hand.confirmed:
             hand.seen = [(p._version, self.observer.sample(p).clone()) for p in hand.parameters]
         self.observer.before_step(hand)
 
     def end_step(self, hand: HandWritten) -> None:
-        """Note a step of an object of the script; one whose first step changes or reads nothing is no optimizer."""
+        """Record a step of a handwritten optimizer.
+
+        If the first step changes no parameter, or no parameter has a gradient, the object is not an optimizer and is
+        forgotten.
+        """
         if not hand.confirmed:
             pairs = list(zip(hand.parameters, hand.seen))
             changed = any(self._is_changed(p, version, values) for p, (version, values) in pairs)
@@ -131,11 +142,11 @@ class Updates:
             self.objects.pop(id(hand.holder), None)
 
     def note(self) -> None:
-        """Note a step, if statements have changed parameters since the last backward pass."""
+        """Record a step if statements have changed parameters since the last backward pass."""
         for hand in self.statements:
             pairs = zip(hand.parameters, hand.seen)
             if any(self._is_changed(p, version, values) for p, (version, values) in pairs):
-                # Steps of other optimizers since the backward pass were not taken inside this one.
+                # The step of this optimizer contains no other step, even if other optimizers took steps meanwhile.
                 self.observer.state_of(hand).began = self.observer.ended_steps
                 self.observer.after_step(hand)
             hand.seen = []
@@ -143,7 +154,8 @@ class Updates:
     def _is_changed(self, p: Tensor, version: int, values: Tensor) -> bool:
         """Return whether a parameter was changed in place.
 
-        `p.data -= ...` counts no version. Values are only compared where the host need not wait for a device.
+        `p.data -= ...` does not change the version, so values are compared as well, but only on the CPU: elsewhere the
+        comparison would wait for the device.
         """
         if p._version != version:
             return True
@@ -151,8 +163,11 @@ class Updates:
 
 
 def _holders(frame: Optional[FrameType], parameters: dict[int, Tensor]) -> Iterator[tuple[object, list[Tensor]]]:
-    """Yield objects with a method `step` that keep some of these parameters, in frames or in the `self` of a frame."""
-    # From the caller of `backward` outwards. Locals of a running frame are read, never written.
+    """Yield objects with a method `step` that hold some of the parameters, and these parameters.
+
+    The objects are local variables, or attributes of `self`, in the frame and its callers.
+    """
+    # From the caller of `backward` outwards. Locals of running frames are only read, never written.
     running = set()
     for _ in range(FRAMES):
         if frame is None:
@@ -165,7 +180,7 @@ def _holders(frame: Optional[FrameType], parameters: dict[int, Tensor]) -> Itera
             kind = type(value)
             if isinstance(value, (type, nn.Module, torch.optim.Optimizer)) or not callable(getattr(kind, "step", None)):
                 continue
-            # A `step` that contains the backward pass, such as the step of a trainer, is more than an update.
+            # A `step` that is running contains the backward pass: it is a training step, not an optimizer step.
             if kind.__module__.split(".")[0] == "torch" or getattr(kind.step, "__code__", None) in running:
                 continue
             mine = {id(p): parameters[id(p)] for p in _tensors(getattr(value, "__dict__", {})) if id(p) in parameters}

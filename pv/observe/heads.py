@@ -1,8 +1,8 @@
-"""The weight of scored tokens where the head is fused with the loss, so that no tensor holds the logits.
+"""Measures token weights of losses that are fused with the head, so that no tensor contains the logits.
 
 Such a loss is a function of hidden states and the weight of the head: an `autograd.Function` (chunked heads, Liger, cut
-cross-entropy), `torch.nn.functional.linear_cross_entropy`, or a function that `torch.utils.checkpoint` runs. The
-gradient that arrives at the hidden states gives the weight of a token (`head_weights`).
+cross-entropy), `torch.nn.functional.linear_cross_entropy`, or a function that `torch.utils.checkpoint` runs. The weight
+of a token is computed from the gradient of the hidden states (`head_weights`).
 
 Shapes: N tokens, H elements of a hidden state, V tokens of the vocabulary.
 """
@@ -25,19 +25,20 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 MAX_TOKENS = 64
-"""Tokens that are sampled in a call."""
+"""Largest number of tokens that are sampled in a call."""
 MAX_WEIGHT = 1 << 28
-"""Elements of the weight of a head up to which it is audited."""
+"""Largest number of elements of the weight of a head; heads with more elements are not examined."""
 BLOCK = 8192
-"""Rows of the weight that are computed with at a time, in float64."""
+"""Number of rows of the weight that are converted to float64 at a time."""
 MIN_CLASSES = 4
+"""Smallest number of classes of a head."""
 MIN_WIDTH, MIN_WIDTH_HALF = 8, 32
-"""With shorter hidden states, another loss might fit by chance."""
+"""Smallest size of hidden states in float32 and in half precision. With less, another loss might fit by chance."""
 HALF = (torch.float16, torch.bfloat16)
 
 
 def install(observer: Callable[[], Observer]) -> None:
-    """Wrap what a fused loss is called by.
+    """Wrap the functions that call a fused loss.
 
     Args:
         observer: Returns the observer of this process.
@@ -49,7 +50,7 @@ def install(observer: Callable[[], Observer]) -> None:
             before = observer().fused_calls
             out = original(*args, **kwargs)
             active = observer()
-            # A call inside this one is audited there. What is computed again in a backward pass is known already.
+            # A nested fused call has registered a hook itself, and a repetition in a backward pass needs none.
             alone = active.fused_calls == before and active.backward is None
             if alone and active.is_sampled and isinstance(out, (Tensor, tuple)) and torch.is_grad_enabled():
                 _watch(active, args, kwargs, out)
@@ -57,7 +58,7 @@ def install(observer: Callable[[], Observer]) -> None:
 
         return call
 
-    # As the class stores it: a class method written in Python or, since torch 2.14, in C, which has no `__func__`.
+    # From `vars`, since the class method has no `__func__` if it is written in C, as since torch 2.14.
     stored = vars(torch.autograd.Function)["apply"]
 
     def apply(function: type, *args: object, **kwargs: object) -> object:
@@ -71,7 +72,7 @@ def install(observer: Callable[[], Observer]) -> None:
 
 
 def note_layer(observer: Observer, outputs: object) -> None:
-    """Note that the last layer of a model whose only output is a number is perhaps the head of a loss by hand."""
+    """Store the last linear layer of a model that returns a single number: it may be the head of a handwritten loss."""
     layer, observer.last_layer = observer.last_layer, None
     if layer is None or layer.out_features < MIN_CLASSES:
         return
@@ -81,7 +82,7 @@ def note_layer(observer: Observer, outputs: object) -> None:
 
 
 def _watch(observer: Observer, args: tuple[object, ...], kwargs: dict[str, object], out: Any) -> None:
-    """Hook the hidden states among the arguments of a fused loss; do nothing for other functions."""
+    """Register a hook on the hidden states in the arguments of a fused loss; do nothing for other functions."""
     result = out if isinstance(out, Tensor) else next((part for part in out if isinstance(part, Tensor)), None)
     if result is None or not result.requires_grad or not result.is_floating_point():
         return
@@ -96,9 +97,9 @@ def _watch(observer: Observer, args: tuple[object, ...], kwargs: dict[str, objec
 
 
 def _operands(tensors: list[Tensor], result: Tensor) -> Optional[tuple[Tensor, Tensor, Optional[Tensor], Any]]:
-    """Return hidden states, the weight [V, H] of the head, its bias and the labels; None if this is no fused loss.
+    """Return hidden states, the weight [V, H] of the head, its bias and the labels; None if this is not a fused loss.
 
-    The result has at most one number a token, which excludes layers.
+    The result of a fused loss has at most one number per token. This rules out layers.
     """
     floats = [t for t in tensors if t.is_floating_point() and t.layout == torch.strided and not hasattr(t, "_spec")]
     for weight in floats:
@@ -120,7 +121,7 @@ def _operands(tensors: list[Tensor], result: Tensor) -> Optional[tuple[Tensor, T
 
 
 def _is_parameter(tensor: Tensor) -> bool:
-    """Return whether a tensor is a parameter, or one in another precision or order."""
+    """Return whether a tensor is a parameter, possibly converted, transposed, viewed or cloned."""
     if isinstance(tensor, nn.Parameter):
         return True
     node = tensor.grad_fn
@@ -130,13 +131,16 @@ def _is_parameter(tensor: Tensor) -> bool:
 
 
 def _hook(observer: Observer, hidden: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Optional[Tensor]) -> None:
-    """Audit the tokens of a call once their gradient arrives. Their hidden states are copied, as the loss may not."""
+    """Register a hook that computes token weights from the gradient of the hidden states.
+
+    A sample of the hidden states is copied, since the loss may not keep them.
+    """
     at, key = observer.sites.find(3)
     width = hidden.shape[-1]
     rows = hidden.detach().reshape(-1, width)
-    if labels is not None and hidden.dim() == 2:  # negative labels are ignored by all of these losses
+    if labels is not None and hidden.dim() == 2:  # all these losses ignore negative labels
         tokens.note_labels(observer, at, key, labels.detach().reshape(-1), labels.detach().reshape(-1) >= 0, hidden)
-    # `topk` of the truth values takes labelled rows without waiting for their number; the stride spreads them.
+    # `topk` chooses labelled rows without waiting for the device; the factor spreads them over the batch.
     labelled = torch.ones(len(rows), device=rows.device) if labels is None else (labels.reshape(-1) >= 0).float()
     order = labelled * (1 + torch.arange(len(rows), device=rows.device) * 7919 % 997)
     chosen = order.topk(min(MAX_TOKENS, len(rows))).indices
@@ -151,7 +155,8 @@ def _hook(observer: Observer, hidden: Tensor, weight: Tensor, bias: Optional[Ten
 
     def hook(gradient: Optional[Tensor]) -> None:
         current = observer.backward
-        # Gradients reach the output of a loss function first, so a loss that is known by itself is known here.
+        # The gradient reaches the output of a loss function first. If a wrapped function has computed the loss,
+        # `losses` is therefore not empty here.
         if gradient is None or current is None or current["losses"] or not observer.is_same_process():
             return
         with observer.observing("head"):
@@ -173,27 +178,28 @@ def _blocks(weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
 def head_weights(
     hidden_NH: Tensor, weight_VH: Tensor, bias_V: Optional[Tensor], gradient_NH: Tensor, precision: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the weight of each token in a sum of weighted cross-entropies, from the gradient at the hidden states.
+    """Return the weight of every token in a sum of weighted cross-entropies, from the gradient of the hidden states.
 
     With p = softmax(W h + b), label y and label smoothing e, a token of weight w has the gradient
 
         g = w (1 - e) (W^T p - W_y) + w e (W^T p - mean of the rows of W).
 
-    Both factors are fitted by least squares for every y at once, from the products of W with g and with p; the label is
-    the y of the smallest residual. That residual reveals other losses, such as losses of soft targets or capped logits.
+    The two factors are fitted by least squares for all y together, from products of W with g and with W^T p. The label
+    is the y with the smallest residual. A large residual shows that the loss is of another kind, such as with soft
+    targets or capped logits.
 
     Args:
         hidden_NH: Hidden states, the input of the head.
         weight_VH: The weight of the head.
-        bias_V: Its bias.
+        bias_V: The bias of the head; None without one.
         gradient_NH: The gradient of the loss with respect to the hidden states.
-        precision: The relative rounding error of the numbers that the loss was computed in.
+        precision: The relative rounding error of the dtype in which the loss was computed.
 
     Returns:
-        Of shape [N] each: the weight, which is not positive where no cross-entropy fits; the residual relative to the
-        gradient; the residual that rounding explains, 0 where rounding may exceed the gradient itself.
+        Three tensors [N]: the weight, which is not positive if no cross-entropy fits; the residual relative to the
+        gradient; the largest residual that rounding explains, 0 if rounding may exceed the gradient itself.
     """
-    # W has V rows, too many to copy to float64 at once: all products with it are taken block by block.
+    # A float64 copy of all V rows of W would be too large, so products with W are computed block by block.
     h, g = hidden_NH.double(), gradient_NH.double()
     z = torch.cat([h @ part.t() for _, part in _blocks(weight_VH)], 1)
     p = (z if bias_V is None else z + bias_V.double()).softmax(-1)
@@ -201,7 +207,7 @@ def head_weights(
     for rows, part in _blocks(weight_VH):
         r += p[:, rows] @ part
         mean += part.sum(0)
-    # r = W^T p, and b = W^T p - mean of the rows: the direction of label smoothing, which is the same for every label.
+    # r = W^T p; b = W^T p - mean of the rows is the direction of label smoothing, the same for every label.
     b = r - mean / len(weight_VH)
     with_g, with_r, with_b = torch.empty_like(p), torch.empty_like(p), torch.empty_like(p)
     size = torch.empty_like(p[0])
@@ -210,16 +216,16 @@ def head_weights(
         with_g[:, rows], with_r[:, rows], with_b[:, rows] = g @ transposed, r @ transposed, b @ transposed
         size[rows] = part.square().sum(1)
     dot = functools.partial(torch.einsum, "nh,nh->n")
-    # For every label, with a = r - W_y: the products of a, b and g.
+    # For every label y, with a = r - W_y: the dot products of a, b and g.
     gg, gb, bb = (value.unsqueeze(1) for value in (dot(g, g), dot(g, b), dot(b, b)))
     ga = dot(g, r).unsqueeze(1) - with_g
     aa = dot(r, r).unsqueeze(1) - 2 * with_r + size
     ab = dot(r, b).unsqueeze(1) - with_b
     tiny = 1e-300
-    # Without smoothing: g = w a, so w = (g a) / (a a), and |g|^2 - w (g a) is left.
+    # Without smoothing: g = w a, so w = (g a) / (a a), and the squared residual is |g|^2 - w (g a).
     plain = ga / (aa + tiny)
     left = torch.where(plain > 0, gg - ga * plain, gg)
-    # With smoothing: g = sharp a + smooth b, two normal equations, solved by Cramer's rule.
+    # With smoothing: g = sharp a + smooth b. Cramer's rule solves the two normal equations.
     determinant = aa * bb - ab * ab + tiny
     sharp, smooth = (ga * bb - gb * ab) / determinant, (gb * aa - ga * ab) / determinant
     left_smoothed = torch.where((smooth > 0) & (smooth < sharp), gg - sharp * ga - smooth * gb, gg)
@@ -228,11 +234,11 @@ def head_weights(
     residual = (left.gather(1, label).clamp(min=0) / (gg + tiny)).sqrt()
     weight_smoothed = (sharp + smooth).gather(1, label_smoothed)
     residual_smoothed = (left_smoothed.gather(1, label_smoothed).clamp(min=0) / (gg + tiny)).sqrt()
-    # Where p_y is nearly 1, r and W_y cancel, and what is left is their rounding.
+    # If p_y is nearly 1, r and W_y cancel, and only rounding errors remain.
     allowed = torch.full_like(residual, 1e-4 + 2 * precision)
     visible = aa.gather(1, label) > (64 * precision) ** 2 * size[label]
     allowed = torch.where(visible, allowed, torch.zeros_like(allowed))
-    # Two factors always fit better than one, so smoothing must reduce the residual to a third to be believed.
+    # Two factors always fit better than one, so smoothing is assumed only if it reduces the residual to a third.
     use = (residual <= allowed) & (residual <= 3 * residual_smoothed + tiny)
     weight = torch.where(use, weight, weight_smoothed)
     residual = torch.where(use, residual, residual_smoothed)
@@ -242,7 +248,10 @@ def head_weights(
 def _good_weights(
     precision: float, scored: list[float], weights: list[float], residuals: list[float], allowed: list[float]
 ) -> object:
-    """Return the weights of the sampled tokens that fit a cross-entropy, and how many of them could tell one."""
+    """Return the range of the weights of the sampled tokens that fit a cross-entropy, and the numbers of tokens.
+
+    Tokens whose gradient may be rounding error only do not count.
+    """
     rows = [row for row in zip(scored, weights, residuals, allowed) if row[0] and row[3]]
     fitting = [weight for _, weight, residual, limit in rows if residual <= limit]
     if 10 * sum(weight < 0 for weight in fitting) > len(rows):  # a loss of preferences or advantages
@@ -255,4 +264,4 @@ def _good_weights(
 
 
 SPREAD_HALF = 1.2
-"""The ratio of equal weights that rounding in half precision explains; their mean is exact to 2 %."""
+"""Largest ratio of measured weights that rounding in half precision explains. Their mean is exact to 2 %."""

@@ -1,4 +1,4 @@
-"""Notes the passes over data loaders, which examples they read in which order, and which loader a batch came from."""
+"""Records passes over data loaders, the examples that they read, their order, and the loader of every batch."""
 
 from __future__ import annotations
 
@@ -26,53 +26,60 @@ Loader = data.DataLoader[Any]
 Function = Callable[..., Any]
 
 GROUPED_BATCHES = 16
-"""Batches whose rows are fingerprinted at once, which costs a tenth of one after the other."""
+"""Number of batches whose rows are hashed together. This takes a tenth of the time of hashing every batch by itself."""
 LABELLED_PASSES = 2
-"""Passes in which labels are read: the second shows whether a pass begins again with the first label."""
+"""Number of passes in which labels are read. The second shows whether every pass begins with the same label."""
 COMPARED_BATCHES = 32
-"""Batches at the beginning of a pass whose content is noted."""
+"""Number of batches at the beginning of a pass whose content is hashed."""
 LISTED_ROWS = 60_000
-"""Rows of a pass that are fingerprinted; a longer pass has no list of rows."""
+"""Largest number of rows of a pass that are listed. A longer pass has no list of rows."""
 SCALED_CALLS = 6
-"""Calls of a model, with and without gradients, whose inputs are summed up."""
+"""Number of calls of a model, counted separately with and without gradients, whose input statistics are recorded."""
 COUNTED_INDICES = 200_000
-"""Distinct indices of a pass that are counted, for samplers of the script's own."""
+"""Largest number of distinct indices of a pass that are counted, for samplers that are not from torch."""
 SAMPLED_ROWS = 4096
-"""Of a list of more rows, those whose number is divisible by a power of 2 are written into the trace."""
+"""Longest list of rows in the trace. Of a longer list, only hashes divisible by a power of 2 are written."""
 
 
 class PassState:
-    """What is noted of one pass over a loader."""
+    """The recorded state of one pass over a loader.
+
+    Args:
+        loader: The number of the loader.
+        index: The number of the pass over this loader, from 1.
+        random: Whether the order is random; None if it is not known.
+        listed: Whether all rows are listed.
+    """
 
     def __init__(self, loader: int, index: int, random: Optional[bool], *, listed: bool) -> None:
         self.loader, self.index, self.random = loader, index, random
         self.batches = self.rows = 0
         self.drawn: deque[Optional[list[int]]] = deque()
-        """Indices of the batches that were asked for and not yet delivered."""
+        """Indices of the batches that were drawn and not yet delivered; None for a batch without indices."""
         self.order: Optional[int] = 0
-        """Depends on all indices so far, and their order; None if a batch had no indices."""
+        """Hash of all indices so far and of their order; None if a batch had no indices."""
         self.indices: set[int] = set()
-        """The indices so far, of a sampler that is not one of torch."""
+        """The distinct indices so far, if the sampler is not from torch."""
         self.content: Optional[int] = None
-        """Depends on the rows of the first batches, and their order."""
+        """Hash of the rows of the first batches and of their order."""
         self._compared = 0
         self.prints: Optional[list[int]] = [] if listed else None
-        """Fingerprints of all rows so far; None if they are not listed, or too many."""
+        """Hashes of all rows so far; None if rows are not listed, or there are too many."""
         self._waiting: list[Tensor] = []
-        """Copies of rows that are not fingerprinted yet."""
+        """Copies of the rows that are not hashed yet."""
         self.labels: list[tuple[int, int]] = []
-        """The smallest and the largest label of each batch, where the order is not random."""
+        """The smallest and the largest label of every batch, if the order is not random."""
         self.stored = [0, 0]
-        """How many examples were compared in storage before and after they were read, and how many have changed."""
+        """Number of stored examples that were compared before and after a read, and number that had changed."""
         self.is_whole = self.draws = False
         """Whether all batches were delivered, and whether the sampler has drawn a permutation."""
         self.columns: dict[str, set[float]] = {}
-        """Some numbers of the columns that a library has removed from examples, before the collator got them."""
+        """By column that a library removed from examples before the collator: some of its numbers."""
         self.lost: dict[str, set[float]] = {}
-        """Those that it has removed from the data set."""
+        """Like `columns`, but only columns that the library removed from the data set."""
 
     def take(self, batch: list[Tensor]) -> None:
-        """Note a batch that is delivered."""
+        """Record a delivered batch."""
         self.batches += 1
         indices = self.drawn.popleft() if self.drawn else None
         if indices is None or self.order is None:
@@ -81,8 +88,8 @@ class PassState:
             self.order = hash((self.order, *indices))
             if self.random is None and len(self.indices) < COUNTED_INDICES:
                 self.indices.update(indices)
-        # Reading rows costs time, so only two kinds of passes are read: the first over a data set, which is listed as
-        # a whole, and the beginnings of the first four, whose orders are compared.
+        # Reading rows takes time, so rows are read only in two cases: the first pass over a data set, whose rows are
+        # all listed, and the first batches of the first four passes, whose orders are compared.
         compared = self.batches <= COMPARED_BATCHES and self.index <= 4
         listed = self.prints is not None or compared
         inputs = examples.row_tensor(batch) if listed or indices is None else None
@@ -129,11 +136,16 @@ class PassState:
         }
 
     def sampled_prints(self) -> Optional[dict[str, object]]:
-        """Return the numbers of the rows of a whole pass; of many rows, a sample that is the same for every loader."""
+        """Return the hashes of the rows of a complete pass, or a sample of many hashes; None without listed rows.
+
+        Returns:
+            divisor: Only hashes divisible by this number are returned. count: The number of all rows. prints: The
+            hashes.
+        """
         self._list_rows()
         if not self.prints:
             return None
-        # A fixed fraction by value, not by position: two loaders of the same rows keep the same ones, in any order.
+        # Hashes are chosen by value, not by position: two loaders of the same rows give the same sample in any order.
         divisor = 1
         while len(self.prints) > SAMPLED_ROWS * divisor:
             divisor *= 2
@@ -145,32 +157,32 @@ def _identity(value: object) -> object:
 
 
 class DatasetNumbers:
-    """Numbers data sets. Two data sets differ even if the second one lives at the address of the first."""
+    """Assigns numbers to data sets. A new data set gets a new number even if it reuses the address of a freed one."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, tuple[Callable[[], object], int]] = {}
 
     def of(self, dataset: object, new: Callable[[], int]) -> int:
-        """Return the number of a data set; of a new one, what `new` returns."""
+        """Return the number of a data set. A new data set gets the number that `new` returns."""
         reference, number = self._by_id.get(id(dataset), (lambda: None, 0))
         if reference() is not dataset:
             number = new()
             try:
                 reference = weakref.ref(dataset)
-            except TypeError:  # such as a list: kept alive, so that its address is not used again
+            except TypeError:  # such as a list: kept alive, so that its address is not reused
                 reference = functools.partial(_identity, dataset)
             self._by_id[id(dataset)] = (reference, number)
         return number
 
 
 class LoaderRecord:
-    """What is known of one data loader.
+    """The recorded state of one data loader.
 
     Attributes:
         number: The number of the loader in the trace.
-        passes: How many passes over it have begun.
-        removed_columns: Some numbers of each column that a library has removed from its data set.
-        last_pass: Its last pass; None before the first.
+        passes: Number of passes over the loader that have begun.
+        removed_columns: By column that a library removed from the data set: some of its numbers.
+        last_pass: The last pass; None before the first.
     """
 
     def __init__(self, number: int, removed_columns: dict[str, set[float]]) -> None:
@@ -181,34 +193,34 @@ class LoaderRecord:
 
 
 class LoaderHooks:
-    """The wrappers around data loaders of one process, and what they remember between calls.
+    """The wrappers around data loaders of one process, and their state between calls.
 
     The iterator classes of `torch.utils.data.dataloader` and the fetcher are private. Their methods `_reset`,
     `_next_index` and `__next__`, and `fetch`, have had these names and arguments since torch 1.10.
 
     Args:
-        observer: Returns the observer of this process. A function, since a forked child has another observer.
+        observer: Returns the observer of this process. It is a function since a forked child has its own observer.
     """
 
     def __init__(self, observer: Callable[[], Observer]) -> None:
         self.observer = observer
-        # Weak keys: the observer keeps no loader, iterator or data set alive, which would keep its workers alive too.
+        # Weak keys: a loader, iterator or data set that is kept alive would keep its workers alive, too.
         self.records: weakref.WeakKeyDictionary[Loader, LoaderRecord] = weakref.WeakKeyDictionary()
         self.lines: weakref.WeakKeyDictionary[Loader, str] = weakref.WeakKeyDictionary()
-        """By loader: the line that constructs it."""
+        """By loader: the line that constructed the loader."""
         self.passes: weakref.WeakKeyDictionary[object, PassState] = weakref.WeakKeyDictionary()
-        """By iterator: the pass that runs."""
+        """By iterator: the running pass."""
         self.splits: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
-        """By subset that `random_split` returned: the number of the call."""
+        """By subset that `random_split` returned: the number of the `random_split` call."""
         self.datasets = DatasetNumbers()
         self.listed: set[tuple[int, str]] = set()
-        """Data sets whose rows are fingerprinted, with the line that reads them: once is enough for each."""
+        """Pairs of a data set and a line that reads the data set. The rows of every pair are listed once."""
         self.fetching: list[PassState] = []
-        """The pass whose batch is fetched in this process. A stack: a data set may read another loader inside."""
+        """Stack of the passes whose batch is being fetched: a data set may read another loader inside a fetch."""
         self.indexing: list[PassState] = []
-        """The pass whose sampler runs."""
+        """Stack of the passes whose sampler is running."""
         self.worker_pids: set[int] = set()
-        """Process ids of workers, whose files are removed at the end."""
+        """Process ids of data workers. Their files are removed at the end of this process."""
         self.collators: set[type] = set()
         """Classes of collators whose `_remove_columns` is wrapped."""
 
@@ -230,7 +242,7 @@ class LoaderHooks:
     # Events.
 
     def begin(self, iterator: object, loader: Loader) -> None:
-        """Note that a pass over a loader begins, and end the one before if the script has left it."""
+        """Record that a pass over a loader begins. Close the previous pass if the script did not finish it."""
         active = self.observer()
         at = active.at()
         record = self.records.get(loader)
@@ -239,7 +251,7 @@ class LoaderHooks:
         active.passes += 1
         record.passes += 1
         sampler = examples.sampler_of(loader)
-        if iterator in self.passes:  # persistent workers continue into the next pass
+        if iterator in self.passes:  # persistent workers go on in the next pass
             self._read_workers(iterator)
         key = (self.datasets.of(loader.dataset, active.number), at)
         listed = key not in self.listed
@@ -257,7 +269,7 @@ class LoaderHooks:
         active.add("pass", loader=state.loader, index=state.index, epoch=epoch, direct=direct, at=at)
 
     def take(self, iterator: object, state: PassState, batch: object) -> None:
-        """Note a batch that an iterator delivers."""
+        """Record a batch that an iterator delivers."""
         active = self.observer()
         tensors = list(active.tensors_in(batch))
         active.batches.append((state.loader, references(tensors)))
@@ -268,12 +280,12 @@ class LoaderHooks:
         processes = getattr(iterator, "_workers", ())
         if state.batches == 1:
             self.worker_pids.update(process.pid for process in processes)
-        # Workers write in their first batches. They are not only read at the end of the pass: it may have no end.
+        # Workers write in their first batches only. Read their files early, since the pass may never end.
         if state.batches == 4 * len(processes):
             self._read_workers(iterator)
 
     def end(self, iterator: object) -> None:
-        """Note that an iterator has delivered all its batches, or that it delivers none."""
+        """Record that an iterator has delivered all batches, or is empty."""
         state, active = self.passes[iterator], self.observer()
         if state.is_whole or not state.batches:
             active.add("pass_empty", loader=state.loader, index=state.index, at=active.at())
@@ -328,7 +340,7 @@ class LoaderHooks:
         return record
 
     def _note_columns(self, state: PassState, batch: Any) -> None:
-        """Note the columns that the collator has filled in itself, although the data set has them."""
+        """Record the removed columns of the data set for which the collator has filled in its own values."""
         for name, removed in state.columns.items():
             column = batch[name] if name in batch else None
             if isinstance(column, Tensor) and column.dim() == 1 and column.device.type == "cpu":
@@ -338,7 +350,7 @@ class LoaderHooks:
         state.columns = dict(state.lost)
 
     def _read_workers(self, iterator: object) -> None:
-        """Note what the workers of a pass have written."""
+        """Add the records that the workers of a pass have written as `worker` events."""
         state = self.passes[iterator]
         for process in getattr(iterator, "_workers", ()):
             for line in workers.read(self.observer().folder, process.pid):
@@ -348,7 +360,7 @@ class LoaderHooks:
         for pid in self.worker_pids if self.observer().is_same_process() else ():
             workers.read(self.observer().folder, pid)
 
-    # Wrappers. Each takes an original function and returns what replaces it.
+    # Wrappers: each method takes an original function and returns its replacement.
 
     def _wrap_loader(self, original: Function) -> Function:
         def __init__(loader: Loader, /, *args: Any, **kwargs: Any) -> None:
@@ -380,7 +392,7 @@ class LoaderHooks:
 
     def _wrap_reset(self, original: Function) -> Function:
         def _reset(iterator: object, loader: Loader, first_iter: bool = False) -> object:
-            # With persistent workers, the same iterator makes every pass: only the first is begun by its constructor.
+            # With persistent workers, one iterator makes all passes. Its constructor begins only the first one.
             if not first_iter and self.observer().is_active():
                 with self.observer().observing("loader"):
                     self.begin(iterator, loader)
@@ -389,7 +401,7 @@ class LoaderHooks:
         return _reset
 
     def _wrap_next_index(self, original: Function) -> Function:
-        """Wrap the draw of a batch's indices. It runs in this process even where workers fetch the batch."""
+        """Wrap the drawing of the indices of a batch. It runs in this process even if workers fetch the batches."""
 
         def _next_index(iterator: object) -> object:
             state = self.passes.get(iterator)
@@ -400,7 +412,7 @@ class LoaderHooks:
                 index = original(iterator)
             finally:
                 self.indexing.pop()
-            indices = index if isinstance(index, list) else [index]  # a loader without batches draws one index
+            indices = index if isinstance(index, list) else [index]  # a loader with batch_size=None draws one index
             state.drawn.append(indices if all(type(i) is int for i in indices) else None)
             return index
 
@@ -416,7 +428,8 @@ class LoaderHooks:
                 batch = original(iterator)
             except StopIteration:
                 if self.observer().is_active():
-                    # A library that fetches one batch ahead has not yet used the last one.
+                    # This marks the end of the pass. Earlier batches stay in the list: a library that fetches one batch
+                    # ahead has not yet used the last one.
                     self.observer().batches.append((None, {}))
                     with self.observer().observing("pass"):
                         self.end(iterator)
@@ -431,7 +444,7 @@ class LoaderHooks:
         return __next__
 
     def _wrap_fetch(self, original: Function) -> Function:
-        """Wrap the fetch of a batch: compare stored examples before and after, in the first batches and passes."""
+        """Wrap the fetch of a batch: in the first batches and passes, compare stored examples before and after it."""
 
         def fetch_batch(fetcher: Any, index: Any) -> object:
             state = self.fetching[-1] if self.fetching else None
@@ -450,7 +463,7 @@ class LoaderHooks:
         return fetch_batch
 
     def _wrap_randperm(self, original: Function) -> Function:
-        """Wrap `torch.randperm`: a sampler of the script's own that calls it shuffles."""
+        """Wrap `torch.randperm`: a user-defined sampler that calls it shuffles its indices."""
 
         def randperm(*args: Any, **kwargs: Any) -> object:
             if self.indexing:
@@ -460,7 +473,7 @@ class LoaderHooks:
         return randperm
 
     def _wrap_remove_columns(self, original: Function) -> Function:
-        """Wrap the method of a collator of transformers that removes columns which the model does not name."""
+        """Wrap the method of a transformers collator that removes columns that the model's forward does not accept."""
 
         def _remove_columns(collator: object, feature: Any) -> object:
             rest = original(collator, feature)
@@ -476,7 +489,7 @@ class LoaderHooks:
 
 
 def install(observer: Callable[[], Observer]) -> None:
-    """Observe data loaders from now on.
+    """Wrap the functions of data loaders.
 
     Args:
         observer: Returns the observer of this process.
@@ -490,16 +503,19 @@ def storages(tensors: Iterable[Tensor]) -> set[int]:
 
 
 def references(tensors: Iterable[Tensor]) -> dict[int, StorageWeakRef]:
-    """Return weak references to storages by their addresses, which are not used again while the references live.
+    """Return weak references to the storages of dense tensors, by address of the storage object.
 
-    The memory of a batch may be used again, for a tensor of another origin.
+    While a reference exists, the address is not reused. The memory of a batch itself may be reused for other tensors.
     """
     weak = (StorageWeakRef(tensor.untyped_storage()) for tensor in tensors if tensor.layout == torch.strided)
     return {reference.cdata: reference for reference in weak}
 
 
 def scale_of(calls: int, tensor: Tensor) -> Optional[Late]:
-    """Return mean, standard deviation, minimum and maximum of an input, in the first calls; read late."""
+    """Return mean, standard deviation, minimum and maximum of an input, to be read later.
+
+    Return None after the first `SCALED_CALLS` calls, and for inputs that are not dense floats or have few elements.
+    """
     if calls > SCALED_CALLS or not tensor.is_floating_point() or tensor.numel() < 32 or tensor.layout != torch.strided:
         return None
     values = tensor.detach().float()
@@ -508,10 +524,10 @@ def scale_of(calls: int, tensor: Tensor) -> Optional[Late]:
 
 
 def loader_of(batches: Sequence[tuple[Optional[int], dict[int, object]]], tensors: list[Tensor]) -> Optional[int]:
-    """Return the number of the loader whose batch these tensors come from; else the loader of the running pass.
+    """Return the number of the loader whose batch contains these tensors.
 
-    A tensor belongs to a batch if it shares its storage, such as a slice or a view. A copy, for example on a device,
-    matches none: then the last batch is taken, which is None after the end of a pass.
+    A tensor belongs to a batch if both share a storage, as a slice or a view does. A copy, for example on a device,
+    matches no batch. Then the loader of the last batch is returned, or None after the end of a pass.
     """
     if not batches:
         return None

@@ -1,10 +1,10 @@
-"""The audit of token weights: the weight of one scored element in the gradient of a step.
+"""Measures token weights: the weight of one scored element in the gradient of a step.
 
 A hook on the output of a loss function of `torch.nn.functional` receives dL/d(output). For a mean over n elements,
-dL/d(output) / n is the weight of one element in the gradient that is accumulated, whatever the script multiplies or
-divides afterwards.
+dL/d(output) / n is the weight of one element in the accumulated gradient. It includes all factors that the script
+applies to the loss later.
 
-A loss that is written by hand, chunked or fused is audited at the logits, from their values and their gradient
+For a handwritten, chunked or fused loss, the weights are computed from the logits and their gradient
 (`cross_entropy_weights`).
 """
 
@@ -35,6 +35,7 @@ SIGNS = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cos
 """Losses whose targets are 1 and -1."""
 
 _DEPRECATED = ("size_average", "reduce", "reduction")
+# The parameters of the loss functions by position; other functions have "input", "target" and `_DEPRECATED`.
 PARAMETERS = {
     "cross_entropy": ("input", "target", "weight", "size_average", "ignore_index", *_DEPRECATED[1:], "label_smoothing"),
     "nll_loss": ("input", "target", "weight", "size_average", "ignore_index", *_DEPRECATED[1:]),
@@ -50,13 +51,16 @@ OPERATIONS_THAT_MOVE_ELEMENTS = (
     "View Reshape Squeeze Unsqueeze Transpose Permute Slice Select Index ToCopy Clone T Alias UnsafeView Expand"
 ).split()
 MAX_ROWS = 64
-"""Rows of logits that are sampled in a micro-batch."""
+"""Largest number of rows of logits that are sampled in a micro-batch."""
 CTC_CALLS = 32
-"""Calls of a CTC loss, of one line, whose targets are looked at."""
+"""Number of calls of a CTC loss at one line whose targets are examined."""
 MAX_COLUMN_ELEMENTS = 1_000_000
-"""Elements of a loss's input up to which its columns are summed."""
+"""Largest number of elements of a loss's input whose columns are summed."""
 MIN_CLASSES, MIN_CLASSES_HALF = 4, 16
-"""With fewer classes, the fit of `cross_entropy_weights` has too few entries to be refused by its residual."""
+"""Smallest number of classes in float32 and in half precision.
+
+With fewer classes, the residual of `cross_entropy_weights` cannot rule out other losses.
+"""
 
 
 def install(observer: Callable[[], Observer]) -> None:
@@ -74,9 +78,9 @@ def install(observer: Callable[[], Observer]) -> None:
 def _wrapped_operands(
     name: str, original: Callable[..., object], observer: Callable[[], Observer]
 ) -> Callable[..., object]:
-    """Wrap a loss whose elements are not counted: the operands of the first call of each line are noted.
+    """Wrap a loss whose elements are not counted: record facts about the arguments of the first call of every line.
 
-    Of a CTC loss they are noted in the first calls, since the targets of one batch may all have one length.
+    Of a CTC loss, the first `CTC_CALLS` calls are recorded, since all targets of one batch may have the same length.
     """
     limit = CTC_CALLS if name == "ctc_loss" else 1
     names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
@@ -112,7 +116,7 @@ def _wrapped_operands(
 
 
 def _blanks(targets: Tensor, target_lengths: object, blank: int = 0, **_: object) -> dict[str, object]:
-    """Return how many targets of a CTC loss there are within their lengths, and how many of them are the blank."""
+    """Return the number of targets of a CTC loss within their lengths, and the number of blanks among these."""
     # Targets of shape [N, S] are padded; targets of shape [sum of lengths] are not.
     lengths = torch.as_tensor(target_lengths, device=targets.device).reshape(-1, 1)
     inside = torch.ones_like(targets, dtype=torch.bool)
@@ -122,7 +126,7 @@ def _blanks(targets: Tensor, target_lengths: object, blank: int = 0, **_: object
 
 
 def _targets(target: Tensor) -> Late:
-    """Return the range of targets, and how many of them are 0, read late."""
+    """Return the range of targets and the number of zeros, to be read later."""
     parts = [target.min(), target.max(), (target == 0).sum()]
     return Late(parts, lambda low, high, zeros: {"low": low[0], "high": high[0], "zeros": int(zeros[0])})
 
@@ -144,7 +148,15 @@ def _wrapped(name: str, original: Callable[..., object], observer: Callable[[], 
 
 
 def _note(observer: Observer, name: str, arguments: dict[str, Any], out: Tensor, in_training: bool) -> None:
-    """Note a call of a loss function: how many elements it scores now, and their weight once its gradient arrives."""
+    """Record a call of a loss function: count the scored elements, and register a hook that measures their weight.
+
+    Args:
+        observer: The observer of this process.
+        name: The name of the function.
+        arguments: The arguments of the call, by name.
+        out: The output of the function.
+        in_training: Whether the call is inside a model that runs with gradients.
+    """
     scores, target = arguments["input"], arguments["target"]
     reduction = arguments.get("reduction", "mean")
     at, key = observer.sites.find(2)
@@ -152,7 +164,7 @@ def _note(observer: Observer, name: str, arguments: dict[str, Any], out: Tensor,
     scored: Optional[Tensor] = None
     count: Any
     labels: Any = None
-    # A loss that a wrapped function computes need not be audited at the logits: the hook on them lets them go.
+    # The weights of this loss are measured here, so the hook on the logits is not needed and releases them.
     held = observer.held_logits()
     if held is not None and out.requires_grad and scores.dim():
         held.drop_if_scored_by(scores)
@@ -163,7 +175,7 @@ def _note(observer: Observer, name: str, arguments: dict[str, Any], out: Tensor,
         count = (
             labels if class_weight is None else (class_weight[target.clamp(0, len(class_weight) - 1)] * scored).sum()
         )
-    elif name in CLASSES:  # probabilities as target: the mean is over rows
+    elif name in CLASSES:  # targets are probabilities: the mean is over rows
         count = target.numel() // target.shape[1 if target.dim() > 1 else 0]
     elif reduction == "batchmean":
         count = scores.shape[0]
@@ -179,7 +191,7 @@ def _note(observer: Observer, name: str, arguments: dict[str, Any], out: Tensor,
         "labels": count if labels is None else labels,
         "value": value if value.dim() == 0 else value.double().sum() / count,
     }
-    # Operands are looked at once for each line, in training and in evaluation: reading values costs time.
+    # The arguments are examined once per line in training and once in evaluation, since reading values takes time.
     if not observer.known_calls[key, out.requires_grad]:
         observer.known_calls[key, out.requires_grad] += 1
         facts = event["operands"] = _operands(name, arguments)
@@ -197,13 +209,13 @@ def _note(observer: Observer, name: str, arguments: dict[str, Any], out: Tensor,
 
 
 def _note_weight(observer: Observer, event: Event, gradient: Optional[Tensor], scored: Optional[Tensor]) -> None:
-    """Add the weight of an element to the backward pass that is running.
+    """Add the loss and the weight of its elements to the running backward pass.
 
-    A hook gets None if nothing behind its tensor has a gradient, as for the outputs of a DistributedDataParallel model
-    that no loss uses.
+    A hook gets None as the gradient of a tensor that does not affect the loss, such as an unused output of a
+    DistributedDataParallel model.
     """
     current = observer.backward
-    if gradient is None or current is None or not observer.is_same_process():  # such as a pass of `torch.autograd.grad`
+    if gradient is None or current is None or not observer.is_same_process():  # such as in `torch.autograd.grad`
         return
     with observer.observing("weights"):
         gradient = gradient.detach()
@@ -221,7 +233,7 @@ def _note_weight(observer: Observer, event: Event, gradient: Optional[Tensor], s
             used = scored.reshape(-1) & (flat != 0)
         else:
             used = flat != 0
-        # Without indexing by `used`, whose size the host would wait for.
+        # `torch.where` instead of indexing by `used`: indexing would wait for the device.
         n = used.sum()
         infinity = torch.full_like(flat, float("inf"))
         losses.append(
@@ -236,9 +248,9 @@ def _note_weight(observer: Observer, event: Event, gradient: Optional[Tensor], s
 
 
 class HeldLogits:
-    """The logits that a hook on their gradient needs, until it is known that it needs none.
+    """The logits that the hook on their gradient needs; None once a wrapped loss function scores them.
 
-    They may be the largest tensor of a step, and the script itself often drops them right after the loss.
+    They may be the largest tensor of a step, and the script often frees them right after the loss.
     """
 
     __slots__ = ("__weakref__", "logits")
@@ -247,19 +259,23 @@ class HeldLogits:
         self.logits: Optional[Tensor] = logits
 
     def drop_if_scored_by(self, scores: Tensor) -> None:
-        """Drop them if a loss function that is audited by itself scores them, whole or in part, or a view of them."""
+        """Release the logits if the input of a wrapped loss function has the same number of classes.
+
+        Args:
+            scores: The input of the loss function: probably the logits, a part of them or a view.
+        """
         if self.logits is not None and scores.shape[-1] == self.logits.shape[-1]:
             self.logits = None
 
 
 def watch_logits(observer: Observer, output: Tensor, *, is_kept: bool = True, **event: object) -> None:
-    """Audit a loss that no wrapped function computes: hook what may be logits.
+    """Measure the weights of a loss that no wrapped function computes, by a hook on possible logits.
 
     Args:
         observer: The observer of this process.
-        output: Perhaps logits, of shape [..., V] (or any floats: what is no cross-entropy is refused by its residual).
-        is_kept: Whether the loss keeps them until the backward pass. Else a few rows are copied now.
-        **event: Names the loss: `model`, or `key`.
+        output: Possible logits, [..., V]. If they are other floats, the residual of `cross_entropy_weights` shows it.
+        is_kept: Whether the loss keeps the logits until the backward pass. If not, a few rows are copied now.
+        **event: Fields of the event that identify the loss: `model` or `key`.
     """
     if output.dim() < 2 or output.shape[-1] < (MIN_CLASSES if output.element_size() >= 4 else MIN_CLASSES_HALF):
         return
@@ -276,16 +292,17 @@ def watch_logits(observer: Observer, output: Tensor, *, is_kept: bool = True, **
         current, logits = observer.backward, held.logits
         if logits is None:
             return
-        # Gradients reach the output of a loss function first, so a loss that is known by itself is known here.
+        # The gradient reaches the output of a loss function before the logits. If a wrapped function has computed the
+        # loss, `losses` is therefore not empty here.
         if gradient is None or current is None or current["losses"] or not observer.is_same_process():
             return
         with observer.observing("logits"):
             rows = gradient.detach().reshape(count, -1)
             scored = rows.abs().amax(-1) > 0
             if not current["retained"]:
-                held.logits = None  # the graph, and the hook with it, lives until the script drops the loss
+                held.logits = None  # the hook itself exists until the script frees the loss
             if spread is None:
-                # `topk` of truth values takes scored rows without waiting for their number; the stride spreads them.
+                # `topk` chooses scored rows without waiting for the device; the factor spreads them over the batch.
                 order = scored.to(torch.float32) * (1 + torch.arange(count, device=rows.device) * 7919 % 997)
                 chosen = order.topk(min(MAX_ROWS, count)).indices
                 logits = logits.reshape(count, -1)[chosen]
@@ -299,7 +316,7 @@ def watch_logits(observer: Observer, output: Tensor, *, is_kept: bool = True, **
 
 
 def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the weight of each row in a sum of weighted cross-entropies, from logits and their gradient.
+    """Return the weight of every row in a sum of weighted cross-entropies, from logits and their gradient.
 
     With p = softmax(z), label y, label smoothing e and a z-loss of factor k (k lse(z)^2), a row of weight w has the
     gradient
@@ -307,19 +324,19 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
         g_j = s p_j + c - d [j = y],  s = w + 2 k lse(z),  c = -w e / V,  d = w (1 - e),
 
     so w = d - c V. The label is the index of the smallest gradient. s and c are fitted to the other entries by least
-    squares that are weighted by 1 / g_j^2, since rounding is relative to an entry: that stays exact where p_y is
-    nearly 1 and g_y has lost its digits. The residual reveals losses, such as of soft targets, whose weight cannot be
-    known from the gradient.
+    squares with weights 1 / g_j^2, since rounding errors are relative to an entry. The fit stays exact if p_y is nearly
+    1 and g_y has lost its digits. A large residual shows that the loss is of another kind, such as with soft targets,
+    whose weight cannot be computed from the gradient.
 
     Args:
-        logits_NV: Logits, or log-probabilities.
-        gradient_NV: The gradient of the loss with respect to them.
+        logits_NV: Logits or log-probabilities.
+        gradient_NV: The gradient of the loss with respect to `logits_NV`.
 
     Returns:
-        Of shape [N] each: the weight; the largest residual of an entry relative to the largest entry, infinite where
-        the row seems to have a negative weight; the precision that the gradient's dtype allows for that residual.
+        Three tensors [N]: the weight; the largest residual of an entry relative to the largest entry, infinite if the
+        row seems to have a negative weight; the largest residual that the precision of the gradient explains.
     """
-    # 1. The label is where the gradient is smallest: all other entries are s p_j + c, and d is subtracted there.
+    # 1. The label is the entry with the smallest gradient. All other entries are s p_j + c.
     g = gradient_NV.double()
     p = logits_NV.double().softmax(-1)
     classes = g.shape[-1]
@@ -328,8 +345,8 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
     size = torch.where(other, g.abs(), torch.zeros_like(g))
     largest = size.amax(-1, keepdim=True)
     precision = torch.finfo(gradient_NV.dtype).eps if gradient_NV.is_floating_point() else 1.0
-    # 2. Weighted least squares over the other entries. Entries far below the largest are rounding, so their importance
-    # is bounded by 1e-4 of the largest.
+    # 2. Weighted least squares over the other entries. Entries far below the largest one are mostly rounding error, so
+    # 1e-4 of the largest entry is added to every size.
     importance = other / (size + 1e-4 * largest + 1e-300) ** 2
     total = importance.sum(-1, keepdim=True)
     mean_p = (importance * p).sum(-1, keepdim=True) / total
@@ -337,33 +354,34 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
     spread = (importance * (p - mean_p) ** 2).sum(-1, keepdim=True)
     slope = (importance * (p - mean_p) * (g - mean_g)).sum(-1, keepdim=True) / (spread + 1e-300)
     shift = mean_g - slope * mean_p
-    # 3. The residual, and the weight from what is left at the label.
+    # 3. The residual, and the weight from the difference at the label.
     residual = torch.where(other, (g - slope * p - shift).abs(), torch.zeros_like(g)).amax(-1, keepdim=True)
     d = slope * p.gather(-1, label) + shift - g.gather(-1, label)
     weight = d - shift * classes
-    # A gradient at log-probabilities is -w at the label and 0 elsewhere: nothing to fit, and exact.
+    # The gradient of log-probabilities is -w at the label and 0 elsewhere: this is exact, without a fit.
     only_label = largest == 0
     log_probabilities = logits_NV.double().logsumexp(-1, keepdim=True).abs() < 1e-2
     weight = torch.where(only_label, -g.gather(-1, label), weight)
     relative = torch.where(only_label, (~log_probabilities).double(), residual / (largest + 1e-300))
     allowed = torch.full_like(relative, 1e-4 + 8 * precision)
-    # Where smoothing or a z-loss outweighs w (1 - p_y), the smallest gradient is not the label's. Then the fit
-    # contradicts itself: e < 1/2 means d > w / 2; without a z-loss s = w, and with one c = 0 and s is a little over w.
+    # If smoothing or a z-loss outweighs w (1 - p_y), the smallest gradient is not at the label. Then one of these
+    # conditions fails: d > w / 2, since e < 1/2; and s = w without a z-loss, or c = 0 and s slightly above w with one.
     excess = slope / (weight + 1e-300) - 1
     smoothed = excess.abs() <= 16 * allowed
     z_loss = ((shift * classes).abs() <= 16 * allowed * weight.abs()) & (excess > 0) & (excess < 0.25)
     fits = only_label | ((smoothed | z_loss) & (d > weight / 2))
     relative = torch.where(fits, relative, torch.ones_like(relative))
-    # With a negative weight, as of a rejected answer, only the gradient of the label is positive.
+    # With a negative weight, such as for a rejected answer, only the gradient at the label is positive.
     opposed = (relative > allowed) & ((g > 0).sum(-1, keepdim=True) == 1) & ((g < 0).sum(-1, keepdim=True) != 1)
     relative = torch.where(opposed, torch.full_like(relative, math.inf), relative)
     return weight.squeeze(-1), relative.squeeze(-1), allowed.squeeze(-1)
 
 
 def _good_weights(scored: list[float], weights: list[float], residuals: list[float], allowed: list[float]) -> object:
-    """Return the weights of the sampled scored rows that fit a cross-entropy, and how many rows were sampled.
+    """Return the range of the weights of the sampled rows that fit a cross-entropy, and the numbers of rows.
 
-    None fits where a tenth of the rows has negative weights: a loss of preferences or advantages is no cross-entropy.
+    If more than a tenth of the rows have negative weights, no row counts as fitting: this is a loss of preferences or
+    advantages.
     """
     rows = [row for row in zip(scored, weights, residuals, allowed) if row[0]]
     fitting = [weight for _, weight, residual, limit in rows if residual <= limit and weight == weight]
@@ -378,7 +396,7 @@ def _good_weights(scored: list[float], weights: list[float], residuals: list[flo
 
 
 def _operands(name: str, arguments: dict[str, Any]) -> Event:
-    """Return facts about the arguments of the first call from a line; what needs values is read late."""
+    """Return facts about the arguments of the first call of a line. Facts that need values are read later."""
     scores, target = arguments["input"].detach(), arguments["target"]
     facts: Event = {
         "made_by": _made_by(arguments["input"]),
@@ -419,8 +437,8 @@ def _operands(name: str, arguments: dict[str, Any]) -> Event:
 
 
 def _flattened_from(tensor: Tensor) -> Optional[list[int]]:
-    """Return the shape of the tensor whose elements a view has rearranged, in their order; None if not known."""
-    # The backward node of a view keeps the sizes before it. The name of the attribute depends on the version of torch.
+    """Return the shape that a tensor had before it was flattened by a view; None if it is not known."""
+    # The backward node of a view stores the original sizes. The name of the attribute depends on the version of torch.
     node = tensor.grad_fn
     if node is not None:
         view = type(node).__name__.startswith(("View", "ReshapeAlias"))
@@ -433,7 +451,16 @@ def _flattened_from(tensor: Tensor) -> Optional[list[int]]:
 
 
 def _note_row_sums(observer: Observer, facts: Event, dim: int, gradient: Optional[Tensor]) -> None:
-    """Note how far the gradients of the classes cancel: entirely where the loss has a normalizer in another term."""
+    """Record whether the gradients of the classes cancel at least partly.
+
+    They cancel entirely if another term of the loss contains the normalizer.
+
+    Args:
+        observer: The observer of this process.
+        facts: The facts about the call, to which "gradients_cancel" is added.
+        dim: The dimension of the classes.
+        gradient: The gradient of the input of the loss.
+    """
     if gradient is None or gradient.dim() < 2 or "gradients_cancel" in facts:
         return
     with observer.observing("row sums"):
@@ -443,7 +470,10 @@ def _note_row_sums(observer: Observer, facts: Event, dim: int, gradient: Optiona
 
 
 def _made_by(tensor: Tensor) -> str:
-    """Return the name of the operation that made a tensor, beyond those that only move elements."""
+    """Return the name of the autograd node that computed a tensor, skipping nodes that only move elements.
+
+    Return "" if there is no such node among the last twelve.
+    """
     node = tensor.grad_fn
     for _ in range(12):
         if node is None:

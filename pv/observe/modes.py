@@ -1,7 +1,8 @@
-"""Notes training and eval mode: which call asked for it, which layers it reaches, and what normalization layers see.
+"""Records training and eval mode: the calls that set a mode, the layers that they reach, and normalization inputs.
 
-A *request* is a call of `train()` or `eval()` that no other one encloses. Its *root* is the module that was called. The
-last request decides the mode of a layer, unless the script assigns `training` by itself.
+A *request* is an outermost call of `train()` or `eval()`; these methods call each other for the children of a module.
+Its *root* is the module that was called. The last request that reached a layer sets its mode, unless the script assigns
+`training` itself.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ DROPOUT = importlib.import_module("torch.nn.modules.dropout")._DropoutNd
 SPECTRAL = importlib.import_module("torch.nn.utils.spectral_norm").SpectralNorm
 DROPOUT_FUNCTIONS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 MEASURED = 3
-"""Forwards in which the inputs of a shared normalization layer, or a spectral norm, are measured."""
+"""Number of forwards in which the inputs of a shared normalization layer, or a spectral norm, are measured."""
 LOOK_AGAIN = 50
-"""Frozen parts are looked for in the first forwards, after a request, and then once in this many forwards."""
+"""Number of calls of a model between two searches for frozen parts, after the first calls."""
 GRAPH_NODES = 5_000
+"""Largest number of autograd nodes that a search visits."""
 POWER_ITERATIONS = 12
+"""Number of power iterations that estimate a spectral norm."""
 
 
 class Request(NamedTuple):
@@ -42,9 +45,9 @@ class Request(NamedTuple):
     Attributes:
         number: Its position among the requests of the process.
         mode: True for training mode.
-        at: The running line of the user's code.
-        forwards: How many forwards of outermost modules came before.
-        by_user: Whether the user's code called it, not a library.
+        at: The line of the user's code that made the call, directly or through a library.
+        forwards: Number of forwards of outermost modules before the call.
+        by_user: Whether the user's code made the call, not a library.
         root: The module that was called.
     """
 
@@ -57,9 +60,14 @@ class Request(NamedTuple):
 
 
 class FrozenPart:
-    """A part of a model without a trainable parameter, and its running statistics when it was seen first.
+    """A part of a model without trainable parameters, and its parameters and running statistics when first seen.
 
-    A model may be gone when the process ends, so what is known of the part is renewed by `look`, and kept.
+    The model may no longer exist when the process ends, so `look` stores the facts that the last event needs.
+
+    Attributes:
+        frozen: Whether the part still had no trainable parameter at the last `look`.
+        written: Whether parameters of the part had changed at the last `look`.
+        trained: Whether a parameter of the part had a gradient at a step.
     """
 
     def __init__(self, part: nn.Module, norms: list[Any], sample: Callable[[Tensor], Tensor]) -> None:
@@ -68,14 +76,14 @@ class FrozenPart:
         self.norms = [weakref.ref(norm) for norm in norms[:4]]
         self.statistics = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms[:4]]
         self.written_before = sum(p._version for p in part.parameters())
-        # Writing through `.data`, or assigning to it, leaves version counters alone.
+        # Version counters miss changes through `.data`, so samples are compared as well.
         self.before = [sample(p).clone() for p in part.parameters()]
         self.frozen, self.written, self.trained = True, False, False
         self.noted: object = None
-        """What the last event says."""
+        """The facts of the last event, without counts."""
 
     def look(self, trained: set[int]) -> None:
-        """Note how the part is now.
+        """Update the facts, if the part still exists.
 
         Args:
             trained: The ids of the parameters that had a gradient at a step.
@@ -93,7 +101,11 @@ class FrozenPart:
             self.means = [norm.running_mean for norm in norms]
 
     def moved(self) -> Tensor:
-        """Return by how many of their standard deviations the statistics have moved."""
+        """Return how far the running means have moved since the part was first seen.
+
+        The unit is the standard deviation of a channel at that time. The result is the median over the channels of a
+        layer, and the largest of the first four layers.
+        """
         shifts = [
             ((mean - old).abs() / (var + 1e-5).sqrt()).median().double().cpu()
             for mean, (old, var) in zip(self.means, self.statistics)
@@ -102,7 +114,7 @@ class FrozenPart:
 
 
 def has_statistics(module: object) -> bool:
-    """Return whether a module normalizes by running statistics in eval mode."""
+    """Return whether a module normalizes with running statistics in eval mode."""
     return isinstance(module, NORM) and module.running_mean is not None
 
 
@@ -116,39 +128,52 @@ class Modes:
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self.forwards = 0
-        """How many forwards of outermost modules have begun."""
+        """Number of forwards of outermost modules that have begun."""
         self.previous = 0
-        """The id of the first parameter of the last layer that ran, normalization apart."""
+        """The id of the first parameter of the last layer that ran and is neither normalization nor dropout."""
         self._request: Optional[Request] = None
         self._count = 0
         self._dropout_depth = 0
         self._requests: weakref.WeakKeyDictionary[nn.Module, dict[tuple[int, bool], Request]] = (
             weakref.WeakKeyDictionary()
         )
-        """By layer of normalization or dropout: the last request of each root and mode."""
+        """By layer of normalization or dropout: the last request of every root (by id) and mode."""
         self._roots: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
-        """How many requests each module has got."""
+        """By root: number of its requests."""
         self._early: weakref.WeakKeyDictionary[nn.Module, list[dict[str, object]]] = weakref.WeakKeyDictionary()
         """Requests to modules that the script has not called yet."""
         self._looked: dict[int, int] = {}
-        """By model: the number of the last request before its parts were looked at."""
+        """By model: the number of the last request before the last search for frozen parts."""
         self._parts: dict[tuple[int, str], FrozenPart] = {}
+        """By number of the model, and name of the part."""
         self._model: Optional[Model] = None
-        """The model whose forward runs."""
+        """The model whose forward is running."""
         self._runs: dict[nn.Module, list[tuple[int, object, Optional[Tensor], str]]] = {}
-        """By normalization layer: its calls in this forward."""
+        """By normalization layer: its calls in the running forward.
+
+        A call is the value of `previous`, the autograd node of the output, the input if it is measured, and the line.
+        """
         self._shared: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        """By normalization layer: number of forwards with several calls of the layer, minus one."""
         self._spectral: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        """By module with a spectral norm: number of measurements; `MEASURED` once the module ran in training mode."""
         self._froze: list[tuple[list[weakref.ref[Tensor]], Event]] = []
-        """Requests that froze parameters."""
+        """Requests that may have frozen parameters: the frozen parameters, and the fields of the `froze` event."""
         self._noted: dict[tuple[object, ...], int] = {}
+        """By line and kind of a layer: number of `unreached` events, including those above the limit."""
         self._inputs: list[Tensor] = []
-        """The tensors that the forward was called with."""
+        """The tensors in the arguments of the running forward."""
 
     # Requests.
 
     def begin_request(self, module: nn.Module, mode: bool, by_user: bool) -> None:
-        """Note a call of `train()` or `eval()` that no other one encloses, before it runs."""
+        """Record a request before the call runs.
+
+        Args:
+            module: The root of the request.
+            mode: True for training mode.
+            by_user: Whether the user's code made the call, not a library.
+        """
         observer = self.observer
         at = observer.sites.find(2)[0]
         self._count += 1
@@ -163,13 +188,18 @@ class Modes:
             del self._early[module][:-4]
 
     def note_request(self, module: nn.Module) -> None:
-        """Note that the request that runs has reached a module."""
+        """Record that the running request has reached a module."""
         if self._request is not None and isinstance(module, (NORM, DROPOUT)):
             request = self._request
             self._requests.setdefault(module, {})[id(request.root()), request.mode] = request
 
     def end_request(self, module: nn.Module, frozen: Optional[set[int]]) -> None:
-        """Remember which parameters the request has frozen that an optimizer had moved before."""
+        """End the running request, and store which trained parameters it has frozen.
+
+        Args:
+            module: The root of the request.
+            frozen: The ids of the parameters that were frozen before the request; None if this is not examined.
+        """
         request, self._request = self._request, None
         if frozen is None or request is None or all(p.requires_grad or id(p) in frozen for p in module.parameters()):
             return
@@ -192,7 +222,7 @@ class Modes:
         return set().union(*(state.had_gradient for state in self.observer.optimizers.values()))
 
     def add_model(self, module: nn.Module, number: int) -> None:
-        """Note the requests that came before the first call of a model."""
+        """Add events for the requests that were made before the first call of a model."""
         for fields in self._early.pop(module, []):
             self.observer.add("mode", model=number, **fields)
 
@@ -202,8 +232,8 @@ class Modes:
         """Begin the forward of an outermost module.
 
         Args:
-            model: The observer's `Model` of it.
-            module: The module inside wrappers.
+            model: The observer's record of the module.
+            module: The module, without wrappers such as DistributedDataParallel.
             grad: Whether gradients are recorded.
             inputs: The tensors in the arguments.
         """
@@ -211,7 +241,8 @@ class Modes:
         self._model, self.previous, self._inputs = model, 0, inputs
         if model.noted and not (model.is_trained and grad):
             self._look(module, model, self._trained())
-        # Frozen parts are looked for in the first calls, after a request, and now and then: a walk over all modules.
+        # The search for frozen parts visits all modules, so it runs only in the first calls, after a request, and in
+        # every 50th call.
         if grad and model.layers and (model.calls <= 3 or self._is_due(model)):
             self._looked[model.number] = self._count
             self._note_parts(model, module)
@@ -220,7 +251,7 @@ class Modes:
         return bool(model.calls % LOOK_AGAIN == 0 or self._looked.get(model.number) != self._count)
 
     def end_forward(self) -> None:
-        """End the forward of an outermost module, and compare what its normalization layers got."""
+        """End the forward of an outermost module, and record its normalization layers that ran several times."""
         runs, self._runs, self._model, self._inputs = self._runs, {}, None, []
         for norm, calls in runs.items():
             if len(calls) > 1:
@@ -243,7 +274,7 @@ class Modes:
             finally:
                 self._dropout_depth -= 1
         result = original(module, *args, **kwargs)
-        # This is done at every call of a layer, so without the frame of an observation; none of it can fail.
+        # This runs in every call of a layer, so the slow context `observing` is not used. No line of it can raise.
         if root["grad"] and isinstance(module, NORM) and isinstance(result, Tensor) and has_statistics(module):
             calls = self._runs.get(module)
             if calls is None:
@@ -256,19 +287,19 @@ class Modes:
     # Layers that a request does not reach.
 
     def _note_unreached(self, model: Model, module: nn.Module) -> None:
-        """Note a layer in training mode in the forward of a model in eval mode, if it is no layer of the model."""
+        """Record a layer that runs in training mode inside a model in eval mode, unless it is a layer of the model."""
         if getattr(module, "p", 1) and (not isinstance(module, NORM) or has_statistics(module)):
             if not any(layer is module for layer in model.layers):
                 self._add_unreached(model, type(module).__name__, getattr(module, "p", None), False, False)
 
     def note_function(self, name: str, rate: float, explicit: bool, operand: Any) -> None:
-        """Note a dropout function that is on in the forward of a model in eval mode.
+        """Record a dropout function that is active in the forward of a model in eval mode.
 
         Args:
             name: The name of the function.
-            rate: Its rate.
-            explicit: Whether the script has asked for training mode in the call.
-            operand: What it is applied to.
+            rate: The dropout rate.
+            explicit: Whether the call passes `training`.
+            operand: The first argument of the function.
         """
         if self._dropout_depth or self._model is None:
             return
@@ -307,7 +338,7 @@ class Modes:
             on = [norm for norm in norms if norm.training]
             requests = sorted(self._requests.get((on or norms)[0], {}).values())
             by_itself = [r for r in requests if r.by_user and _is_frozen(r.root())]
-            # The last call of the script to a root that is frozen as a whole asks for the mode of the part itself.
+            # A call by the user on a root whose parameters are all frozen is meant for the frozen part itself.
             request = next((r for r in reversed(by_itself) if not r.mode), None)
             last = requests[-1] if requests else None
             facts = {
@@ -327,7 +358,7 @@ class Modes:
                 self.observer.add("frozen_part", model=model.number, part=name, at=at, **facts)
 
     def describe(self) -> None:
-        """Note how frozen parts have changed."""
+        """Add events on the running statistics of models and frozen parts, and on parameters that requests froze."""
         self.look()
         had = self._trained()
         for module, state in list(self.observer.models.items()):
@@ -344,7 +375,7 @@ class Modes:
             self.observer.add("frozen_statistics", model=model, part=name, moved=part.moved(), **facts)
 
     def look(self) -> None:
-        """Note which models are trained, or written by the script."""
+        """Record which models and frozen parts have been trained, or changed by the script."""
         had = self._trained()
         for module, state in list(self.observer.models.items()):
             self._look(module, state, had)
@@ -372,13 +403,14 @@ class Modes:
         if self._shared[norm] > MEASURED:
             return
         inputs = [x for _, _, x, _ in calls if x is not None]
-        # One call for each layer that ran before the normalization: their outputs are the distributions to compare.
+        # Of the calls after the same layer, only the first counts: the outputs of different layers are compared.
         by_layer = list({before: position for position, (before, *_) in reversed(list(enumerate(calls)))}.values())
         by_layer.sort()
         chosen = by_layer if len(by_layer) > 1 else list(range(min(len(calls), 8)))
         serial = False
         if len(by_layer) > 1 and calls[chosen[0]][1] is not None and len(inputs) == len(calls):
-            # Serial: the second input depends on the first output, as at two depths of a network, not in two towers.
+            # Serial: the second input depends on the first output, as at two depths of a network. In two parallel
+            # branches of a network it does not.
             later = inputs[chosen[1]].grad_fn
             serial = _is_reached(later, calls[chosen[0]][1])
         measure = None
@@ -401,7 +433,12 @@ class Modes:
     # Spectral norms.
 
     def note_hooks(self, module: nn.Module, *, outermost: bool = False) -> None:
-        """Note a spectral norm that is used in eval mode before it was ever estimated in training mode."""
+        """Record a spectral norm that is used in eval mode before the module has run in training mode.
+
+        Args:
+            module: The module with hooks.
+            outermost: Whether the module is an outermost one.
+        """
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, SPECTRAL):
                 looks = self._spectral.get(module, 0)
@@ -415,7 +452,8 @@ class Modes:
     def _note_spectral(self, module: nn.Module, hook: Any) -> None:
         weight = hook.reshape_weight_to_matrix(getattr(module, hook.name + "_orig").detach()).double()
         u, v = (getattr(module, f"{hook.name}_{part}").double() for part in "uv")
-        # The layer divides by u W v. Power iterations from here give the largest singular value to a few digits.
+        # The layer divides its weight W by u W v. Power iterations from u and v give the largest singular value of W to
+        # a few digits, which u W v should be.
         used = torch.dot(u, torch.mv(weight, v))
         for _ in range(POWER_ITERATIONS):
             v = F.normalize(torch.mv(weight.t(), u), dim=0)
@@ -432,17 +470,17 @@ class Modes:
 
 
 def frozen_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
-    """Yield the largest parts of a model that have parameters and none that is trainable, or nothing if all are.
+    """Yield the largest parts of a model whose parameters are all frozen. Yield nothing for a fully frozen model.
 
-    A normalization layer by itself is a part only behind a layer that is frozen too: the statistics of a layer that is
-    trained must move.
+    A single normalization layer is a part only if the layer before it is frozen as well. Behind a trained layer, its
+    running statistics must follow the outputs of this layer.
 
     Yields:
-        Name, module, and whether nothing that is trainable is registered before the part.
+        The name of the part, the module, and whether all parameters registered before the part are frozen.
     """
     if not any(not p.requires_grad for p in module.parameters()) or _is_frozen(module):
         return
-    # In order of registration, which is the order of the layers in most networks.
+    # Depth first in the order of registration, which is the order of the layers in most networks.
     stack: list[tuple[str, nn.Module]] = [("", module)]
     fixed, behind_frozen = True, False
     while stack:
@@ -459,7 +497,7 @@ def frozen_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
 
 
 def _count_initial(norms: list[Any]) -> Late:
-    """Return how many normalization layers have the running statistics of a new layer."""
+    """Return the number of normalization layers that have the running statistics of a new layer."""
     changed = []
     for norm in norms:
         facts = [norm.running_mean.any(), (norm.running_var != 1).any()]
@@ -474,7 +512,7 @@ def _is_frozen(module: Optional[nn.Module]) -> bool:
 
 
 def _is_reached(node: object, goal: object) -> bool:
-    """Return whether a node of the graph is among those that another one depends on."""
+    """Return whether the autograd node `node` depends on the node `goal`. Visit at most `GRAPH_NODES` nodes."""
     seen, waiting = {node}, [node]
     while waiting and len(seen) < GRAPH_NODES:
         current = waiting.pop()
@@ -488,7 +526,7 @@ def _is_reached(node: object, goal: object) -> bool:
 
 
 def _moments(inputs: list[Tensor]) -> Iterator[Tensor]:
-    """Yield mean and variance of the channels of inputs."""
+    """Yield the mean and the variance of the channels (dimension 1) of every input: two tensors [C] per input."""
     for x in inputs:
         var, mean = torch.var_mean(x.double(), [dim for dim in range(x.dim()) if dim != 1], unbiased=False)
         yield mean
@@ -496,7 +534,15 @@ def _moments(inputs: list[Tensor]) -> Iterator[Tensor]:
 
 
 def _apart(*values: list[float]) -> dict[str, float]:
-    """Return how far the first two distributions, or the two that are farthest apart, are from each other."""
+    """Return the largest distance of two of the distributions.
+
+    Args:
+        *values: For every distribution, the means and then the variances of its channels.
+
+    Returns:
+        shift: The largest difference of two means, in standard deviations. spread: The largest ratio of two variances.
+        Both are medians over the channels.
+    """
     moments = list(zip(values[::2], values[1::2]))
     shifts, ratios = [0.0], [1.0]
     for i, (mean_a, var_a) in enumerate(moments):
@@ -526,7 +572,7 @@ def install(observer: Callable[[], Observer]) -> None:
     name = "scaled_dot_product_attention"
     attention = _attention(getattr(F, name), observer)
     builtins = importlib.import_module("torch.jit._builtins")
-    # `torch.jit.script` knows builtin functions by identity. Without this, a scripted module with attention fails.
+    # `torch.jit.script` identifies builtin functions by object. Without this, a scripted module with attention fails.
     builtins._register_builtin(attention, f"aten::{name}")
     setattr(F, name, attention)
 
@@ -536,7 +582,7 @@ def _request(original: Callable[..., object], observer: Callable[[], Observer], 
     def request(self: nn.Module, *args: object, **kwargs: object) -> object:
         active = observer()
         modes = active.modes
-        # `train` calls itself for every child, and `eval` calls `train`: only the outermost call is a request.
+        # `train` calls `train` of every child, and `eval` calls `train`: only the outermost call is a request.
         if modes._request is not None:
             modes.note_request(self)
             return original(self, *args, **kwargs)
@@ -559,13 +605,13 @@ def _request(original: Callable[..., object], observer: Callable[[], Observer], 
 
 
 def _is_evaluated(active: Observer) -> bool:
-    """Return whether a model in eval mode runs without gradients."""
+    """Return whether the running forward is without gradients, of a model in eval mode."""
     last = active._last_forward
     return active.in_module and last is not None and not last["training"] and not last["grad"] and active.is_active()
 
 
 def _dropout(name: str, original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
-    default = name not in ("alpha_dropout", "feature_alpha_dropout")  # what `training` is if it is not passed
+    default = name not in ("alpha_dropout", "feature_alpha_dropout")  # the default of `training`
 
     @frames.wraps(original)
     def dropout(*args: Any, **kwargs: Any) -> object:

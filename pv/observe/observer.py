@@ -1,11 +1,11 @@
-"""The observer of one process: hooks on torch that note what a training script does, as events of a trace.
+"""The observer of one process: hooks on torch that record the actions of a training script as events of a trace.
 
-The observer judges nothing, changes no weight, no random number and no exit status, and waits for no device between
-two flushes. An error inside it is an event of kind `trouble`, and never reaches the script.
+The observer judges nothing, does not change weights, random numbers or the exit status, and does not wait for a device
+between two flushes. An error in the observer becomes an event of kind `trouble`, and never reaches the script.
 
-Terms: the *gradients* of an optimizer are `p.grad` of its parameters. They are *left over* at a backward pass if a few
-of them (`sentinels`) exist and are not zero. What the script does to gradients between the backward pass and the step
-is noticed by their version counters: torch counts each in-place change of a tensor.
+Terms: the *gradients* of an optimizer are `p.grad` of its parameters. They are *left over* at a backward pass if any of
+a few of them (`sentinels`) is not zero. Changes that the script makes to gradients between the backward pass and the
+step are detected by version counters: torch counts every in-place change of a tensor.
 """
 
 from __future__ import annotations
@@ -54,77 +54,85 @@ from .sharding import Shards, is_as_before, is_partial, is_shard, local, version
 from .trace import CallSites, Event, Late, Trace
 
 FLUSH_STEPS = 10
-"""A trace is flushed after the first two steps, and then after every tenth."""
+"""Number of steps between two flushes of the trace. It is also flushed after each of the first two steps."""
 EAGER_STEPS = 3
-"""Steps in which every module call and every parameter is looked at."""
+"""Number of first steps in which every module call and every parameter is examined."""
 CHECKED_STEPS = 50
-"""Then every parameter is looked at once in this many steps."""
+"""Number of steps between two examinations of every parameter, after the first steps."""
 MAX_PULL = 65_536
-"""Elements of an output up to which the sum of its gradient is noted, with several optimizers."""
+"""Largest number of elements of a model output whose gradient is summed, in a process with several optimizers."""
 COMPARED_STEPS = 10
-"""Steps in which gradients are compared before and after a reduction that the script writes itself."""
+"""Number of first steps in which gradients are compared before and after a reduction in the script's own code."""
 SENTINELS = 12
+"""Number of gradients of an optimizer that are examined, as a sample of all of them."""
 SAMPLED = 256
-"""Elements of a parameter that stand for it."""
+"""Approximate number of elements in the sample of a tensor."""
 
 
 LAYERS = (modes.NORM, modes.DROPOUT)
 
 
 class OptimizerState:
-    """What is known of one optimizer and its gradients."""
+    """The recorded state of one optimizer and its gradients."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.steps = 0
         self.modified = False
-        """Whether the script changed gradients by itself since the backward pass."""
+        """Whether the script itself changed gradients since the backward pass."""
         self.last_look: dict[int, tuple[object, int]] = {}
-        """By id of a parameter: its gradient (a weak reference), and the gradient's version."""
+        """By id of a parameter: its gradient, as a weak reference and a version number."""
         self.is_accumulating = False
         """Whether a backward pass has reached the optimizer since its last step."""
         self.before: dict[int, tuple[Tensor, Optional[Tensor]]] = {}
-        """By id of a parameter: samples of it and of its gradient before the step."""
+        """By id of a parameter: samples of the parameter and of its gradient before the step."""
         self.had_gradient: set[int] = set()
+        """Ids of the parameters that had a gradient at a step."""
         self.digest_before: Optional[Late] = None
-        """The sum over a few weights before the step; `state_before` and `weights_before` are sums over all, where runs
-        are compared."""
+        """The sum over a few weights before the step.
+
+        `state_before` and `weights_before` are sums over the optimizer state and over all weights, for comparisons of
+        runs.
+        """
         self.state_before: Optional[dict[str, Any]] = None
         self.weights_before: Optional[Late] = None
         self.began = 0
-        """How many steps of any optimizer had ended when the last one of this began."""
+        """Number of steps, of all optimizers, that had ended when the last step of this optimizer began."""
         self.touched = False
         """Whether the script changed gradients before a clipping."""
         self.written = 0
-        """The sum of the parameters' versions after the last step."""
+        """The sum of the version counters of the parameters after the last step."""
         self.scale: Optional[Tensor] = None
         """The loss scale that the gradients are still multiplied by."""
         self.clipped: dict[int, tuple[object, int]] = {}
-        """As `last_look`, of the gradients that a clipping has covered since the step before."""
+        """Like `last_look`, but only the gradients that were clipped since the previous step."""
         self.gradients: Optional[tuple[Optional[Late], int]] = None
-        """The norm and the number of gradients, where they may be gone when the step is noticed."""
+        """The norm and the number of gradients, if they were computed before the end of the step.
+
+        A handwritten update may have cleared the gradients by the time it is detected as a step.
+        """
         self.frozen = 0
-        """How many parameters required no gradient at the last step: a change is a reason to look closely."""
+        """Number of parameters without `requires_grad` at the last step. If it changes, all parameters are examined."""
         self.idle = 0
-        """Number of first steps whose rates are 0, as in a warm-up: as many more are looked at."""
+        """Number of examined steps in which all rates were 0, as in a warm-up. The same number of steps is added."""
         self.copied: Optional[Tensor] = None
-        """How the gradients differ from the gradients of a model's weights, where they are copied from these."""
+        """[2]: how the gradients of master weights differ from the model's gradients; see `Masters.before_step`."""
         self.local: list[tuple[Tensor, Tensor]] = []
-        """Parameters, and elements of their gradients after the last backward pass of this rank."""
+        """Pairs of a parameter and a few elements of its gradient after the last backward pass of this rank."""
         self.sides: dict[str, Tensor] = {}
         """The elements of `local` ("local_gradient"), and the same elements when the step begins ("gradient")."""
         self.waiting = 0
-        """Parameters whose gradient FSDP2 has not reduced when the step begins."""
+        """Number of parameters whose gradient FSDP2 has not reduced when the step begins."""
         self.checks = 0
-        """Steps for which every parameter is still looked at."""
+        """Number of further steps in which every parameter is examined."""
 
 
-# Private, and missing in some versions: without it, tensors of `torch.func` are taken for plain ones.
+# A private function of torch, missing in some versions. Without it, calls inside `torch.func` are observed too.
 _transform: Callable[[], object] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 
 
 def _is_transformed() -> bool:
-    """Return whether a transform of `torch.func` runs, or a tracer records."""
+    """Return whether the call is inside a transform of `torch.func` or inside `torch.jit.trace`."""
     return _transform() is not None or torch._C._get_tracing_state() is not None
 
 
@@ -144,7 +152,7 @@ def _decay(group: dict[str, object]) -> float:
 
 
 def _differ_in_decay_alone(groups: list[dict[str, object]]) -> bool:
-    """Return whether parameter groups have the same options, but for the weight decay."""
+    """Return whether parameter groups have the same options except for the weight decay."""
     options = [
         {k: v for k, v in group.items() if k not in ("params", "param_names", "weight_decay")} for group in groups
     ]
@@ -157,31 +165,34 @@ def _differ_in_decay_alone(groups: list[dict[str, object]]) -> bool:
 
 
 def gathered(parts: list[Tensor]) -> list[Tensor]:
-    """Return tensors of one shape as a single one, if all are on one device."""
+    """Stack tensors of one shape into a single tensor, if all are on one device; else return them unchanged."""
     return [torch.stack(parts)] if len({part.device for part in parts}) == 1 else parts
 
 
 def sample(tensor: Tensor) -> Tensor:
-    """Return about 256 elements of a tensor, evenly spread, as a view where that is possible."""
+    """Return about 256 evenly spaced elements of a tensor, as a view if possible; all elements of a small tensor."""
     flat = local(tensor.detach())
     size = flat.numel()
     if size <= SAMPLED:
         return flat.reshape(-1)
     stride = _stride(size)
-    if type(flat) is Tensor and flat.is_contiguous():  # one operation in place of two
+    if type(flat) is Tensor and flat.is_contiguous():  # one operation instead of two
         return flat.as_strided(((size - 1) // stride + 1,), (stride,))
     return flat.reshape(-1)[::stride]
 
 
 def few(tensor: Tensor) -> Tensor:
-    """Return at most eight elements of a tensor, evenly spread."""
+    """Return at most eight evenly spaced elements of a tensor."""
     flat = sample(tensor)
     return flat[:: max(1, flat.numel() // 8)][:8]
 
 
 @functools.lru_cache(maxsize=4096)
 def _stride(size: int) -> int:
-    """Return a stride that divides no dimension: else all elements might be of one corner of a kernel or an image."""
+    """Return a stride that is coprime to the number of elements.
+
+    With a stride that divides a dimension, all sampled elements could be at the same position of a kernel or an image.
+    """
     stride = size // SAMPLED
     while math.gcd(stride, size) > 1:
         stride -= 1
@@ -189,14 +200,14 @@ def _stride(size: int) -> int:
 
 
 def sentinels(parameters: list[Tensor]) -> list[Tensor]:
-    """Return a few of the parameters of an optimizer, evenly spread over those with dense gradients."""
+    """Return at most `SENTINELS` of the parameters with dense gradients, evenly spaced."""
     present = [p for p in parameters if p.grad is not None and not p.grad.is_sparse]
     count = len(present)
     return present if count <= SENTINELS else [present[i * count // SENTINELS] for i in range(SENTINELS)]
 
 
 class Model:
-    """A module that the script calls, with its layers that behave differently in training mode."""
+    """A module that the script calls, and its layers whose behaviour depends on the training mode."""
 
     def __init__(self, number: int, module: nn.Module) -> None:
         self.number = number
@@ -204,11 +215,11 @@ class Model:
         self.calls_by_grad = [0, 0]
         self.is_trained = False
         self.noted: object = None
-        """What the last event about the model as a network says."""
+        """The fields of the last `network` event of the model."""
         self.refresh(module)
 
     def refresh(self, module: nn.Module) -> None:
-        """Look at the layers of the module again: the script may replace some."""
+        """Collect the layers of the module again: the script may have replaced some."""
         parts = list(module.modules())
         self.dropouts = [m for m in parts if (isinstance(m, modes.DROPOUT) and m.p) or _attention_dropout(m) > 0]
         self.layers = [m for m in parts if modes.has_statistics(m)] + self.dropouts
@@ -216,14 +227,18 @@ class Model:
 
 
 def _attention_dropout(module: nn.Module) -> float:
-    """Return the rate of a dropout that a module keeps as a number, as `nn.MultiheadAttention` does."""
+    """Return the dropout rate that a module has as an attribute, as `nn.MultiheadAttention` does; else 0."""
     rate = vars(module).get("dropout", 0.0)  # `__getattr__` of a model may warn, or compute
-    between_layers = isinstance(module, nn.RNNBase) and module.num_layers == 1  # there are none
+    # Recurrent layers apply dropout between layers only: with one layer the rate has no effect.
+    between_layers = isinstance(module, nn.RNNBase) and module.num_layers == 1
     return rate if isinstance(rate, float) and not between_layers else 0.0
 
 
 class Observing:
-    """The context of one observation. A class, since a generator and `torch.no_grad()` take four times as long."""
+    """A context in which nothing is observed, gradients are off, and exceptions are recorded as `trouble` events.
+
+    This is a class, since a generator with `torch.no_grad()` takes four times as long.
+    """
 
     __slots__ = ("grad", "observer", "part")
 
@@ -244,57 +259,61 @@ class Observing:
 
 
 class Observer:
-    """Notes what the script of one process does.
+    """Records what the script of one process does.
 
     Args:
-        folder: The folder of traces.
-        options: What the process does beside observing.
+        folder: The folder that the trace is written to.
+        options: The options of the process.
     """
 
     def __init__(self, folder: Path, options: Options) -> None:
         self.folder, self.options = folder, options
         self.held_logits: Callable[[], Optional[losses.HeldLogits]] = lambda: None
-        """Returns the logits of the last forward that a hook holds."""
+        """Returns the logits of the last forward if their hook still exists, else None."""
         self.is_sampled = True
-        """Whether losses and logits of the step that is coming are noted."""
+        """Whether losses and logits of the current step are recorded; see `Options.sample`."""
         self.sites = CallSites()
         self.trace = Trace(folder, asdict(options))
         self.backward: Optional[Event] = None
-        """The backward pass that runs."""
+        """The running backward pass."""
         self.in_module = False
         self.sampled_inputs: list[distributions.Source] = []
-        """The sources of samples that the last outermost module was called with."""
+        """The distributions whose samples the last outermost module was called with."""
         self.call: Optional[tokens.Call] = None
         """The last call of an outermost module with gradients."""
         self.matrices: deque[list[Tensor]] = deque(maxlen=3)
         """The matrices of the last batches of loaders, in the first steps."""
         self.first_calls: dict[int, Optional[tokens.Call]] = {}
-        """By number of the model: its first call with gradients, until it is probed."""
+        """By number of the model: its first call with gradients; None after the model was probed."""
         self.label_batches: dict[int, int] = {}
-        """By key of a loss: how many batches had their labels compared with the tokens."""
+        """By key of a loss: number of batches whose labels were compared with the tokens."""
         self.rows = 0
-        """The rows that the last outermost module was called with."""
+        """Number of rows in the input of the last outermost module."""
         self.evaluated_rows = 0
-        """The same, if they came from a loader and no gradient is recorded; else 0."""
+        """Like `rows` for an input from a loader and a forward without gradients, else 0."""
         self.passes = 0
-        """How many passes over loaders have begun."""
+        """Number of passes over loaders that have begun."""
         self.known_calls: Counter[tuple[int, bool]] = Counter()
+        """Number of recorded calls by key of a loss, and by whether its output requires a gradient."""
         self.fused_calls = 0
-        """Calls of losses that are fused with the head."""
+        """Number of calls of losses that are fused with the head."""
         self.hidden_heads: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        """Layers whose output is no output of their model, and that ran last: perhaps heads of a loss by hand."""
+        """The last linear layers of models that return a single number.
+
+        They may be heads whose loss the model computes without a loss function.
+        """
         self.last_layer: Optional[nn.Linear] = None
-        """The last layer of classes that ran in the model's call, in the first steps."""
+        """The last linear layer that ran in the model's call, in the first steps."""
         self.steps = 0
         self.ended_steps = 0
         self.is_over = False
-        """Whether the block to record has ended."""
+        """Whether the recorded block has ended."""
         self.reduced = 0
-        """Elements that were reduced over all ranks since the last step."""
+        """Number of elements that were reduced over all ranks since the last step."""
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
         self.ran: weakref.WeakKeyDictionary[nn.Module, parameters.Layer] = weakref.WeakKeyDictionary()
-        """How modules with parameters ran in the first steps."""
+        """Facts about the calls of modules with parameters in the first steps."""
         self.facts = parameters.Facts(sample)
         self.samples = distributions.Samples()
         self.terms = terms.Terms()
@@ -303,14 +322,14 @@ class Observer:
         self.wrappers: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
         self.batches: deque[tuple[Optional[int], dict[int, Any]]] = deque(maxlen=6)
-        """The last batches: the number of the loader, and the storages of the batch; (None, {}) ends a pass."""
+        """The last batches, as pairs of the loader's number and the batch's storages; (None, {}) ends a pass."""
         self.captures: list[checkpoints.Capture] = []
-        """The last results of `Module.state_dict` that the script still has."""
+        """The last results of `Module.state_dict` that the script still references."""
         self.capture_lines: dict[str, checkpoints.Line] = {}
         self.asked: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
-        """By module: the step after which its `state_dict` was called last."""
+        """By module: the number of steps at the last call of its `state_dict`."""
         self.saves: dict[str, checkpoints.Saved] = {}
-        """By path: what a file was last written with."""
+        """By path: a description of the object that was last saved to the file."""
         self.files: list[checkpoints.ReadFile] = []
         """The last dictionaries of tensors that were read from files."""
         self.loaded: list[checkpoints.Loaded] = []
@@ -319,25 +338,28 @@ class Observer:
         self.schedules = schedules.Schedules(self)
         self.averages = averages.Averages(self)
         self._first_optimizers: dict[tuple[int, int, int], tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]] = {}
-        """By ids of the first and the last parameter and their number: these (weak references), and an optimizer."""
-        self._numbers = 0  # the count of a weak dictionary would give one number twice
+        """The number of an optimizer, with weak references to its first and last parameter.
+
+        The key: the ids of the first and the last parameter, and the number of parameters.
+        """
+        self._numbers = 0  # the length of a weak dictionary would give a number twice
         self._busy = 0
         self._thread = threading.get_ident()
         self._last_forward: Optional[Event] = None
         self._backward_depth = self._scaler_depth = self._clip_depth = 0
 
-    # The frame of every observation.
+    # State and helpers of all observations.
 
     def is_same_process(self) -> bool:
-        """Return whether this is the observer of the running process: a forked child has another one."""
+        """Return whether this is the observer of the running process: a forked child has its own observer."""
         return self is current
 
     def is_active(self) -> bool:
-        """Return whether what happens now is the script's doing, not the observer's."""
+        """Return whether calls are to be observed: not in the observer's own code, and not after the recorded block."""
         return not self._busy and not self.is_over and self.is_same_process() and not _is_transformed()
 
     def observing(self, part: str) -> Observing:
-        """Run an observation: what it does is not observed, and its errors go into the trace."""
+        """Return the context for observer code; `part` names this code in a `trouble` event."""
         return Observing(self, part)
 
     def add(self, kind: str, /, **fields: object) -> Event:
@@ -346,12 +368,12 @@ class Observer:
 
     @property
     def last_forward(self) -> Event:
-        """The event of the last call of an outermost module, of which there must be one."""
+        """The event of the last call of an outermost module. There must have been such a call."""
         assert self._last_forward is not None
         return self._last_forward
 
     def number(self) -> int:
-        """Return a number that no other object of the trace has."""
+        """Return a new number, unique among the objects of the trace."""
         self._numbers += 1
         return self._numbers
 
@@ -361,7 +383,7 @@ class Observer:
         return sample(tensor)
 
     def end_at_limit(self) -> None:
-        """End the process once its optimizers have taken the steps that were asked for."""
+        """End the process with status 0 once an optimizer has taken `Options.steps` steps."""
         if self.is_active() and self.options.steps and self.steps >= self.options.steps:
             self.finish()
             raise SystemExit(0)
@@ -377,13 +399,13 @@ class Observer:
         return parameters_of(optimizer)
 
     def at(self) -> str:
-        """Return the running line of the user's code."""
+        """Return the current line of the user's code as "path:line"."""
         return self.sites.find(3)[0]
 
     # Optimizers.
 
     def state_of(self, optimizer: torch.optim.Optimizer) -> OptimizerState:
-        """Return the state of an optimizer; a new one is noted."""
+        """Return the state of an optimizer. Add an `optimizer` event for a new optimizer."""
         state = self.optimizers.get(optimizer)
         if state is None:
             state = self.optimizers[optimizer] = OptimizerState(self.number())
@@ -406,12 +428,15 @@ class Observer:
         return state
 
     def _number_of_same(self, optimizer: torch.optim.Optimizer, number: int) -> int:
-        """Return the number of the first optimizer of the same parameters, which may be gone; else its own."""
+        """Return the number of the first optimizer with the same parameters; without one, return `number`.
+
+        The first optimizer may no longer exist.
+        """
         parameters = parameters_of(optimizer)
         if not parameters:
             return number
         first, last = parameters[0], parameters[-1]
-        # Ids are used again once a parameter is gone, so both parameters must still be the ones that were noted.
+        # Python reuses the ids of freed objects, so the weak references must still give the same parameters.
         key = (id(first), id(last), len(parameters))
         entry = self._first_optimizers.get(key)
         if entry is None or entry[0]() is not first or entry[1]() is not last:
@@ -419,9 +444,9 @@ class Observer:
         return entry[2]
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Note the state of an optimizer before a step, and look at its gradients."""
+        """Record the parameters, state and gradients of an optimizer before a step."""
         state = self.state_of(optimizer)
-        self.loaded.clear()  # a step changes weights, too
+        self.loaded.clear()  # after a step, weights differ from the loaded ones anyway
         state.began = self.ended_steps
         if _has_ranks() or not state.steps:
             state.digest_before = self.digest(optimizer)
@@ -430,9 +455,10 @@ class Observer:
             state.state_before = checkpoints.state_sums(optimizer, sample)
         if self.options.comparing:
             state.weights_before = checkpoints.weights_sums(parameters, sample)
-        # A sentinel gradient that is another tensor now, or has another version, was changed by the script itself.
+        # A sentinel gradient that was replaced, or has another version, was changed by the script itself.
         state.modified = state.touched or any(not is_as_before(p, state.last_look) for p in sentinels(parameters))
-        # What this rank computed, and what it applies: the claims fit the factor of a reduction by hand to both.
+        # The gradient that this rank computed, and the gradient that it applies. From both, the claims estimate the
+        # factor of a reduction in the script's own code.
         if state.local:
             whole = [(mine, few(p.grad)) for p, mine in state.local if p.grad is not None and not p.grad.is_sparse]
             state.local = []
@@ -444,8 +470,8 @@ class Observer:
         frozen = sum(not p.requires_grad for p in parameters)
         if frozen != state.frozen:
             state.frozen, state.checks = frozen, EAGER_STEPS
-        # Samples of every parameter cost two small copies each, so only the first steps and every 50th take them. Steps
-        # with a rate of 0 move nothing and are made up for.
+        # A sample costs two small copies per parameter, so samples are taken only in the first steps and in every 50th.
+        # A step with a rate of 0 moves nothing; another one is sampled in its place.
         if state.steps < EAGER_STEPS + state.idle or state.steps % CHECKED_STEPS == 0 or state.checks:
             state.checks = max(0, state.checks - 1)
             rates = [group.get("lr") for group in optimizer.param_groups]
@@ -456,12 +482,12 @@ class Observer:
                 state.before[id(p)] = (sample(p).clone(), gradient)
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Add the event of a step, and flush the trace now and then."""
+        """Add the event of a step, and flush the trace if a flush is due."""
         state = self.state_of(optimizer)
         self.averages.look("step")
         state.steps += 1
         parameters = parameters_of(optimizer)
-        # The norm is read after the step: optimizers of torch do not change gradients, and a clipping comes before.
+        # The norm is computed after the step: optimizers of torch do not change gradients, and clipping comes earlier.
         norm, count = state.gradients or self.norm(optimizer)
         gradients = [p.grad for p in parameters if p.grad is not None]
         state.gradients = None
@@ -476,7 +502,8 @@ class Observer:
         if self.options.comparing:
             fields["weights_before"] = state.weights_before
             fields["weights"] = checkpoints.weights_sums(parameters, sample)
-        # The norms of shards of all ranks are added when the traces are read; of whole gradients only once.
+        # When the traces are read, the norms of the shards are combined over all ranks. The norm of the gradients that
+        # are not sharded is equal on all ranks and must count once, so it is recorded separately.
         if any(map(is_shard, gradients)):
             fields["whole_norm"] = self._norm_of([gradient for gradient in gradients if not is_shard(gradient)])
         if _has_ranks():
@@ -512,7 +539,7 @@ class Observer:
         self.steps = max(self.steps, state.steps)
         if state.steps <= 2:
             checkpoints.watch_safetensors()
-        # Hooks on losses and logits are the most expensive part: `--sample N` keeps them for every N-th step.
+        # Hooks on losses and logits are the most expensive ones: `--sample N` uses them only in every N-th step.
         self.is_sampled = self.steps < EAGER_STEPS or self.steps % self.options.sample == 0
         if state.steps == EAGER_STEPS or state.steps % 500 == 0:
             self.describe()
@@ -524,7 +551,7 @@ class Observer:
 
     @staticmethod
     def norm(optimizer: torch.optim.Optimizer) -> tuple[Optional[Late], int]:
-        """Return the 2-norm of the gradients of an optimizer, and how many parameters have one."""
+        """Return the 2-norm of the gradients of an optimizer, and the number of parameters with a gradient."""
         present = [p.grad for p in parameters_of(optimizer) if p.grad is not None]
         return Observer._norm_of(present), len(present)
 
@@ -540,7 +567,7 @@ class Observer:
     def digest(optimizer: torch.optim.Optimizer) -> Optional[Late]:
         """Return the sum over some elements of some parameters."""
         parameters = parameters_of(optimizer)
-        # Small ones are cheap; the first and the last one are in different layers.
+        # Small parameters are cheap; the first and the last parameter are in different layers.
         small = sorted(parameters, key=Tensor.numel)[:4] + parameters[:1] + parameters[-1:]
         samples = [sample(p) for p in small if local(p) is p]
         if len({(part.dtype, part.device) for part in samples}) == 1:
@@ -550,7 +577,7 @@ class Observer:
         return Late(sums, lambda *lists: sum(map(sum, lists))) if sums else None
 
     def _moved(self, optimizer: torch.optim.Optimizer, state: OptimizerState) -> Late:
-        """Return which parameters the step left as they were although they have a gradient, and the reverse."""
+        """Return which parameters with a gradient the step did not change, and which frozen ones it changed."""
         parameters = [p for p in parameters_of(optimizer) if id(p) in state.before]
         names = self.names()
         labels = [names.get(id(p), f"a parameter of shape {list(p.shape)}") for p in parameters]
@@ -566,12 +593,12 @@ class Observer:
             if gradient is None or not gradient.numel():  # the shard of a small parameter may be empty
                 rows.append(torch.stack([moved.double(), *[torch.zeros_like(moved)] * 3]))
                 continue
-            # A matrix of zeros with a gradient of zeros: all elements count here, since a sample may miss the others.
+            # Whether a matrix and its gradient are both zero. All elements are checked: a sample may miss some.
             whole = p.grad if p.dim() == 2 and local(p) is p else None
             zero = torch.zeros_like(moved)
             if whole is not None and not whole.is_sparse:
                 zero = ~(p.detach().any() | whole.any())
-            # Elements whose steps of plain SGD and of Adam are far above the precision of the weight.
+            # Elements that a step of plain SGD or of Adam would change by far more than the precision of the weight.
             size = gradient.double().abs()
             visible = (rates[id(p)] * size.clamp(max=1.0) > 1e-5 * before.double().abs()) & (size > 0)
             loudest = (
@@ -580,7 +607,11 @@ class Observer:
             rows.append(torch.stack([moved.double(), loudest.double(), size.amax(), zero.double()]))
 
         def build(*lists: list[float]) -> dict[str, Any]:
-            """Leave out gradients far below the largest, such as of a bias before a normalization: only rounding."""
+            """Return the fields of the event.
+
+            Gradients far below the largest one do not count: behind a bias before a normalization, for example, they
+            consist of rounding errors only.
+            """
             values = [value for part in lists for value in part]
             limit = max(values[2::4], default=0.0) * 1e-3
             table = list(zip(labels, facts, values[::4], values[1::4], values[2::4]))
@@ -591,7 +622,7 @@ class Observer:
                 "moved": sum(m > 0 for _, _, m, *_ in table),
                 "unmoved": [name for name, _ in unmoved][:40],
                 "unmoved_contiguous": sum(dense for _, dense in unmoved),
-                # With a gradient, a backward pass or the script has asked for the step.
+                # If a frozen parameter has a gradient, its step is intended.
                 "moved_frozen": [name for name, (still, _), m, _, size in table if m and still and not size][:40],
                 "zero_matrices": zeros[:40],
                 "frozen": sum(still for _, (still, _), *_ in table),
@@ -611,7 +642,12 @@ class Observer:
             state.checks = EAGER_STEPS
 
     def look(self, optimizer: torch.optim.Optimizer, among: Optional[set[int]] = None) -> None:
-        """Remember the gradients, so that the next look shows whether they were changed."""
+        """Store references to the sentinel gradients and their versions, to detect later changes.
+
+        Args:
+            optimizer: The optimizer.
+            among: Only parameters with these ids; None for all.
+        """
         state = self.optimizers[optimizer]
         for p in sentinels(parameters_of(optimizer)):
             if p.grad is not None and (among is None or id(p) in among):
@@ -620,21 +656,21 @@ class Observer:
     # Backward passes.
 
     def begin_backward(self) -> dict[str, object]:
-        """Note which gradients are left over, and return the record of the pass, to be handed to `end_backward`."""
+        """Record which gradients are left over, and return the record of the pass for `end_backward`."""
         self.averages.look("backward")
         self.updates.before_backward(sys._getframe(2))
         current: Event = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         current["pulls"], current["retained"] = {}, True
         current["sampled"] = self.is_sampled
         current["copied"] = self.masters.before_backward() if self.masters.copies else {}
-        # For every optimizer: are gradients left over from before, and with which versions do they enter this pass?
+        # For every optimizer: whether gradients are left over, and the versions of its gradients before this pass.
         waiting = self.waiting()
         for optimizer, state in list(self.optimizers.items()):
             parameters = parameters_of(optimizer)
             chosen = sentinels(parameters)
             looks = [is_as_before(p, state.last_look) for p in chosen]
             left, kept = _any_left(chosen, looks)
-            # Gradients may be 0 after a backward pass, as behind a head that begins at 0: the next pass adds to them.
+            # Gradients may be 0 although they are accumulated, such as behind a head that is initialized with zeros.
             held = [is_kept for p, is_kept in zip(chosen, looks) if p.grad is not None]
             adds = state.is_accumulating and bool(held) and all(held)
             if adds or (waiting and any(id(p) in waiting for p in parameters)):
@@ -648,19 +684,24 @@ class Observer:
         return current
 
     def waiting(self) -> dict[int, Tensor]:
-        """Return the gradients that FSDP2 has not reduced yet, by id of the parameter that the optimizer holds."""
+        """Return, by id of a parameter, the gradients that FSDP2 has not reduced yet."""
         gradients: dict[int, Tensor] = {}
         for model in list(self.models.values()):
             gradients.update(model.shards.waiting())
         return gradients
 
     def end_backward(self, current: Event, at: str) -> None:
-        """Add the event of a backward pass: which optimizers it has reached, with which losses."""
+        """Add the event of a backward pass, with its losses and the optimizers whose gradients it changed.
+
+        Args:
+            current: The record that `begin_backward` returned.
+            at: The line that calls the backward pass.
+        """
         self.backward = None
         reached = {}
         waiting = self.waiting()
         for optimizer, state, (left, kept, written, clipped), versions in current["optimizers"]:
-            # The pass has reached an optimizer if the version of any of its gradients has changed.
+            # The pass has reached an optimizer if any gradient of the optimizer is new or has another version.
             if _versions(parameters_of(optimizer), waiting) != versions:
                 onto = sum(not is_as_before(p, state.clipped) for p in clipped)
                 reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
@@ -695,11 +736,11 @@ class Observer:
     # Modules.
 
     def is_run_again(self, module: nn.Module) -> bool:
-        """Return whether a backward pass calls a part of a model: gradient checkpointing runs it a second time."""
+        """Return whether gradient checkpointing runs this part of a model again, inside a backward pass."""
         return self.backward is not None and self._last_forward is not None and unwrapped(module) not in self.models
 
     def run_again(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], grad: bool) -> None:
-        """Note that a part has run, as in the call of its model; it is not a separate model."""
+        """Record a call by gradient checkpointing as a call inside the last model, not of a separate model."""
         self._note_inputs(module, self.last_forward["model"], list(tensors_in((args, kwargs))), grad)
 
     def _note_inputs(self, module: nn.Module, model: int, tensors: list[Tensor], grad: bool) -> None:
@@ -712,7 +753,10 @@ class Observer:
     def begin_module(
         self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], grad: bool
     ) -> Optional[Model]:
-        """Note the call of an outermost module; None for a loss or a module without parameters."""
+        """Record the call of an outermost module, and return its model.
+
+        Return None, and record nothing, for a new module that is a loss or has no parameters.
+        """
         inner = unwrapped(module)
         model = self.models.get(inner)
         if model is None:
@@ -747,7 +791,7 @@ class Observer:
         tokens.note_call(self, inner, model.number, args, kwargs, grad, fields["at"])
         self.rows = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
         self.evaluated_rows = 0 if grad or fields["loader"] is None else self.rows
-        # Equal forwards without another event in between, such as in an evaluation, are one event with a count.
+        # Successive forwards with equal fields, such as in an evaluation, are one event with a count.
         last = self._last_forward
         if last is not None and self.trace.count - 1 == last["n"] and all(last[key] == fields[key] for key in fields):
             last["times"] += 1
@@ -769,7 +813,7 @@ class Observer:
         return model
 
     def watch_outputs(self, outputs: object) -> None:
-        """Note in which backward pass a gradient arrives at the outputs of the last forward."""
+        """Register hooks that record which backward pass computes a gradient of the outputs of the last forward."""
         position = self.last_forward["n"]
 
         def hook(gradient: Optional[Tensor]) -> None:
@@ -782,16 +826,17 @@ class Observer:
         tensors = list(tensors_in(outputs))
         for part in outputs if isinstance(outputs, (list, tuple)) else [outputs]:
             tensors += tensors_in(getattr(part, "__dict__", {}))  # such as a distribution or a dataclass
-        # A hook on a tensor lives as long as the graph, so the observer keeps nothing alive by it.
+        # A hook belongs to the graph and is freed with it, so it does not keep tensors alive.
         for tensor in tensors[:8]:
             if tensor.requires_grad:
                 tensor.register_hook(hook)
                 distributions.watch_use(self.sampled_inputs, tensor)
 
     def names(self) -> dict[int, str]:
-        """Return the name of each parameter of a model that ran, by id.
+        """Return the names of the parameters of all models that ran, by id of the parameter.
 
-        The longest one, so that all ranks agree if one of them has called a part of the model by itself.
+        Of several names of a parameter, the longest is returned. All ranks then use the same name, even if one of them
+        also calls a part of the model directly.
         """
         names: dict[int, str] = {}
         for module in list(self.models):
@@ -801,7 +846,7 @@ class Observer:
         return names
 
     def describe(self) -> None:
-        """Note which parameters the models have, and which of them the optimizers hold."""
+        """Add events on the parameters of every model, and on the parameters that every optimizer holds."""
         held = {id(p): s.number for o, s in self.optimizers.items() for p in parameters_of(o)}
         self.facts.look(list(self.models), self.ended_steps)
         had = set().union(self.facts.arrived, *(state.had_gradient for state in self.optimizers.values()))
@@ -820,7 +865,7 @@ class Observer:
                 id(p) for m, layer in self.ran.items() if layer.grad for p in m._parameters.values() if p is not None
             }
             trainable_here = [(name, p) for name, p in trainable if p.numel()]  # FSDP1 leaves empty shards
-            # Parameters that no optimizer holds and that had a gradient.
+            # Parameters that are in no optimizer although they had a gradient.
             left_out = [(name, p) for name, p in trainable if id(p) not in held and id(p) in had]
             self.add(
                 "parameters",
@@ -842,7 +887,7 @@ class Observer:
         wrapped = {id(p) for wrapper in self.wrappers for p in wrapper.parameters()}
         for optimizer, state in self.optimizers.items():
             mine = parameters_of(optimizer)
-            # Held by the optimizer, in no model that ran, and never with a gradient.
+            # Parameters of the optimizer that are in no model that ran, and never had a gradient.
             unknown = [p for p in mine if id(p) not in names and id(p) not in state.had_gradient]
             ids = {id(p) for p in mine}
             strangers = [list(p.shape) for p in mine if id(p) not in names]
@@ -867,7 +912,17 @@ class Observer:
     def note_clip(
         self, kind: str, parameters: list[Tensor], limit: object, result: object, scaled: object, used_up: bool, at: str
     ) -> None:
-        """Note a clipping, once it is done; `scaled` is what `pending_scale` has returned before."""
+        """Record a clipping after the call.
+
+        Args:
+            kind: The name of the function.
+            parameters: The clipped parameters.
+            limit: The largest norm or value.
+            result: The return value of the function.
+            scaled: The return value of `pending_scale` before the call.
+            used_up: Whether the parameters were passed as an exhausted generator.
+            at: The line of the call.
+        """
         ids = {id(p) for p in parameters}
         covers = {}
         for optimizer, state in self.optimizers.items():
@@ -895,8 +950,11 @@ class Observer:
                     state.clipped[id(p)] = (weakref.ref(p.grad), version(p.grad))
 
     def pending_scale(self, parameters: Iterable[Tensor]) -> Optional[Tensor]:
-        """Return the loss scale that gradients are still multiplied by; None if they are not, or were changed."""
-        # The scale is pending if the sentinels are untouched since the backward pass of a scaled loss.
+        """Return the loss scale that the gradients are still multiplied by.
+
+        Return None if there is no such scale. Gradients that were changed since the backward pass do not count.
+        """
+        # The scale is pending if the sentinels are unchanged since the backward pass of a scaled loss.
         ids = {id(p) for p in parameters}
         pending = None
         for optimizer, state in self.optimizers.items():
@@ -908,7 +966,7 @@ class Observer:
         return pending
 
     def note_zero(self, target: Union[torch.optim.Optimizer, nn.Module]) -> None:
-        """Note that the gradients of an optimizer or a module are cleared."""
+        """Record that the gradients of an optimizer or a module are about to be cleared."""
         self.updates.note()
         if isinstance(target, torch.optim.Optimizer):
             hit = [self.state_of(target).number]
@@ -918,7 +976,7 @@ class Observer:
         self.add("zero", optimizers=hit, at=self.at())
 
     def finish(self) -> None:
-        """Write what is left. Called when the process ends; a second call adds nothing."""
+        """Add the final events and write the trace. Called when the process ends; a second call adds no events."""
         if self.steps and self.is_same_process():
             with self.observing("finish"):
                 self.updates.note()
@@ -933,11 +991,19 @@ class Observer:
 
 
 def _any_left(parameters: list[Tensor], kept: list[bool]) -> tuple[object, object]:
-    """Return whether one of these gradients is not 0, and whether one of those that were kept is not."""
-    # One stacked operation in the common case; the result stays on the device, and is read at the next flush.
+    """Return whether any gradient is not 0, and whether any unchanged gradient is not 0.
+
+    Args:
+        parameters: The parameters whose gradients are checked.
+        kept: For every parameter, whether its gradient is unchanged since the last look.
+
+    Returns:
+        Two booleans, or tensors on the device of the gradients.
+    """
+    # The common case takes one operation; the result stays on the device, and is read at the next flush.
     left: Any
     samples = [sample(p.grad) for p in parameters if p.grad is not None]
-    if samples and all(kept) and len({(part.dtype, part.device) for part in samples}) == 1:  # as a rule
+    if samples and all(kept) and len({(part.dtype, part.device) for part in samples}) == 1:
         left = torch.cat(samples).any()
         return left, left
     sizes = list(torch._foreach_norm(samples, 1)) if samples else []
@@ -953,7 +1019,10 @@ def _ids(optimizer: torch.optim.Optimizer) -> list[int]:
 
 
 def _versions(parameters: list[Tensor], waiting: dict[int, Tensor]) -> list[tuple[int, int]]:
-    """Return what tells the gradients of parameters, and those that wait for their reduction, from later ones."""
+    """Return ids and versions of the gradients, including those that FSDP2 has not reduced yet.
+
+    They change if a gradient is replaced or changed in place.
+    """
     gradients = [p.grad for p in parameters]
     if waiting:
         gradients += [waiting.get(id(p)) for p in parameters]
@@ -961,7 +1030,7 @@ def _versions(parameters: list[Tensor], waiting: dict[int, Tensor]) -> list[tupl
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """Return the module inside wrappers of torch."""
+    """Return the module inside `torch.compile`, DistributedDataParallel and DataParallel."""
     while True:
         inner = getattr(module, "_orig_mod", None)
         if inner is None and type(module).__name__ in ("DistributedDataParallel", "DataParallel"):
@@ -984,10 +1053,10 @@ def tensors_in(value: object, depth: int = 0) -> Iterator[Tensor]:
 
 
 def fingerprint(tensor: Tensor) -> object:
-    """Return a number of 48 bits that depends on about 256 elements of a tensor, read late."""
+    """Return a 48-bit hash of about 256 elements of a tensor, as a tensor that is read later; 0 if there is none."""
     if tensor.layout != torch.strided or tensor.dtype.is_complex or tensor.is_meta or tensor.numel() == 0:
         return 0
-    # Bits of float32, not rounded values: equal inputs have equal numbers, and nearly equal ones do not.
+    # The bits of float32 values are hashed, not rounded values, so nearly equal inputs have different numbers.
     part = sample(tensor)
     if part.is_floating_point():
         part = part.contiguous().float().view(torch.int32)
@@ -999,18 +1068,18 @@ _known_factors: dict[tuple[int, torch.device], Tensor] = {}
 
 
 def _factors(size: int, device: torch.device) -> Tensor:
-    """Return what the elements of a sample are multiplied by, so that their order counts."""
+    """Return the factors of the elements in a hash, which make it depend on the order of the elements."""
     factors = _known_factors.get((size, device))
     if factors is None:
         # Multiples of a prime near 2^32 / golden ratio (Knuth's multiplicative hashing).
         factors = torch.arange(1, size + 1, device=device) * 2_654_435_761 + 1
-        if type(factors) is Tensor:  # not one of a mode that the script is in, such as a fake tensor
+        if type(factors) is Tensor:  # a mode of the script, such as fake tensors, may give another type
             _known_factors[size, device] = factors
     return factors
 
 
 def row_fingerprints(tensor: Tensor) -> Any:
-    """Return a number of 48 bits for each row of a batch, read late; [] where rows are not known."""
+    """Return a 48-bit hash of every row of a batch, as a tensor that is read later; [] if there are no rows."""
     if (
         tensor.layout != torch.strided
         or tensor.dtype.is_complex
@@ -1030,11 +1099,13 @@ def row_fingerprints(tensor: Tensor) -> Any:
 # Installation: wrappers around functions of torch, which call the observer of this process.
 
 current: Observer
+"""The observer of this process."""
 reports: reported.Reports
+"""The wrappers of functions that report numbers."""
 
 
 def _observe_after(part: str, note: Callable[..., None]) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Return a wrapper that calls `note(self, *args, **kwargs)` once the original has returned."""
+    """Return a wrapper that calls `note(self, *args, **kwargs)` after the original has returned."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
         def call(self: object, *args: object, **kwargs: object) -> object:
@@ -1067,7 +1138,7 @@ def _observe_before(part: str, note: Callable[..., None]) -> Callable[[Callable[
 def _backward(original: Callable[..., object]) -> Callable[..., object]:
     def backward(*args: object, **kwargs: object) -> object:
         observer = current
-        if not observer.is_active() or observer._backward_depth:  # a pass in a pass: reentrant checkpointing
+        if not observer.is_active() or observer._backward_depth:  # a nested pass, by reentrant checkpointing
             return original(*args, **kwargs)
         started = None
         with observer.observing("backward"):
@@ -1097,7 +1168,7 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
 
     def __call__(self: nn.Module, *args: object, **kwargs: object) -> object:
         observer = current
-        # Inside of an outermost call: most layers take this branch, so it does as little as possible.
+        # A call inside the call of an outermost module. Most layers take this branch, so it must be fast.
         if observer.in_module:
             inner = original
             if self._forward_pre_hooks:
@@ -1165,11 +1236,11 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Calla
             if not observer.is_active() or observer._clip_depth or not {"parameters", limit_name} <= set(arguments):
                 return original(*args, **kwargs)
             parameters, limit = arguments.pop("parameters"), arguments.pop(limit_name)
-            # A generator that has ended has no frame.
+            # An exhausted generator has no frame.
             used_up = isinstance(parameters, types.GeneratorType) and parameters.gi_frame is None
             handed = parameters
             parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-            handed = handed if used_up else parameters  # torch warns of a generator that has ended
+            handed = handed if used_up else parameters  # torch warns of an exhausted generator
             scaled = None
             with observer.observing("clip"):
                 scaled = observer.pending_scale(parameters)
@@ -1191,7 +1262,7 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Calla
 def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
     def step(self: torch.amp.GradScaler, optimizer: object, *args: object, **kwargs: object) -> object:
         observer = current
-        # A scaler that has seen infinities calls no `optimizer.step`: then no step is counted in between.
+        # After infinite gradients a scaler does not call `optimizer.step`, so the number of steps does not change.
         before = observer.steps
         observer._scaler_depth += 1
         try:
@@ -1219,7 +1290,7 @@ def _scaler_scale(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _note_scale(factor: Tensor, gradient: Optional[Tensor]) -> None:
-    """Note that a scaled loss is a root of the backward pass that runs."""
+    """Record the loss scale of the running backward pass: its gradient reached the scaled loss."""
     if gradient is not None and current.backward is not None and current.is_same_process():
         current.backward["scale"] = factor
 
@@ -1240,7 +1311,10 @@ def _after_fork() -> None:
 
 
 def _resolve_original(original: Callable[..., object]) -> Callable[..., object]:
-    """Let `torch.jit.script` resolve names where a wrapped function was defined: older versions of torch do not."""
+    """Make `torch.jit.script` resolve the names of a wrapped function in the original's scope.
+
+    Older versions of torch resolve them in the scope of the wrapper.
+    """
 
     def resolve(function: object) -> object:
         prepare = getattr(function, "__prepare_scriptable__", None)
@@ -1255,17 +1329,17 @@ def _cut_after_step(optimizer: object, args: object, kwargs: object) -> None:
 
 
 def _terminated(number: int, frame: object) -> None:
-    """Write the trace, then end as the signal asks."""
+    """Write the trace, then end the process by the same signal with its default action."""
     current.finish()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
 def _exit(original: Callable[..., object]) -> Callable[..., object]:
-    """Wrap `os._exit`, by which children of `multiprocessing` end, too: it runs no function of `atexit`."""
+    """Wrap `os._exit`, which does not call `atexit` functions; children of `multiprocessing` end by it."""
 
     def _exit(*args: object, **kwargs: object) -> None:
-        # Values on a GPU may never arrive: a watchdog ends a process that hangs by this function.
+        # Without CUDA only: a watchdog may call this function in a process whose GPU operations never finish.
         if threading.get_ident() == current._thread and not torch.cuda.is_initialized():
             current.finish()
         original(*args, **kwargs)
@@ -1287,16 +1361,16 @@ def _note_optimizer(self: torch.optim.Optimizer, *args: object, **kwargs: object
 
 
 def install(folder: Path, options: Options = DEFAULTS) -> None:
-    """Observe this process from now on. torch has just been imported.
+    """Start to observe this process. A later call starts a new trace.
 
     Args:
-        folder: The folder of traces; it exists.
-        options: What the process does beside.
+        folder: The existing folder that the trace is written to.
+        options: The options of the process.
     """
     global current, reports
     is_installed = "current" in globals()
     current = Observer(folder.resolve(), options)
-    if is_installed:  # by an earlier block: the hooks ask for the observer at each call
+    if is_installed:  # the wrappers of an earlier call read `current` on every call
         return
     frames.install()
     losses.install(lambda: current)
@@ -1354,5 +1428,5 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
 
 
 def _has_amp() -> bool:
-    """Return whether torch has its device-independent scaler: since 2.3."""
+    """Return whether torch has `torch.amp.GradScaler`, as it does since 2.3."""
     return importlib.util.find_spec("torch.amp.grad_scaler") is not None

@@ -1,8 +1,7 @@
-"""Notes facts about parameters: which layers run and get gradients, where initial values come from, and attributes that
-look like a switch for training and are none.
+"""Records facts about parameters: layers that run and get gradients, initial values, and misspelt `requires_grad`.
 
-A layer runs *hidden* if gradients are recorded for the model's call but not for the layer: under `no_grad`, or in a
-reentrant checkpoint. The *drawn* values of a parameter are those that a function of `torch.nn.init` has written.
+A layer runs *hidden* if gradients are enabled in the model's call but not in the layer's call: under `no_grad`, or in a
+reentrant checkpoint. The *drawn* values of a parameter are the values that a function of `torch.nn.init` has written.
 """
 
 from __future__ import annotations
@@ -25,48 +24,57 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 MODULE_ATTRIBUTES = ("requires_grad",)
-"""`module.requires_grad = False` freezes nothing: the method is `requires_grad_`."""
+"""Attributes of modules without an effect: `module.requires_grad = False` freezes nothing, unlike `requires_grad_`."""
 TENSOR_ATTRIBUTES = ("require_grad", "requires_grads", "require_grads", "required_grad", "requires_gard")
 """Misspelt names of `requires_grad`. A tensor accepts any attribute, so torch does not complain."""
 CONSTANT = ("constant_", "ones_", "zeros_", "eye_", "dirac_")
+"""Initializers that draw no random numbers."""
 LAYER_CALLS = 50_000
-"""Calls of layers that are looked at in the first steps: a process may record gradients and never take a step."""
+"""Largest number of calls of layers that are examined. Without it, a process that takes no step would have no limit."""
 BACKWARD_PASSES = 6
-"""Backward passes after which every parameter of every model is looked at."""
+"""Number of first backward passes after which every parameter of every model is examined."""
 
 _Dropout = importlib.import_module("torch.nn.modules.dropout")._DropoutNd
 _MATRIX_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Mark:
-    """A value that the script has written to an attribute that torch does not read."""
+    """An assignment by the script to an attribute that torch does not read.
+
+    Attributes:
+        holder: The module or tensor, as a weak reference.
+        name: The name of the attribute.
+        value: The assigned value.
+        at: The line of the assignment.
+    """
 
     def __init__(self, holder: nn.Module | Tensor, name: str, value: object, at: str) -> None:
         self.holder, self.name, self.value, self.at = weakref.ref(holder), name, value, at
         self.read = False
-        """Whether code has read the attribute, which then is the script's own switch."""
+        """Whether any code has read the attribute. Then the attribute has a meaning of its own in the script."""
 
 
 class Layer:
-    """How a module with direct parameters has run inside calls of a model."""
+    """Facts about the calls of a module with direct parameters, inside calls of a model."""
 
     def __init__(self, model: int) -> None:
         self.model = model
         self.grad = self.hidden = self.training = False
         self.cut_input = False
-        """Whether an input needed no gradient, was computed inside the model, and gradients were recorded."""
+        """Whether, with gradients enabled, an input was computed inside the model and requires no gradient."""
         self.checkpoint = ""
-        """The line of a reentrant checkpoint none of whose inputs needed a gradient."""
+        """The line of a reentrant checkpoint around the layer, if no input of the checkpoint requires a gradient."""
         self.detached = False
-        """Whether an output that needed a gradient became, without it, the input of another layer."""
+        """Whether an output that required a gradient was detached and used as the input of a layer."""
         self.work = 0.0
-        """Multiplications of the last call inside an autocast region; 0 outside of one."""
+        """Number of multiplications in the last call inside an autocast region; 0 without such a call."""
         self.single = False
         """Whether the result of this call is float32."""
         self.order = 0
+        """Position of this call among all calls of layers inside autocast regions, from 1."""
 
     def note_autocast(self, module: nn.Module, result: Tensor, facts: Facts) -> None:
-        """Note in which precision a layer inside an autocast region has multiplied."""
+        """Record the number of multiplications and the precision of a call inside an autocast region."""
         weight = module.weight
         assert isinstance(weight, Tensor)
         facts.calls += 1
@@ -76,31 +84,38 @@ class Layer:
 
 
 class Facts:
-    """What is known of the parameters of one process."""
+    """Facts about the parameters of one process.
+
+    Args:
+        sample: Returns about 256 elements of a tensor.
+    """
 
     def __init__(self, sample: Callable[[Tensor], Tensor]) -> None:
         self.sample = sample
         self.marks: dict[tuple[int, str], Mark] = {}
         self.drawn: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
-        """By id of a parameter: the parameter (a weak reference), and a sample of the values that were drawn."""
+        """By id of a parameter: a weak reference to the parameter, and a sample of the drawn values."""
         self.first: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
-        """By id of a parameter: the parameter (a weak reference), and a sample of it at the first backward passes."""
+        """By id of a parameter: a weak reference to the parameter, and a sample of its values at the first `look`."""
         self.seen_at: dict[int, int] = {}
-        """By id of a parameter: how many steps had ended when that sample was taken."""
+        """By id of a parameter: number of steps that had ended when the sample in `first` was taken."""
         self.outputs: dict[int, tuple[Any, Any]] = {}
-        """By address of a storage: the storage (a weak reference), and the layer whose output it is."""
+        """By address of a storage: a weak reference to the storage, and the layer whose output it contains."""
         self.arrived: set[int] = set()
         """Ids of parameters that had a gradient after a backward pass."""
         self.looks = self.calls = self.layer_calls = 0
         self.heads: dict[int, weakref.ref[nn.Linear]] = {}
-        """By number of a model: the layer (a weak reference) whose output is the model's output."""
+        """By number of a model: a weak reference to the layer whose output is the model's output."""
         self.inputs: set[int] = set()
-        """Where the inputs of the last outermost call are stored."""
+        """Addresses of the storages of the inputs of the last outermost call."""
         self.checkpoint = ""
-        """The line of the reentrant checkpoint that runs, if none of its inputs needs a gradient."""
+        """The line of the running reentrant checkpoint, if none of its inputs requires a gradient; else ""."""
 
     def marked(self) -> dict[int, Mark]:
-        """Return the marks that ask for no training, by id of a parameter that is trained all the same."""
+        """Return, by id of a parameter, the marks that were meant to freeze a parameter that still requires a gradient.
+
+        Marks that code has read are left out.
+        """
         wrong: dict[int, Mark] = {}
         for mark in self.marks.values():
             holder = mark.holder()
@@ -112,7 +127,12 @@ class Facts:
         return wrong
 
     def look(self, modules: list[nn.Module], steps: int) -> None:
-        """Look at all parameters of models after a backward pass; `steps` steps have ended."""
+        """Sample new parameters, and record which parameters have a gradient.
+
+        Args:
+            modules: The models.
+            steps: Number of steps that have ended.
+        """
         self.looks += 1
         for module in modules:
             for p in module.parameters():
@@ -123,13 +143,13 @@ class Facts:
 
 
 class _Attribute:
-    """An attribute that keeps its value where Python does, and notes that it is written or read."""
+    """A descriptor that stores its value in `__dict__`, like a normal attribute, and records reads and writes."""
 
     def __init__(self, name: str, observer: Callable[[], Observer]) -> None:
         self.name, self.observer = name, observer
 
     def __get__(self, holder: object, kind: Optional[type] = None) -> object:
-        if holder is None:  # torch 2.1 gets every name in `dir(Tensor)`
+        if holder is None:  # torch 2.1 reads every name in `dir(Tensor)`
             return self
         if self.name not in holder.__dict__:
             raise AttributeError(f"{getattr(kind, '__name__', kind)!r} object has no attribute {self.name!r}")
@@ -141,7 +161,7 @@ class _Attribute:
     def __set__(self, holder: nn.Module | Tensor, value: object) -> None:
         holder.__dict__[self.name] = value
         observer = self.observer()
-        # A class that keeps an argument of its constructor names what it was made with, which may change later.
+        # A constructor that stores its argument in an attribute of this name does not try to freeze anything.
         caller = sys._getframe(2)
         is_constructor = caller.f_code.co_name == "__init__" and caller.f_locals.get("self") is holder
         if observer.is_active() and isinstance(value, (bool, int)) and not is_constructor:
@@ -189,7 +209,7 @@ def install(observer: Callable[[], Observer]) -> None:
         if name not in CONSTANT:
             original = getattr(nn.init, name)
             wrapped = make_init(original)
-            for module in [nn.init, *layers]:  # some layers import the function by its name
+            for module in [nn.init, *layers]:  # some modules import the function by name
                 if getattr(module, name, None) is original:
                     setattr(module, name, wrapped)
 
@@ -204,7 +224,7 @@ def install(observer: Callable[[], Observer]) -> None:
         return result
 
     nn.Parameter.__deepcopy__ = __deepcopy__  # type: ignore[method-assign]  # torch has no hook for copies
-    # Not exported by name; `checkpoint(..., use_reentrant=True)` applies this function.
+    # This function is not exported; `checkpoint(..., use_reentrant=True)` uses it.
     reentrant = importlib.import_module("torch.utils.checkpoint").CheckpointFunction
     forward = reentrant.forward
 
@@ -223,7 +243,7 @@ def install(observer: Callable[[], Observer]) -> None:
 
 
 def _hide(owner: Any, names: tuple[str, ...]) -> None:
-    """Leave attributes that a holder does not have out of `dir`: code that gets every name must not fail."""
+    """Remove descriptors without a value from `dir`, since code that reads every name in `dir` would fail."""
     original = owner.__dir__
 
     @frames.wraps(original)
@@ -234,6 +254,7 @@ def _hide(owner: Any, names: tuple[str, ...]) -> None:
 
 
 @frames.hidden
+<<<<<<< HEAD
 def call_layer(
     observer: Observer,
     original: Callable[..., object],
@@ -242,6 +263,10 @@ def call_layer(
     kwargs: dict[str, object],
 ) -> object:
     """Call a module inside the call of a model, and note how it ran."""
+=======
+def call_layer(observer: Observer, original: Callable[..., object], module: nn.Module, args: Any, kwargs: Any) -> Any:
+    """Call a module inside the call of a model, and record facts about the call."""
+>>>>>>> h/read2
     grad = torch.is_grad_enabled()
     sources: list[distributions.Source] = []
     in_region = False
@@ -260,8 +285,8 @@ def call_layer(
         inputs = [t for t in observer.tensors_in(args) if t.is_floating_point() and t.layout == torch.strided]
         sources = observer.samples.of(inputs) if grad else []
         if grad and inputs and not any(t.requires_grad for t in inputs):
-            # An input without a gradient that is no input of the model was computed inside it, and cut from the graph.
-            # If it shares the storage of another layer's output, that output was detached.
+            # An input that requires no gradient and is not an input of the model was computed inside the model and cut
+            # from the graph. If it shares its storage with the output of a layer, this output was detached.
             places = [t.untyped_storage() for t in inputs]
             layer.cut_input = layer.cut_input or any(place.data_ptr() not in facts.inputs for place in places)
             for place in places:
@@ -280,13 +305,19 @@ def call_layer(
 
 
 def note_head(observer: Observer, output: Tensor, model: int) -> None:
-    """Remember which layer of matrix products has made the output of a model, reshaping apart."""
+    """Store the linear layer that computed the output of a model, up to reshaping.
+
+    Args:
+        observer: The observer of this process.
+        output: The output.
+        model: The number of the model.
+    """
     node: Any = output.grad_fn
     for _ in range(4):
         if node is None or hasattr(node, "_saved_mat2"):
             break
         node = node.next_functions[0][0] if node.next_functions else None
-    # The backward node of a matrix product keeps its second factor: the weight, or a view of it.
+    # The backward node of a matrix product stores the second factor, which is the weight or a view of the weight.
     matrix = getattr(node, "_saved_mat2", None)
     module = next((module for module, state in list(observer.models.items()) if state.number == model), None)
     if isinstance(matrix, Tensor) and module is not None:
@@ -296,7 +327,7 @@ def note_head(observer: Observer, output: Tensor, model: int) -> None:
 
 
 def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[str, object]]:
-    """Return facts about the last layer of a model that has frozen matrices, if that layer is linear."""
+    """Return facts about the last layer of a model; None if the layer is not linear or no other matrix is frozen."""
     reference = facts.heads.get(model)
     head = reference() if reference is not None else None
     if not isinstance(head, nn.Linear):
@@ -317,7 +348,11 @@ def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[st
 
 
 def is_autocast(module: nn.Module) -> bool:
-    """Return whether autocast is on for a layer of matrix products in float32 that no code of hooks replaces."""
+    """Return whether autocast should apply to a layer.
+
+    The layer is a linear or convolution layer with float32 weights, without forward hooks, parametrizations or a
+    replaced `forward`, and autocast is enabled on its device.
+    """
     weight = getattr(module, "weight", None)
     if not isinstance(module, _MATRIX_LAYERS) or not isinstance(weight, Tensor) or weight.dtype != torch.float32:
         return False
@@ -332,21 +367,24 @@ def is_autocast(module: nn.Module) -> bool:
 
 
 def describe(observer: Observer, model: int, module: nn.Module, held: set[int], had: set[int]) -> dict[str, object]:
-    """Return what a model's parameters have received, for the event that describes them.
+    """Return fields of the `parameters` event of a model.
 
     Args:
         observer: The observer of this process.
         model: The number of the model.
         module: The model.
-        held: Ids of the parameters of optimizers.
-        had: Ids of parameters that had a gradient.
+        held: Ids of the parameters that optimizers hold.
+        had: Ids of the parameters that had a gradient.
     """
     facts = observer.facts
     trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     parents = dict(module.named_modules())
 
     def layer_of(name: str) -> Optional[Layer]:
-        """Return how the module of a parameter ran, or the nearest one around it: some use weights of their parts."""
+        """Return the calls of the module of a parameter, or of the nearest enclosing module that ran.
+
+        Some modules use the weights of their submodules without calling the submodules.
+        """
         while name:
             name = name.rpartition(".")[0]
             layer = observer.ran.get(parents[name])
@@ -380,7 +418,7 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
             }
         )
     ran = [layer for m, layer in observer.ran.items() if layer.model == model and layer.cut_input]
-    # Parameters whose sample is three steps old or older, so that a change would show.
+    # Parameters whose sample is at least three steps old, so that training must have changed them.
     early = [p for _, p in trainable if observer.ended_steps - facts.seen_at.get(id(p), observer.ended_steps) >= 3]
     casts = [(m, layer) for m, layer in observer.ran.items() if layer.model == model and layer.work]
     single = [(m, layer) for m, layer in casts if layer.single]
@@ -406,16 +444,23 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
 def _count_as(
     facts: Facts, samples: dict[int, tuple[weakref.ref[Tensor], Tensor]], ps: Sequence[Tensor], *, alike: bool
 ) -> object:
-    """Return how many parameters still have the values of their samples, or no longer have, read late."""
+    """Return the number of parameters that still have the values of their samples, or no longer; it is read later.
+
+    Args:
+        facts: The facts of this process.
+        samples: By id of a parameter: a weak reference to the parameter, and a sample.
+        ps: The parameters to count. Parameters without a sample are left out.
+        alike: Count the parameters with unchanged values; otherwise the parameters with any changed value.
+    """
     rows = []
     for p in ps:
         if id(p) not in samples or samples[id(p)][0]() is not p:
             continue
-        # A parameter that was converted to another dtype or device since still has its values.
+        # Conversion to another dtype or device is not a change of values.
         now, before = facts.sample(p), samples[id(p)][1]
         if now.shape != before.shape:
             continue
         same = torch.eq(now.to(before.device, before.dtype), before).double().mean()
-        # A row of padding is set to 0 after the others were drawn.
+        # More than half must be equal: an embedding sets the row of its padding to 0 after it has drawn all rows.
         rows.append((same > 0.5 if alike else same < 1).double())
     return Late(rows, lambda *parts: sum(part[0] for part in parts)) if rows else 0

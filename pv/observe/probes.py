@@ -1,8 +1,8 @@
-"""Probes: forwards of the model with changed inputs, in a forked copy of the process, which changes nothing here.
+"""Probes: forwards of a model with changed inputs, in a forked copy of the process, so the training is not affected.
 
-A probe asks what a model can see: whether a logit depends on the token that it predicts, on padding, or on another row
-of the batch. The copy runs the first call of each model again, with the same random numbers each time, sends its facts
-through a pipe, and ends without any clean-up. Where no copy can be made, the reason is noted.
+A probe determines the inputs that an output depends on: whether a logit depends on the token that it predicts, on
+padding, or on another row of the batch. The copy repeats the first call of every model, always with the same random
+numbers, sends its results through a pipe, and exits without clean-up. If no copy can be made, the reason is recorded.
 """
 
 from __future__ import annotations
@@ -31,19 +31,26 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 LIMIT = 20.0
-"""Seconds after which the copy is killed; the facts that it has sent by then count."""
+"""Seconds after which the copy is killed. Results that it sent before are used."""
 HARMLESS_THREADS = ("TMonitor", "QueueFeederThread", "_AsyncWriterThread")
-"""Threads that wait nearly always: the monitor of tqdm, the feeder of a queue to data workers, a TensorBoard writer."""
+"""Threads that are nearly always idle, so forking is safe.
+
+They are the monitor of tqdm, the feeder of a queue to data workers, and a TensorBoard writer.
+"""
 VISIBLE = 1e-3
-"""A change of an output, relative to the spread of all, that rounding does not explain."""
+"""Smallest change of an output that rounding does not explain, relative to the standard deviation of the outputs."""
 EQUAL = 1e-6
+"""Largest difference of outputs that count as equal, relative and absolute."""
 Head = tuple[int, Optional[int]]
-"""The number of classes, and which output of the model has the logits (None: not known)."""
+"""The number of classes, and the position of the logits among the outputs of the model (None if it is not known)."""
 NORM = nn.modules.batchnorm._BatchNorm
 
 
 def run(observer: Observer) -> None:
-    """Probe the models whose first call is kept, and note the facts, or why there are none.
+    """Probe the models whose first call is stored, and add a `probe` event for every result.
+
+    If a probe is impossible or the copy fails, add a `no_probe` event with the reason. Do nothing if all models have
+    been probed before.
 
     Args:
         observer: The observer of this process.
@@ -63,7 +70,7 @@ def run(observer: Observer) -> None:
 
 
 def _obstacle(observer: Observer, calls: list[Call]) -> str:
-    """Return why no copy of this process can run the model; "" if it can."""
+    """Return the reason why a copy of this process cannot run the models; "" if it can."""
     if not observer.options.probes:
         return "probes are switched off"
     if not sys.platform.startswith("linux"):
@@ -94,10 +101,10 @@ def _in_copy(function: Callable[[Callable[[object], None]], None]) -> tuple[list
         function: Called in the copy with a function that sends a JSON value to this process.
 
     Returns:
-        What was sent, and why the copy did not come to its end ("" if it did).
+        The values that were sent, and the reason why the copy was killed or failed ("" if it finished).
     """
-    # fork, not spawn: the copy has the model, the batch and all random states without a transfer. Nothing it does can
-    # reach this process but what it sends. `_obstacle` has excluded what does not survive a fork: threads, CUDA.
+    # fork, not spawn: the copy then has the model, the batch and all random states without a transfer, and can affect
+    # this process only through the pipe. `_obstacle` has ruled out threads and CUDA, which do not survive a fork.
     reader, writer = os.pipe()
     # The tokenizers of Hugging Face print a warning in a forked process, unless this is set.
     is_set = "TOKENIZERS_PARALLELISM" in os.environ
@@ -118,9 +125,9 @@ def _in_copy(function: Callable[[Callable[[object], None]], None]) -> tuple[list
             function(lambda value: _send(writer, value))
             _send(writer, None)
         finally:
-            os._exit(0)  # no `atexit`, no flush of buffers that both processes have
+            os._exit(0)  # neither `atexit` functions nor a flush of buffers that both processes have
     os.close(writer)
-    # A forward may never end in the copy, such as in a lock that a thread held at the fork: so it is killed.
+    # A forward in the copy may hang, such as at a lock that another thread held at the fork: kill it after a timeout.
     data, end = b"", time.monotonic() + LIMIT
     while True:
         left = end - time.monotonic()
@@ -146,18 +153,18 @@ def _send(writer: int, value: object) -> None:
 
 
 def _calm() -> None:
-    """Make the copy silent and harmless: no output, no clean-up of what it shares with its parent, one thread."""
+    """Isolate the copy: no observation, no output, no garbage collection, one thread, and a timeout of its own."""
     from . import observer
 
     observer.current._busy += 1
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(LIMIT) + 5)
-    gc.disable()  # a data loader that is collected would end the workers of the parent
+    gc.disable()  # collecting a data loader would stop the workers of the parent
     logging.disable()
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
-    torch.set_num_threads(1)  # the threads of OpenMP are not copied
+    torch.set_num_threads(1)  # a fork does not copy the threads of OpenMP
     torch.set_grad_enabled(False)
 
 
@@ -165,7 +172,7 @@ def _probe(calls: list[Call], send: Callable[[object], None]) -> None:
     for call in calls:
         for module in call.module.modules():
             if isinstance(module, NORM):
-                module.eval()  # statistics of a batch mix its rows on purpose
+                module.eval()  # in training mode, batch statistics make every row depend on the others
         base: Optional[_Base] = None
         for probe in (_attention, _future, _padding, _rows):
             try:
@@ -179,11 +186,11 @@ def _probe(calls: list[Call], send: Callable[[object], None]) -> None:
 
 
 class _Watched(TorchFunctionMode):
-    """Notes the operations of a forward that mix positions, and can change the embeddings of some tokens.
+    """Records the operations of a forward that mix positions, and optionally changes the embeddings of some tokens.
 
     Args:
-        tokens: The tokens whose embeddings are changed.
-        where: Of the shape of `tokens`: which embeddings.
+        tokens: The tokens whose embeddings are changed, [R, C]; None for no change.
+        where: Mask of the shape of `tokens`: the embeddings that are changed.
     """
 
     def __init__(self, tokens: Optional[Tensor] = None, where: Optional[Tensor] = None) -> None:
@@ -193,11 +200,13 @@ class _Watched(TorchFunctionMode):
         self.scores: list[Tensor] = []
         """The inputs of cross-entropies."""
         self.attention = {"causal": 0, "full": 0}
+        """Number of self-attentions, by whether they see later positions."""
         self.masks = 0
-        """Float masks that are not causal."""
+        """Number of float masks that are not causal."""
         self.masks_of_ones = 0
-        """Float masks of zeros and ones, which are added to the scores."""
+        """Number of float masks of zeros and ones. A float mask is added to the scores, so these hide nothing."""
         self.names: set[str] = set()
+        """The names of all functions that were called."""
         self.states: Any = None
         """The states of the random generators after the forward."""
 
@@ -237,7 +246,7 @@ class _Watched(TorchFunctionMode):
         if mask is not None and mask.dim() >= 2 and mask.shape[-2:] == (query, key):
             # A float mask is added to the scores: -inf, or a large negative number, hides a position.
             seen = mask if mask.dtype == torch.bool else mask > -1e4
-            # A mask of `nn.MultiheadAttention` is True where a position is not seen.
+            # In `nn.MultiheadAttention`, True hides a position, so both meanings are tried.
             causal = causal or any(not bool(visible.triu(1).any()) for visible in (seen, ~seen))
         self.attention["causal" if causal else "full"] += 1
 
@@ -248,14 +257,14 @@ class _Watched(TorchFunctionMode):
                 if indices.shape == tokens.shape and indices.dtype in INTEGERS and bool((indices == tokens).all()):
                     if result.dim() == 3 and result.is_floating_point():
                         self.lookups += 1
-                        # A separate generator: the random states of the model must not depend on the change.
+                        # A separate generator, since the change must not affect the random numbers of the model.
                         noise = torch.randn(result.shape, generator=torch.Generator().manual_seed(7))
                         result[where] += noise.to(result.dtype)[where] * (result.std() + 0.1)
                     return
 
 
 def _forward(call: Call, watched: _Watched) -> list[Tensor]:
-    """Return the float tensors that the model returns, logits first, with the same random numbers each time."""
+    """Run the call with fixed seeds, and return the float tensors in the outputs of the model."""
     torch.manual_seed(0)
     random.seed(0)
     if "numpy" in sys.modules:
@@ -267,13 +276,13 @@ def _forward(call: Call, watched: _Watched) -> list[Tensor]:
 
 
 class _Base:
-    """The forward of a call as it is, run once for all probes.
+    """The forward of an unchanged call, run once for all probes.
 
     Attributes:
-        outputs: The outputs.
-        watched: What was noted.
-        recurrent: How many recurrent layers ran, by direction.
-        repeats: Whether another forward has the same outputs.
+        outputs: The float tensors in the outputs.
+        watched: The recorded operations of the forward.
+        recurrent: Number of recurrent layers that ran, by direction.
+        repeats: Whether a second forward has the same outputs.
     """
 
     def __init__(self, call: Call) -> None:
@@ -285,7 +294,14 @@ class _Base:
 
 
 def _with(tensor: Tensor, changed: Tensor, call: Call, watched: _Watched) -> list[Tensor]:
-    """Run the forward with other values in one of the arguments."""
+    """Run the forward with other values in one of its arguments, then restore the argument.
+
+    Args:
+        tensor: An argument of the call; it is changed in place.
+        changed: The other values.
+        call: The call.
+        watched: Records the operations.
+    """
     before = tensor.clone()
     tensor.copy_(changed)
     try:
@@ -295,14 +311,14 @@ def _with(tensor: Tensor, changed: Tensor, call: Call, watched: _Watched) -> lis
 
 
 def _change_of(before: Tensor, after: Tensor) -> Tensor:
-    """Return the change of each element, relative to the spread of all."""
-    # Relative to the spread, so that one threshold serves logits, probabilities and features.
+    """Return the absolute change of every element, divided by the standard deviation of all elements before."""
+    # Relative to the standard deviation, so that one threshold suits logits, probabilities and features.
     spread = float(before.double().std()) if before.numel() > 1 else 1.0
     return (before.double() - after.double()).abs() / (spread + 1e-12)
 
 
 def _same(one: list[Tensor], two: list[Tensor]) -> bool:
-    """Return whether two forwards have the same outputs, NaN included."""
+    """Return whether two forwards have the same outputs; NaN equals NaN."""
     return len(one) == len(two) and all(
         a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=EQUAL, atol=EQUAL, equal_nan=True)
         for a, b in zip(one, two)
@@ -313,8 +329,11 @@ NOT_REPEATABLE = {"failed": "two equal forwards have different outputs, or rando
 
 
 def _others(tokens: Tensor, kept: Optional[int] = None) -> Optional[Tensor]:
-    """Return tokens of the batch in other places, so that every one is valid and changed, except `kept`."""
-    # Only tokens that occur in the batch: others may be out of range of the embedding, or have a special meaning.
+    """Return a batch in which every token except `kept` is replaced by another token of the batch.
+
+    Return None if the batch has fewer than two different tokens besides `kept`.
+    """
+    # Only tokens of the batch are used: others may be out of range of the embedding, or have a special meaning.
     kinds = tokens.unique()
     if kept is not None:
         kinds = kinds[kinds != kept]
@@ -326,16 +345,20 @@ def _others(tokens: Tensor, kept: Optional[int] = None) -> Optional[Tensor]:
 
 
 def _pad_of(tokens: Tensor) -> Optional[int]:
-    """Return the token of the longest run at the end of a row, of two at least."""
+    """Return the token of the longest run of equal tokens at the end of a row; None if no run has two or more."""
     run = trailing(tokens)
     return int(tokens[run.argmax(), -1]) if int(run.max()) > 1 else None
 
 
 def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor, Head, int]]:
-    """Return which arguments are the text whose next tokens are the labels (with an offset of 0: the same tokens).
+    """Return the arguments that are texts whose tokens, shifted by an offset, are the labels.
+
+    Args:
+        call: The call, with the labels of its losses.
+        offset: 1 if labels are the next tokens, 0 if they are the same tokens.
 
     Returns:
-        Of each: tokens, labels, which are scored, the scored output, axis of time.
+        For every text: its tokens, its labels, the mask of scored labels, the head, and the axis of time.
     """
     texts = []
     for labels, scored, classes, output in call.losses:
@@ -352,14 +375,17 @@ def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor,
 
 
 def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Tensor, head: Head) -> Optional[Tensor]:
-    """Return the logits of the labels, of shape [R, C, V]: the only output of that size, or the input of the loss."""
+    """Return the logits of the labels, [R, C, V]; None if no single tensor has their size.
+
+    Outputs of the model are tried before inputs of its losses.
+    """
     rows, columns = labels.shape
     classes, output = head
     for group in (outputs if output is None else outputs[output : output + 1], watched.scores):
         sizes = (tokens.numel() * classes, labels.numel() * classes)
         if any(t.dim() > 2 and t.shape[1] == t.shape[-1] == classes for t in group):
-            return None  # as many classes as positions: either dimension may be the classes
-        # A loss takes classes in dimension 1.
+            return None  # ambiguous: either dimension may be the classes
+        # Losses of torch have the classes in dimension 1.
         ordered = [t.movedim(1, -1) if t.dim() > 2 and t.shape[1] == classes else t for t in group]
         good = {t.data_ptr(): t for t in ordered if t.dim() >= 2 and t.shape[-1] == classes and t.numel() in sizes}
         if len(good) > 1:
@@ -372,7 +398,7 @@ def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Te
 
 
 def _attention(call: Call, base: _Base) -> Optional[dict[str, object]]:
-    """Return which attentions see later positions, and whether their masks mask."""
+    """Return the numbers of attentions that see later positions, and of masks that hide nothing."""
     watched = base.watched
     if not sum(watched.attention.values()) and not watched.masks_of_ones:
         return None
@@ -380,10 +406,11 @@ def _attention(call: Call, base: _Base) -> Optional[dict[str, object]]:
 
 
 def _future(call: Call, base: _Base) -> Optional[Event]:
-    """Change all tokens from one on in a row: do logits before it change?"""
+    """Change all tokens of a row from one position on, and return the changes of the logits before this position."""
     texts = [(1, text) for text in _language(call)] or [(0, text) for text in _language(call, 0)[:1]]
     facts = [fact for fact in (_future_of(call, base, offset, *text) for offset, text in texts) if fact is not None]
-    # A copy task has the text in two arguments; the decoder is called with the one that it does not see beforehand.
+    # In a copy task, two arguments contain the text. The smallest change belongs to the input of the decoder:
+    # logits may depend on every token of the encoder's input.
     return min(facts, key=lambda fact: fact.get("early", -1.0), default=None)
 
 
@@ -403,7 +430,8 @@ def _future_of(
     other = _others(tokens, pad)
     if other is None or len(positions) < 3:
         return None
-    # The middle of the scored positions: logits before it predict tokens up to it, and must not change.
+    # `at` is after the middle of the scored positions. Logits before `at` predict tokens up to `at`, whose left context
+    # is unchanged, so they must not change.
     at = positions[len(positions) // 2] + 1
     changed = tokens.clone()
     line, new = (changed, other) if axis else (changed.t(), other.t())
@@ -417,8 +445,8 @@ def _future_of(
     change = _change_of(before, after).amax(-1)
     change = (change if axis else change.t())[row]
     early = [float(change[p]) for p in positions if p < at]
-    # Logits far from the changed tokens are equal, those near them change: a window that reaches too far, such as of a
-    # convolution with wrong padding. An encoder of the whole text would change all.
+    # If only logits near the changed tokens change, a window reaches too far, such as in a convolution with wrong
+    # padding. An encoder of the whole text would change all logits.
     clean = 0
     while clean < len(early) and early[clean] <= EQUAL:
         clean += 1
@@ -438,7 +466,7 @@ def _future_of(
 
 
 def _watch_recurrent(call: Call) -> dict[str, int]:
-    """Count the recurrent layers that run from now on, by their direction."""
+    """Register hooks that count the recurrent layers that run, and return the counts by direction."""
     counts = {"causal": 0, "full": 0}
 
     def note(module: nn.Module, args: object) -> None:
@@ -451,7 +479,7 @@ def _watch_recurrent(call: Call) -> dict[str, int]:
 
 
 def _padding(call: Call, base: _Base) -> Optional[Event]:
-    """Change the embeddings of padding: do outputs of real tokens change? Change the mask: does anything change?"""
+    """Change the embeddings of padding, then the mask, and return the changes of the outputs of real tokens."""
     matrices = call.matrices()
     tokens = next((t for t in matrices if t.dtype in INTEGERS and is_text(t)), None)
     if tokens is None:
@@ -493,13 +521,13 @@ def _padding(call: Call, base: _Base) -> Optional[Event]:
         "other_tokens": None,
     }
     if mask is not None:
-        # Once all positions are marked as real, once the mask is inverted: if both change nothing, nobody reads it.
+        # First mark all positions as real, then invert the mask. If neither changes the outputs, the mask is not used.
         everything = mask[real].reshape(-1)[0].expand_as(mask)
         unmasked = _with(mask, everything, call, _Watched())
         opposite = _with(mask, 1 - mask if mask.dtype != torch.bool else ~mask, call, _Watched())
         facts["mask_used"] = not _same(base.outputs, unmasked) or not _same(base.outputs, opposite)
     if not pooled:
-        # One real token of each padded row is changed: the other real tokens of the row see it, unless masked.
+        # Change one real token of every padded row. The outputs of the other real tokens change unless it is masked.
         first = real.long().argmax(1)
         one = torch.zeros_like(real)
         one[torch.arange(len(one)), first] = True
@@ -510,7 +538,11 @@ def _padding(call: Call, base: _Base) -> Optional[Event]:
 
 
 def _by_position(base: list[Tensor], after: list[Tensor], tokens: Tensor) -> Optional[tuple[Tensor, bool]]:
-    """Return the change of each position, [R, C], or of each row, [R], and whether it is that of a row."""
+    """Return the change of the first output that fits, and whether it is a change per row.
+
+    Returns:
+        The change of every position, [R, C], and False; or of every row, [R], and True; None if no output fits.
+    """
     rows, columns = tokens.shape
     for one, two in zip(base, after):
         if one.shape != two.shape or one.dim() < 2 or not one.numel():
@@ -523,7 +555,7 @@ def _by_position(base: list[Tensor], after: list[Tensor], tokens: Tensor) -> Opt
         if one.dim() == 2 and one.shape[0] == rows * columns:
             return change.amax(-1).reshape(rows, columns), False
         if one.dim() == 2 and one.shape == tokens.shape:
-            return change, False  # one score for each position, as the logits of a span's start are
+            return change, False  # one score per position, such as the logits of the start of a span
         if one.dim() == 2 and one.shape[0] == rows and one.shape[1] != rows:
             return change.amax(-1), True
     return None
@@ -535,11 +567,11 @@ def _largest(change: Tensor) -> float:
 
 
 def _rows(call: Call, base: _Base) -> Optional[Event]:
-    """Change row 0 of the batch: do outputs of other rows change?"""
+    """Change row 0 of the batch, and return the changes of the outputs of all rows."""
     language = _language(call)
     watched = base.watched
     if len({axis for *_, axis in language}) > 1:
-        return None  # windows of one text that begin one token apart: both axes are time
+        return None  # successive windows of one text, shifted by one token: both axes are time
     if language:
         tokens, labels, _, head, axis = language[-1]
         if tokens.shape[1 - axis] < 3:
@@ -595,7 +627,7 @@ def _arguments(call: Call) -> Iterator[Tensor]:
 
 
 def _is_graph(call: Call, rows: int) -> bool:
-    """Return whether an argument connects the rows: a matrix of all pairs, a sparse one, or a list of edges."""
+    """Return whether an argument connects the rows: a matrix of all pairs, a sparse tensor, or a list of edges."""
     for tensor in _arguments(call):
         if tensor.layout != torch.strided or tensor.shape == (rows, rows):
             return True
@@ -606,9 +638,14 @@ def _is_graph(call: Call, rows: int) -> bool:
 
 
 def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
-    """Return the layer that was given [rows, time, features] although it takes [time, rows, features]; None without.
+    """Return the layer that gets [rows, time, features] although it expects [time, rows, features]; else None.
 
-    The labels tell the rows: they are next tokens along the other axis, or there is one for each row.
+    The labels show which axis the rows are: labels are next tokens along the other axis, or there is one label per row.
+
+    Args:
+        call: The call.
+        inputs: The argument that was changed.
+        language: Whether the labels are next tokens.
     """
     rows, width = inputs.shape[:2]
     counts = {labels.numel() for labels, *_ in call.losses}

@@ -1,8 +1,8 @@
-"""Notes the numbers that a script reports, and those that it reads from tensors while it evaluates.
+"""Records the numbers that a script reports, and the numbers that it reads from tensors in an evaluation.
 
-A number is reported where it is printed, logged, or handed to a library that keeps records. Libraries are looked for
-among the modules that the script has imported; none is imported here. Nothing of a stream but its `write` is replaced,
-so that buffering, encoding and file descriptors do not change for the script.
+A number is reported if it is printed, logged, or passed to a library that stores metrics. Only libraries that the
+script has imported are wrapped. Of a stream, only `write` is replaced, so that buffering, encoding and file descriptors
+do not change for the script.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 NUMBER = re.compile(r"(?<![\d.])-?\d+\.\d+(?:[eE][-+]?\d+)?(?!\.?\d)")
 ANY_NUMBER = re.compile(r"-?\d[\d.]*(?:[eE][-+]?\d+)?")
 MAX_LINE = 10_000
-"""Characters of a line that is not ended yet."""
+"""Largest number of characters of an incomplete line that are kept."""
 MAX_NUMBERS, MAX_PARTS, MAX_NAME = 20, 100, 40
-"""Numbers of one report; parts of a list or a dictionary that are looked at; characters of the name of a number."""
+"""Limits: numbers in a report, visited parts of a list or a dictionary, and characters in the name of a number."""
 MAX_REPEATS = 3
-"""Reports of one line of code between two steps, or passes over a loader."""
+"""Largest number of recorded reports of one line of code between two steps, or between two passes over loaders."""
 MAX_REPORTS, MAX_READS, MAX_LOOKS = 5_000, 20_000, 50_000
-"""Events of a process, and reports whose line of code is looked for."""
+"""Limits for a process: `report` events, `read` events, and reports whose line of code is searched."""
 
 RECORDERS: dict[str, tuple[tuple[str, str], ...]] = {
     "torch.utils.tensorboard.writer": (("SummaryWriter", "add_scalar"), ("SummaryWriter", "add_scalars")),
@@ -43,11 +43,11 @@ RECORDERS: dict[str, tuple[tuple[str, str], ...]] = {
     "json": (("", "dump"), ("", "dumps")),
     "csv": (("", "writer"),),
 }
-"""By module: classes ("" for the module itself) and functions that keep a record of numbers."""
+"""By module: pairs of a class ("" for the module itself) and a function that stores numbers."""
 
 
 class Reports:
-    """Notes the reports of one process.
+    """Records the reports of one process.
 
     Args:
         observer: Returns the observer of this process.
@@ -56,13 +56,13 @@ class Reports:
     def __init__(self, observer: Callable[[], Observer]) -> None:
         self._observer = observer
         self._inside = False
-        """Whether an observed function runs: what it prints is not a separate report."""
+        """Whether an observed function is running. Its own output is not a separate report."""
         self._wrapped: set[str] = set()
         self._repeats: dict[tuple[object, ...], int] = {}
         self._reports = self._reads = self._looks = 0
 
     def is_active(self) -> bool:
-        """Return whether a report or a read now is the doing of the script, in the main thread."""
+        """Return whether a call comes from the script, in the main thread, and is not part of another report."""
         return (
             not self._inside
             and threading.current_thread() is threading.main_thread()
@@ -70,11 +70,11 @@ class Reports:
         )
 
     def note(self, kind: str, numbers: Mapping[str, object]) -> None:
-        """Note a report.
+        """Record a report, unless a limit is reached.
 
         Args:
-            kind: The function that keeps the numbers, such as "print".
-            numbers: By name or position: a number as text, so that its digits are known, or a tensor.
+            kind: The function that reports, such as "print".
+            numbers: By name or position: a number as text, which shows its digits, or a tensor.
         """
         observer = self._observer()
         self._looks += bool(numbers)
@@ -82,7 +82,7 @@ class Reports:
             return
         with observer.observing("report"):
             at, key = observer.sites.find()
-            # A line that reports every batch would fill the trace: a few reports of it between two steps are enough.
+            # A line that reports in every batch would fill the trace, so only a few reports between two steps count.
             place = (key, observer.ended_steps, observer.passes, next(iter(numbers)))
             self._repeats[place] = self._repeats.get(place, 0) + 1
             if len(self._repeats) > 1_000:
@@ -92,13 +92,13 @@ class Reports:
                 observer.add("report", by=kind, at=at, key=key, numbers=numbers)
 
     def note_line(self, kind: str, line: str) -> None:
-        """Note the numbers in a line of text."""
+        """Record the numbers in a line of text."""
         self.note(kind, _numbers_in(line))
 
     def watch_stream(self, stream: Any) -> None:
-        """Note the lines with decimals that are written to a stream.
+        """Record the numbers with decimals in the lines that are written to a stream.
 
-        A line that starts with a carriage return belongs to a progress bar, which shows values at times of its choice.
+        Text with a carriage return is ignored: it belongs to a progress bar, which shows values at arbitrary times.
         """
         original = stream.write
         waiting = ""
@@ -109,7 +109,7 @@ class Reports:
             result = original(text)
             if not isinstance(text, str) or not self.is_active():
                 return result
-            if "\r" in text:  # a progress bar, which writes over what is not ended
+            if "\r" in text:  # a progress bar, which overwrites the incomplete line
                 waiting = ""
                 return result
             *lines, waiting = (waiting + text).split("\n")
@@ -122,11 +122,11 @@ class Reports:
 
         try:
             stream.write = write
-        except (AttributeError, TypeError):  # a stream that is not written in Python
+        except (AttributeError, TypeError):  # a stream whose attributes cannot be replaced
             return
 
     def look_for_libraries(self) -> None:
-        """Wrap the functions of RECORDERS that the script has imported since the last look."""
+        """Wrap the functions of `RECORDERS` in modules that the script has imported since the last call."""
         for name, functions in RECORDERS.items():
             module = sys.modules.get(name)
             if module is None or name in self._wrapped:
@@ -162,7 +162,7 @@ class Reports:
         return writer
 
     def watch_read(self, name: str) -> None:
-        """Note the numbers that the script reads from tensors between forwards without gradients."""
+        """Wrap a method of `Tensor` to record the numbers that the script reads by it; see `note_number`."""
         original = getattr(Tensor, name)
 
         @frames.wraps(original)
@@ -174,11 +174,17 @@ class Reports:
         setattr(Tensor, name, read)
 
     def watch_conversion(self, name: str) -> None:
-        """Note the numbers that `float` and `int` get from tensors, as `watch_read` does."""
+        """Wrap `Tensor.__float__` or `Tensor.__int__` to record the numbers that the script reads by it."""
         setattr(Tensor, name, _Conversion(name, self))
 
     def note_number(self, name: str, tensor: Tensor, value: Callable[[], object]) -> None:
-        """Note a number that the method `name` takes from a tensor; `value` returns it, or a tensor of it."""
+        """Record a number that the script reads from a tensor.
+
+        Args:
+            name: The method of `Tensor`.
+            tensor: The tensor.
+            value: Returns the number, or a tensor with the number.
+        """
         observer = self._observer()
         if tensor.requires_grad and tensor.grad_fn is not None and name != "__int__" and observer.is_active():
             with observer.observing("term"):
@@ -194,10 +200,10 @@ class Reports:
 
 
 class _Conversion:
-    """A method of `Tensor` that is observed when it is looked up, just before its call.
+    """A descriptor that replaces a method of `Tensor`, and records the number when the method is looked up for a call.
 
-    torch warns where a tensor with a gradient is converted. A function that is written in C has no frame, so a wrapper
-    around its call would be named in place of the line of the script.
+    torch warns if a tensor that requires a gradient is converted. The warning should name the line of the script, but
+    with a wrapper around the call it would name the wrapper.
     """
 
     def __init__(self, name: str, reports: Reports) -> None:
@@ -210,7 +216,7 @@ class _Conversion:
 
 
 class _Rows:
-    """A writer of `csv` that notes its rows, with the texts of its first row as names."""
+    """A writer of `csv` that records the numbers in its rows. The strings in the first row are the names."""
 
     def __init__(self, writer: Any, reports: Reports) -> None:
         self._writer, self._reports = writer, reports
@@ -220,15 +226,15 @@ class _Rows:
         return getattr(self._writer, name)
 
     def writerow(self, row: Any) -> object:
-        """Note a row, and write it."""
-        row = list(row) if isinstance(row, Iterator) else row  # `csv.DictWriter` hands over a generator
+        """Record the numbers in a row, and write the row."""
+        row = list(row) if isinstance(row, Iterator) else row  # `csv.DictWriter` passes a generator
         if isinstance(row, (list, tuple)) and self._reports.is_active():
             with self._reports._observer().observing("report"):
                 self._note(row)
         return self._writer.writerow(row)
 
     def writerows(self, rows: Iterable[Any]) -> None:
-        """Note the first rows, and write all."""
+        """Record the numbers in the first rows, and write all rows."""
         remaining = iter(rows)
         for row in itertools.islice(remaining, MAX_REPEATS):
             self.writerow(row)
@@ -245,7 +251,10 @@ class _Rows:
 
 
 def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, object]]:
-    """Yield the numbers with a fraction in an argument by their keys or positions, as text or as tensors."""
+    """Yield names and values of the numbers with a fraction in an argument.
+
+    A name consists of keys and positions. A value is a text or a tensor with one element.
+    """
     if isinstance(value, Tensor):
         if value.numel() == 1 and value.is_floating_point():
             yield name, value.detach().reshape(())
@@ -253,7 +262,7 @@ def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, objec
         if abs(value) < float("inf") and not float(value).is_integer():
             yield name, float.__repr__(float(value))
     elif isinstance(value, str):
-        if depth and NUMBER.fullmatch(value):  # a number that was rounded by a format
+        if depth and NUMBER.fullmatch(value):  # a formatted number
             yield name, value
     elif isinstance(value, dict) and depth < 3:
         for key, part in list(value.items())[:MAX_PARTS]:
@@ -264,14 +273,14 @@ def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, objec
 
 
 def _numbers_of(arguments: list[object]) -> dict[str, object]:
-    """Return the numbers in the arguments of a recorder. A tag in front of them is their name."""
+    """Return the numbers in the arguments of a function of `RECORDERS`. A string as first argument is their name."""
     tag = arguments[0] if arguments and isinstance(arguments[0], str) else ""
     values = (pair for value in arguments for pair in _numbers(tag, value))
     return dict(itertools.islice(values, MAX_NUMBERS))
 
 
 def _numbers_in(line: str) -> dict[str, str]:
-    """Return the numbers with a fraction in a line, by the text before them."""
+    """Return the numbers with a fraction in a line of text, by the text before the number."""
     numbers: dict[str, str] = {}
     for match in itertools.islice(NUMBER.finditer(line), MAX_NUMBERS):
         name = ANY_NUMBER.sub("#", line[: match.start()]).strip()[-MAX_NAME:]
@@ -280,16 +289,16 @@ def _numbers_in(line: str) -> dict[str, str]:
 
 
 def install(observer: Callable[[], Observer]) -> Reports:
-    """Watch the streams of this process, its loggers, and reads of tensors.
+    """Wrap the output streams of this process, its loggers, and methods of `Tensor` that return numbers.
 
     Args:
         observer: Returns the observer of this process.
 
     Returns:
-        The reports, whose `look_for_libraries` is called now and then.
+        The reports. The caller must call `look_for_libraries` after the script may have imported modules.
     """
     reports = Reports(observer)
-    # stdout and stderr may be one object; a program without a console has None.
+    # stdout and stderr may be the same object, or None in a program without a console.
     for stream in dict.fromkeys((sys.stdout, sys.stderr)):
         if stream is not None:
             reports.watch_stream(stream)

@@ -1,7 +1,7 @@
-"""Notes learning rate schedules: for how many advances they are planned, and each advance.
+"""Records learning rate schedules: the planned number of advances, and every advance.
 
-A schedule is known by the class of torch that it derives from. Nested schedules, such as in `SequentialLR`, are
-noted apart, so that only the outermost one counts as a schedule of an optimizer.
+The schedule classes of torch and their subclasses are observed. Nested schedules, such as in `SequentialLR`, are
+recorded as such, so that only the outermost one counts as a schedule of an optimizer.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 PLANNED = ("T_max", "total_steps", "total_iters")
-"""Attributes of schedules of torch that are a number of advances."""
+"""Attributes of the schedules of torch that contain a planned number of advances."""
 
 
 def rates_of(groups: Iterable[dict[str, Any]]) -> object:
-    """Return the learning rates of parameter groups: floats, or `Late` if one is a tensor, which may be on a device."""
+    """Return the learning rates of parameter groups: a list of floats, or a `Late` list if one rate is a tensor."""
     rates = [group["lr"] for group in groups if "lr" in group]
     if any(isinstance(rate, Tensor) for rate in rates):
         return Late([torch.as_tensor(rate).detach().clone() for rate in rates], lambda *lists: [x[0] for x in lists])
@@ -41,20 +41,20 @@ class Schedules:
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self.depth = 0
-        """How many calls of `step` are running: a nested schedule advances inside the outer one."""
+        """Number of running calls of `step`: the outer schedule calls `step` of a nested one."""
         self.initial_depth = 0
-        """How many constructors are setting their first rate."""
+        """Number of running constructors that set the initial rate."""
         self._numbers: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
 
     def number_of(self, schedule: object) -> int:
-        """Return the number of a schedule in the trace; a new one is noted."""
+        """Return the number of a schedule in the trace. Add a `scheduler` event for a new schedule."""
         if schedule in self._numbers:
             return self._numbers[schedule]
         observer = self.observer
         number = self._numbers[schedule] = observer.number()
         for part in getattr(schedule, "_schedulers", ()):
             observer.add("nested_scheduler", scheduler=self.number_of(part))
-        # A wrapper of an optimizer, such as accelerate's, has the very groups of its optimizer. So groups are compared.
+        # Parameter groups are compared, since a wrapper such as accelerate's shares the groups of its optimizer.
         groups = getattr(getattr(schedule, "optimizer", None), "param_groups", ())
         optimizers = [
             state.number
@@ -79,7 +79,13 @@ class Schedules:
         return number
 
     def note_step(self, schedule: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        """Note an advance of a schedule, after it; a call by the constructor only notes the schedule itself."""
+        """Record an advance of a schedule after the call. For a call by the constructor, only record the schedule.
+
+        Args:
+            schedule: The schedule.
+            args: Positional arguments of `step`.
+            kwargs: Keyword arguments of `step`.
+        """
         number = self.number_of(schedule)
         if self.initial_depth:
             return
@@ -87,7 +93,7 @@ class Schedules:
         self.observer.add(
             "schedule",
             scheduler=number,
-            explicit=bool(args or kwargs),  # the script chooses the epoch, or hands over a metric
+            explicit=bool(args or kwargs),  # the script passes an epoch or a metric
             epoch=getattr(schedule, "last_epoch", None),
             metric=_number(value) if type(schedule).__name__ == "ReduceLROnPlateau" else None,
             at=self.observer.at(),
@@ -95,9 +101,9 @@ class Schedules:
 
 
 def _planned(schedule: object) -> dict[str, int]:
-    """Return the numbers of advances that a schedule is planned for, by the names that the library gives them."""
+    """Return the planned numbers of advances of a schedule, by the name of the attribute or keyword."""
     planned = {name: getattr(schedule, name, None) for name in PLANNED}
-    # transformers makes its schedules of `LambdaLR` and a `functools.partial`, whose keywords have the number of steps.
+    # Schedules of transformers are `LambdaLR` with a `functools.partial`, whose keywords include the number of steps.
     for function in getattr(schedule, "lr_lambdas", None) or ():
         for name, value in (getattr(function, "keywords", None) or {}).items():
             if name == "num_training_steps":
@@ -113,7 +119,7 @@ def _number(value: object) -> object:
 
 
 def install(observer: Callable[[], Observer]) -> None:
-    """Observe the schedules of `torch.optim.lr_scheduler` from now on.
+    """Wrap the schedules of `torch.optim.lr_scheduler`.
 
     Args:
         observer: Returns the observer of this process.
@@ -135,7 +141,7 @@ def install(observer: Callable[[], Observer]) -> None:
         return step
 
     def wrap_initial_step(original: Callable[..., object]) -> Callable[..., object]:
-        """Wrap what the constructor of a schedule calls: it sets the first rate by `step`, which is no advance."""
+        """Wrap `_initial_step`, in which a constructor calls `step` to set the initial rate. This is not an advance."""
 
         def initial_step(self: object) -> object:
             schedules = observer().schedules
@@ -149,7 +155,7 @@ def install(observer: Callable[[], Observer]) -> None:
 
     module = torch.optim.lr_scheduler
     for schedule in list(vars(module).values()):
-        # Most schedules inherit `step`. Those that override it, such as `ReduceLROnPlateau`, define their own.
+        # Wrap every class that defines `step`: most schedules inherit it, but some override it.
         if isinstance(schedule, type) and "step" in vars(schedule) and schedule.__module__ == module.__name__:
             frames.wrap(schedule, "step", wrap_step)
     frames.wrap(module.LRScheduler, "_initial_step", wrap_initial_step)  # private

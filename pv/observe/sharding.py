@@ -1,8 +1,8 @@
-"""What is known of parameters that are sharded over ranks by `fully_shard` (FSDP2): each is a DTensor around a shard.
+"""Facts about parameters that FSDP1 or FSDP2 (`fully_shard`) shards. With FSDP2, a parameter is a DTensor of a shard.
 
-FSDP2 adds a reduced gradient to the shard inside the DTensor, whose own version counter does not see it. Without
-synchronisation (`set_requires_gradient_sync(False)`), gradients stay on the whole parameters, which the optimizer does
-not know, until a later backward pass reduces them.
+FSDP2 adds a reduced gradient to the shard inside the DTensor, which does not change the version counter of the DTensor.
+Without synchronisation (`set_requires_gradient_sync(False)`), gradients stay on the whole parameters, which the
+optimizer does not hold, until a later backward pass reduces them.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from torch import Tensor, nn
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return the part of a sharded tensor (FSDP2) that this rank holds; the tensor itself elsewhere."""
-    if type(tensor) in (Tensor, nn.Parameter):  # the look for an attribute that is not there takes longer than all else
+    """Return the local shard of a DTensor; a plain tensor is returned unchanged."""
+    if type(tensor) in (Tensor, nn.Parameter):  # searching for a missing attribute is slow
         return tensor
     part = getattr(tensor, "_local_tensor", tensor)
     return part if isinstance(part, Tensor) else tensor
 
 
 def version(tensor: Tensor) -> int:
-    """Return a count of the in-place changes of a tensor, or of a DTensor and the part that this rank holds."""
+    """Return the version counter of a tensor; of a DTensor, the sum of its counter and that of the local shard."""
     part = local(tensor)
     return tensor._version if part is tensor else tensor._version + part._version
 
 
 def is_as_before(p: Tensor, look: dict[int, tuple[Any, int]]) -> bool:
-    """Return whether the gradient of a parameter is the tensor that a look has seen, unchanged since.
+    """Return whether a parameter still has the same gradient tensor as at an earlier look, with the same version.
 
     Args:
         p: The parameter.
-        look: By id of a parameter: its gradient (a weak reference), and the gradient's `version`.
+        look: By id of a parameter: its gradient at the look, as a weak reference and a `version`.
     """
     seen = look.get(id(p))
     return seen is not None and p.grad is not None and seen[0]() is p.grad and seen[1] == version(p.grad)
@@ -45,20 +45,20 @@ def is_shard(tensor: Tensor) -> bool:
 
 
 def is_partial(tensor: Tensor) -> bool:
-    """Return whether a tensor is the 2-norm or the sum of what this rank holds, not yet reduced over ranks."""
+    """Return whether a tensor is a 2-norm or a sum over the local shard that is not yet reduced over ranks."""
     placements = getattr(tensor, "placements", ())
     return any(placement.is_partial() and getattr(placement, "norm_type", 2) == 2 for placement in placements)
 
 
 def is_flat_shard(module: nn.Module) -> bool:
-    """Return whether a module is FSDP1's, whose parameters are shards in plain tensors."""
+    """Return whether FSDP1 shards the parameters of a module. Such shards are plain tensors."""
     if type(module).__name__ != "FullyShardedDataParallel":
         return False
     return getattr(getattr(module, "sharding_strategy", None), "name", "NO_SHARD") != "NO_SHARD"
 
 
 class Shards:
-    """The parameters of a model that FSDP2 shards, as it keeps them.
+    """The sharded parameters of a model, found in private attributes of FSDP2 and in FSDP1 modules.
 
     Args:
         modules: The model and all its submodules.
@@ -67,7 +67,7 @@ class Shards:
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self._groups: list[weakref.ref[Any]] = []
         self._flat: list[weakref.ref[nn.Module]] = []
-        """The modules of FSDP1."""
+        """The FSDP1 modules."""
         for module in modules:
             if is_flat_shard(module):
                 self._flat.append(weakref.ref(module))
@@ -83,11 +83,11 @@ class Shards:
         return [group for reference in self._groups if (group := reference()) is not None]
 
     def waiting(self) -> dict[int, Tensor]:
-        """Return the gradients that wait for their reduction, by id of the parameter that the optimizer holds."""
+        """Return the gradients that FSDP2 has not reduced yet, by id of the sharded parameter."""
         gradients: dict[int, Tensor] = {}
         for group in self._live_groups():
             for part in group.fsdp_params:
-                # Sums of several backward passes are kept apart in their precision; the first pass leaves `grad`.
+                # The first backward pass leaves the gradient in `grad`; sums of several passes are stored separately.
                 gradient: Optional[Tensor] = getattr(part, "unsharded_accumulated_grad", None)
                 whole = getattr(part, "_unsharded_param", None)
                 if gradient is None and whole is not None:
@@ -102,5 +102,5 @@ class Shards:
         return {id(p) for module in modules for p in module.parameters()}
 
     def divides_otherwise(self) -> bool:
-        """Return whether the script has set another divisor than the number of ranks."""
+        """Return whether the script has set a divisor of gradients in FSDP2; the default is the number of ranks."""
         return any(getattr(group, "gradient_divide_factor", None) is not None for group in self._live_groups())

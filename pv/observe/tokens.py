@@ -1,7 +1,7 @@
-"""Notes how labels relate to the tokens that a model was called with: their shift, padding, and ends of texts.
+"""Records how labels relate to the input tokens of a model: their shift, padding, and ends of texts.
 
-Only the first batches of every line with a loss are looked at. Their tokens and labels are read when the trace is
-flushed, and compared then.
+Only the first batches of every line with a loss are examined. Their tokens and labels are read and compared when the
+trace is flushed.
 
 Shapes: R rows and C columns of a matrix of tokens. Time runs along axis 1, or along axis 0 in the layout [T, B].
 """
@@ -22,24 +22,27 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 BATCHES = 4
-"""Batches of every line that are looked at."""
+"""Number of batches of every line that are examined."""
 MAX_ELEMENTS = 32_768
-"""Elements of a matrix that are read; rows beyond them are left out."""
+"""Largest number of elements of a matrix that are read; later rows are left out."""
 MAX_CALL = 4_000_000
-"""Elements of the arguments of a call that is kept for probes."""
+"""Largest number of elements in the arguments of a call that is stored for probes."""
 MODELS = 4
-"""Models that are probed."""
+"""Largest number of models that are probed."""
 OFFSETS = (-1, 0, 1, 2)
+"""Shifts between labels and tokens that are tried; with 1, labels are the next tokens."""
 INTEGERS = (torch.long, torch.int)
 
 
 class Call:
-    """A call of an outermost module, with its arguments as they were.
+    """A call of an outermost module, with its arguments.
 
     Args:
         module: The module, without the wrappers of torch.
         model: Number of the model.
-        at: The line that called it.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        at: The line of the call.
     """
 
     def __init__(
@@ -48,10 +51,12 @@ class Call:
         self.module, self.model, self.at = module, model, at
         self.args, self.kwargs = args, kwargs
         self.outputs: list[int] = []
-        """Where the float tensors that the model returned are stored, in their order."""
+        """Addresses of the storages of the float tensors that the model returned, in their order."""
         self.losses: list[tuple[Tensor, Tensor, int, Optional[int]]] = []
-        """Of each loss that followed: labels, which of them are scored, the number of classes, and which of the
-        outputs it scores."""
+        """For every later loss: labels, mask of scored labels, number of classes, and position of the scored output.
+
+        The position is None if the loss scores no output of the model.
+        """
 
     def matrices(self) -> list[Tensor]:
         """Return the arguments that may be tokens, masks or labels; `input_ids` first."""
@@ -59,7 +64,7 @@ class Call:
 
 
 def matrices_in(value: Any) -> list[Tensor]:
-    """Return the different tensors of shape [R, C] in arguments or a batch, with at least 4 columns or rows."""
+    """Return up to six different tensors [R, C] in arguments or a batch, with at least 4 columns or rows."""
     from .observer import tensors_in
 
     sources: dict[int, Tensor] = {}
@@ -95,7 +100,7 @@ def note_call(
     grad: bool,
     at: str,
 ) -> None:
-    """Keep the arguments of the last call until a loss follows, and copies of the arguments of a model's first call."""
+    """Store the arguments of the last call for the next loss, and copies of the first call of a model for probes."""
     from .observer import FLUSH_STEPS, tensors_in
 
     observer.call = Call(module, model, args, kwargs, at) if grad and observer.steps < FLUSH_STEPS else None
@@ -108,14 +113,14 @@ def note_call(
 
 
 def note_outputs(observer: Observer, outputs: object) -> None:
-    """Note where the outputs of the last call are, so that it is known which of them a loss scores."""
+    """Store the addresses of the outputs of the last call, to find the output that a loss scores."""
     if observer.call is not None:
         tensors = (t for t in floats_in(outputs) if t.layout == torch.strided)
         observer.call.outputs = [tensor.untyped_storage().data_ptr() for tensor in tensors]
 
 
 def floats_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
-    """Yield the float tensors that a model returns; of the outputs of a library only logits and loss."""
+    """Yield the float tensors in the outputs of a model; only `logits` and `loss` if the outputs have `logits`."""
     if isinstance(value, Tensor):
         if value.is_floating_point():
             yield value
@@ -130,7 +135,7 @@ def floats_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
 
 
 def note_batch(observer: Observer, batch: object) -> None:
-    """Keep the matrices of a batch: the labels that the script has before its loss shifts them."""
+    """Store the matrices of a batch. They may contain the labels before the script's loss shifts them."""
     from .observer import FLUSH_STEPS
 
     if observer.steps < FLUSH_STEPS:
@@ -140,15 +145,15 @@ def note_batch(observer: Observer, batch: object) -> None:
 
 
 def note_labels(observer: Observer, at: str, key: int, labels: Tensor, scored: Tensor, scores: Tensor) -> None:
-    """Note how the labels of a loss relate to the tokens of the last call, for the first batches of the line.
+    """Record how the labels of a loss relate to the tokens of the last call, in the first batches of a line.
 
     Args:
         observer: The observer of this process.
         at: The line of the loss.
-        key: Tells calls of losses apart.
+        key: Identifies the call of the loss in the code.
         labels: Class indices.
-        scored: Which of them are not ignored.
-        scores: The logits or log-probabilities; their gradient shows whether a label takes part.
+        scored: Mask of the labels that are not ignored, of the shape of `labels`.
+        scores: The logits or log-probabilities. Their gradient shows which labels affect the loss.
     """
     call = observer.call
     if call is None or not scores.requires_grad or scores.dim() < 2:
@@ -195,7 +200,10 @@ def note_labels(observer: Observer, at: str, key: int, labels: Tensor, scored: T
 
 
 def _layouts(tokens: Tensor, labels: Tensor) -> list[int]:
-    """Return the axes along which labels may be the tokens moved in time: with as many labels, or one a row fewer."""
+    """Return the axes that may be the time axis of labels.
+
+    Labels have as many elements as the tokens, or one element less along the time axis.
+    """
     rows, columns = tokens.shape
     fits = {rows * columns: [1, 0], rows * (columns - 1): [1], (rows - 1) * columns: [0]}
     return [axis for axis in fits.get(labels.numel(), []) if tokens.shape[axis] >= 4]
@@ -216,15 +224,15 @@ def _facts(
     ends: list[int],
     *lists: list[float],
 ) -> Event:
-    """Return what is known of one batch, from the values of its matrices.
+    """Return facts about one batch from the values of its matrices.
 
     Args:
-        shapes: Of labels, scored, inputs, masks and delivered tensors.
-        counts: How many inputs, masks and delivered tensors there are.
+        shapes: Shapes of labels, scored, inputs, masks and delivered tensors.
+        counts: Numbers of inputs, masks and delivered tensors.
         padding: The `padding_idx` of the model's embeddings.
-        embeddings_train: Whether one of them is trained.
+        embeddings_train: Whether an embedding is trained.
         ends: The tokens that end a text, by the configuration of the model.
-        lists: The values; at the end perhaps which labels have a gradient.
+        lists: The values of the matrices; then, if it is known, whether the labels have a gradient.
     """
     tensors = [torch.tensor(values).reshape(shape) for values, shape in zip(lists, shapes)]
     labels, scored = tensors[0].long(), tensors[1] != 0
@@ -232,8 +240,8 @@ def _facts(
     masks = tensors[2 + counts[0] : 2 + counts[0] + counts[1]]
     delivered = [tensor.long() for tensor in tensors[2 + counts[0] + counts[1] :]]
     used = scored & (torch.tensor(lists[len(shapes)]).reshape(shapes[0]) != 0) if len(lists) > len(shapes) else scored
-    # The labels may follow the tokens of a target, not of a source. Masks are integers too, and the next tokens
-    # that a model is called with, to compute its loss, are labels themselves.
+    # In a translation, labels are the next tokens of the target, not of the source, so all inputs are tried. Masks, and
+    # labels that the model itself gets as an argument, are not inputs in this sense.
     targets = [x for x in inputs if x.shape == inputs[0].shape and is_text(x) and not _is_next(inputs[0], x)]
     tokens = next((x for x in (inputs[0], *targets) if _is_followed(x, labels, scored)), inputs[0])
     inputs = [tokens, *(x for x in inputs if x is not tokens)]
@@ -254,12 +262,17 @@ def _facts(
 
 
 def is_text(tokens: Tensor) -> bool:
-    """Return whether integers may be tokens: neither a mask nor a constant, and none is negative."""
+    """Return whether integers may be tokens: at least three different values, and none is negative."""
     return int(tokens.min()) >= 0 and int(tokens.max()) > 1 and tokens.unique().numel() > 2
 
 
 def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[Event]:
-    """Return, for each axis that may be time, how many scored labels are the token at t + offset, of how many."""
+    """Return, for every possible time axis, how many labels equal the token at a shifted position.
+
+    Returns:
+        axis: 1 or 0. counts: By offset: the number of scored labels at t that equal the token at t + offset, and the
+        number of scored labels that have such a token. wraps: Whether the labels are the tokens rolled by one.
+    """
     result = []
     for axis in (1, 0):
         if labels.shape[1 - axis] != tokens.shape[1 - axis] or tokens.shape[axis] < 4:
@@ -271,7 +284,7 @@ def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[Event]:
             part = used[:, low:high]
             equal = (y[:, low:high] == x[:, low + offset : high + offset]) & part
             counts[str(offset)] = [int(equal.sum()), int(part.sum())]
-        # Labels that are the tokens rolled by one; a token that starts and ends every text is no sign of it.
+        # Rolled labels end with the first token of their row. This shows only if rows begin with different tokens.
         first = x[:, 0][used[:, -1]]
         wraps = first.unique().numel() > 1 and y.shape == x.shape and bool((y[:, -1][used[:, -1]] == first).all())
         result.append({"axis": axis, "counts": counts, "wraps": wraps})
@@ -279,7 +292,7 @@ def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[Event]:
 
 
 def _is_followed(tokens: Tensor, labels: Tensor, scored: Tensor) -> bool:
-    """Return whether nine in ten scored labels are the next token of their row."""
+    """Return whether at least 90 % of the scored labels are the next token of their row."""
     if labels.shape[0] != tokens.shape[0]:
         return False
     width = min(tokens.shape[1] - 1, labels.shape[1])
@@ -289,7 +302,7 @@ def _is_followed(tokens: Tensor, labels: Tensor, scored: Tensor) -> bool:
 
 
 def _is_next(tokens: Tensor, other: Tensor) -> bool:
-    """Return whether a tensor that the script has is the next token at each position already."""
+    """Return whether another tensor already contains the next token at nearly every position."""
     if other.shape != tokens.shape or (other.is_floating_point() and not bool((other == other.long()).all())):
         return False
     valid = other[:, :-1] >= 0
@@ -299,7 +312,10 @@ def _is_next(tokens: Tensor, other: Tensor) -> bool:
 
 
 def _mask(mask: Tensor) -> Optional[Tensor]:
-    """Return where a mask says that tokens are real, if it marks the end or the start of some rows as padding."""
+    """Return a mask that is True at real tokens; None if the argument is not a mask of padding at one end of the rows.
+
+    Both 0 and 1 may mean padding in the argument.
+    """
     if not bool(((mask == 0) | (mask == 1)).all()) or bool((mask == mask.reshape(-1)[0]).all()):
         return None
     for real in (mask != 0, mask == 0):
@@ -310,7 +326,12 @@ def _mask(mask: Tensor) -> Optional[Tensor]:
 
 
 def _masked(tokens: Tensor, labels: Tensor, scored: Tensor) -> Optional[dict[str, int]]:
-    """Return the commonest input token at scored positions, and how often it is there, elsewhere, and a label there."""
+    """Return the most frequent input token at scored positions, with counts; None if no or all positions are scored.
+
+    Returns:
+        token: The token. scored, elsewhere: Its counts at scored and at other positions. labels: Its count among the
+        scored labels.
+    """
     if not bool(scored.any()) or bool(scored.all()):
         return None
     kinds, counts = tokens[scored].unique(return_counts=True)
@@ -324,7 +345,7 @@ def _masked(tokens: Tensor, labels: Tensor, scored: Tensor) -> Optional[dict[str
 
 
 def trailing(tokens: Tensor) -> Tensor:
-    """Return the length of the run of equal tokens at the end of each row, of shape [R]."""
+    """Return the length of the run of equal tokens at the end of every row, [R]."""
     return (tokens == tokens[:, -1:]).flip(1).long().cumprod(1).sum(1)
 
 
@@ -337,7 +358,19 @@ def _padding(
     declared: frozenset[int],
     ends: list[int],
 ) -> Optional[dict[str, object]]:
-    """Return which positions are padding, by a mask or the `padding_idx` of an embedding, and how they are scored."""
+    """Return facts about the labels at padding; None if all rows have the same padding, or a row is padding only.
+
+    Padding is found by a mask, or else as the longest run of equal tokens at the end of a row.
+
+    Args:
+        tokens: The input tokens, [R, C].
+        labels: The labels.
+        scored: Mask of the labels that are not ignored.
+        used: Mask of the labels that affect the loss.
+        mask: True at real tokens; None without a mask.
+        declared: The `padding_idx` of the model's embeddings.
+        ends: The tokens that end a text, by the configuration of the model.
+    """
     where = ""
     if mask is not None and tokens[~mask].unique().numel() == 1:
         pad, is_padding, where = int(tokens[~mask][0]), ~mask, "the mask"
@@ -350,15 +383,15 @@ def _padding(
     lengths = is_padding.sum(1)
     if lengths.unique().numel() < 2 or bool((lengths == tokens.shape[1]).any()):
         return None
-    # The last label of each row that is not padding: one that ends all texts is their end.
+    # The last label of every row that is not padding. If it is the same in all rows, it is the end of a text.
     places = torch.arange(labels.shape[1]) * (scored & (labels != pad))
     last = labels.gather(1, places.argmax(1, keepdim=True)).unique()
     tokens_in_texts = int((tokens[~is_padding] == pad).sum())
-    # The label of the last padding on the left may be the first token of the text.
+    # With padding on the left, the label of the last padding may be the first token of the text.
     is_padding[:, :-1] &= is_padding[:, 1:]
     is_padding = is_padding[:, : labels.shape[1]]
     there, elsewhere = labels[is_padding & scored], labels[~is_padding & scored]
-    # Elements before another label of their row: the rest may be the padding of labels of another length.
+    # Positions before a different label of the row. Later positions may be padding of labels of another length.
     different = ~is_padding & scored & (labels != (there[0] if len(there) else -1))
     inside = different.flip(1).long().cummax(1).values.flip(1) == 1
     return {
@@ -377,9 +410,10 @@ def _padding(
 
 
 def _ends(tokens: Tensor, labels: Tensor, scored: Tensor, mask: Optional[Tensor]) -> Optional[dict[str, object]]:
-    """Return whether the last real token of each row is the token that pads, and whether it is scored as a label.
+    """Return facts about rows whose last real token is also the padding token: whether this token is scored as a label.
 
-    Without a mask, a batch that is padded to its longest row shows only by this row that the token is a real end.
+    Without a mask, only the longest row shows that the padding token also ends texts. Return None if no row is known to
+    end with the padding token.
     """
     rows = torch.arange(len(tokens))
     if mask is not None and bool(mask[:, 0].all()):  # padding on the right

@@ -1,9 +1,8 @@
-"""The trace of one process: events as lines of JSON, whose tensor values are read late.
+"""The trace of one process: events as lines of JSON, with tensor values that are read when the trace is flushed.
 
-An event is a JSON object with `event` (its kind) and `n` (its position in the process). `trace.schema.json` beside this
-file describes every kind. A value that is on a device stays there, as a tensor or as `Late`, until the trace is
-flushed; a flush copies all of them with one transfer a device, so that observation makes the host wait for the device
-only there.
+An event is a JSON object with `event` (its kind) and `n` (its position in the process). `trace.schema.json` in this
+folder describes every kind. A value on a device stays there, as a tensor or as `Late`, until the trace is flushed. A
+flush copies all values with one transfer per device, so the observer waits for a device only in a flush.
 """
 
 from __future__ import annotations
@@ -25,20 +24,22 @@ import torch
 
 SCHEMA = "pv-trace/1"
 EVENTS_KEPT_WITHOUT_STEP = 20_000
+"""Largest number of events that are kept at a flush in a process that has taken no step."""
 FRAMES_IN_KEY = 6
+"""Number of innermost frames that identify a call."""
 PLAIN = frozenset((str, int, float, bool, type(None)))
 """Types of values that are written as they are."""
 
 Event = dict[str, Any]
-"""The fields of an event, or a part of them, as `trace.schema.json` describes them."""
+"""The fields of an event, or some of them; see `trace.schema.json`."""
 
 
 class Late:
     """A JSON value that is built from tensors when the trace is flushed.
 
     Args:
-        tensors: Tensors of numbers or truth values, of any shape, on any device.
-        build: Called with one flat list of floats a tensor; returns the JSON value.
+        tensors: Tensors of numbers or booleans, of any shape, on any device.
+        build: Called with one flat list of floats per tensor; returns the JSON value.
     """
 
     __slots__ = ("build", "tensors")
@@ -49,10 +50,10 @@ class Late:
 
 
 class CallSites:
-    """Finds the line of the user's code that is running.
+    """Finds the current line of the user's code.
 
-    Frames of torch, of this package, of the standard library and of the file that starts a console command are passed
-    over. A line of an installed library is named only where no line of the user's code is on the stack.
+    Frames of torch, of this package, of the standard library and of the scripts of console commands are skipped. A line
+    of another installed library is returned only if no line of the user's code is on the stack.
     """
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class CallSites:
                 sysconfig.get_paths()["scripts"],
             )
         )
-        # What `python -c` and `python -` run has a name like code that libraries generate.
+        # Code of `python -c` and `python -` has a file name in angle brackets, like code that libraries generate.
         self._main = getattr(sys.modules.get("__main__"), "__file__", None) or "<string>"
         self._kinds: dict[str, str] = {}
         self._keys: dict[tuple[Any, ...], int] = {}
@@ -85,7 +86,7 @@ class CallSites:
         return kind
 
     def is_user(self, file: str) -> bool:
-        """Return whether a source file is the user's, not one of an installed library."""
+        """Return whether a source file belongs to the user, not to an installed library."""
         return self._kind(file) == "user"
 
     def _place(self, frame: FrameType) -> str:
@@ -99,12 +100,13 @@ class CallSites:
         return f"{self._shown[file]}:{frame.f_lineno}"
 
     def find(self, depth: int = 2) -> tuple[str, int]:
-        """Return "path:line" of the running line of the user's code, and a number of the call.
+        """Return "path:line" of the current line of the user's code, and a number that identifies the call.
 
-        The number distinguishes two calls on one line, and two callers of one helper. It is the same on every rank.
+        Two calls on one line have different numbers, and so have two callers of one helper. The number is the same on
+        every rank.
 
         Args:
-            depth: How many callers above this method to begin with.
+            depth: Number of frames to skip, from the frame of this method.
         """
         frame: Optional[FrameType] = sys._getframe(depth)
         calls: list[tuple[str, int]] = []
@@ -121,15 +123,15 @@ class CallSites:
                 else:
                     library = library or self._place(frame)
             frame = frame.f_back
-        # `f_lasti` distinguishes two calls on one line. Frames beyond the sixth are left out, which bounds the cost.
+        # `f_lasti` distinguishes two calls on one line. Only six frames are used, to limit the cost.
         key = tuple(calls)
-        if key not in self._keys:  # crc32, since `hash` of a string differs between processes
+        if key not in self._keys:  # crc32, since `hash` of a string is different in every process
             places = [(file, _place_of(code, last)) for (file, last), code in zip(calls, codes)]
             self._keys[key] = zlib.crc32(repr(places).encode())
         return user or library or "?", self._keys[key]
 
     def is_direct(self) -> bool:
-        """Return whether the user's code has called torch itself, not through an installed library."""
+        """Return whether the user's code has called torch directly, not through another library."""
         frame: Optional[FrameType] = sys._getframe(1)
         while frame is not None and self._kind(frame.f_code.co_filename) == "skipped":
             frame = frame.f_back
@@ -137,9 +139,10 @@ class CallSites:
 
 
 def _place_of(code: CodeType, instruction: int) -> object:
-    """Return lines and columns of an instruction.
+    """Return the lines and columns of an instruction; before Python 3.11, its offset.
 
-    Python 3.11 makes a call of several instructions, and reports another of them once it has specialized the first.
+    The offset does not identify a call in Python 3.11: a call has several instructions, and the reported one changes
+    after the interpreter has specialized the call.
     """
     positions = getattr(code, "co_positions", None)
     place = next(itertools.islice(positions(), instruction // 2, None), None) if positions is not None else None
@@ -147,11 +150,11 @@ def _place_of(code: CodeType, instruction: int) -> object:
 
 
 class Trace:
-    """Collects the events of one process, and writes them into a folder once the process has taken a step.
+    """Collects the events of one process. Writes them into a file after the process has taken a step.
 
     Args:
-        folder: Where the file is written. It exists.
-        options: What the observer was asked for, for the first line.
+        folder: The existing folder of the file.
+        options: The options of the observer, which are written into the first line.
     """
 
     def __init__(self, folder: Path, options: dict[str, object]) -> None:
@@ -164,7 +167,7 @@ class Trace:
         self._troubles: set[str] = set()
 
     def add(self, kind: str, /, **fields: object) -> Event:
-        """Append an event, and return it; fields may hold tensors and `Late` values."""
+        """Append an event and return it. Fields may contain tensors and `Late` values."""
         event = {"event": kind, "n": self.count, **fields}
         self.count += 1
         self._waiting.append(event)
@@ -172,27 +175,32 @@ class Trace:
         return event
 
     def trouble(self, part: str, error: BaseException) -> None:
-        """Note that a part of the observation failed, once for each error."""
+        """Add an event for an error in the observer, once per error text.
+
+        Args:
+            part: The part of the observer.
+            error: The exception.
+        """
         text = f"{part}: {type(error).__name__}: {error}"[:300]
         if text not in self._troubles and len(self._troubles) < 50:
             self._troubles.add(text)
             self.add("trouble", reason=text)
 
     def flush(self) -> None:
-        """Write the waiting events. Values are taken from devices only here."""
+        """Write the waiting events. This is the only place where values are read from devices."""
         if not self._has_step:
             if len(self._waiting) > EVENTS_KEPT_WITHOUT_STEP:  # a process that never takes a step
                 del self._waiting[:]
             return
         events, self._waiting = self._waiting, []
-        # The file is opened at the first flush after a step: processes that never train leave none.
+        # The file is created at the first flush after a step, so processes that never train leave no file.
         if self._path is None:
             rank = int(os.environ.get("RANK", "0"))
             self._path = self.folder / f"trace-{time.time_ns()}-{rank}-{os.getpid()}.jsonl"
             events.insert(0, self._start(rank))
         try:
             read_late(events)
-        except Exception:  # a value that cannot be read must not cost the others
+        except Exception:  # drop only the events whose values cannot be read
             events = [event for event in events if self._is_readable(event)]
         encode = json.JSONEncoder(separators=(",", ":")).encode
         text = "".join(encode(event) + "\n" for event in events)
@@ -225,13 +233,13 @@ class Trace:
 
 
 def read_late(events: list[Event]) -> None:
-    """Replace the tensors and `Late` values in events by JSON values, with one transfer for each device."""
-    # 1. Walk over all events, and collect the tensors and, for each value, a function that writes it later.
+    """Replace the tensors and `Late` values in events by JSON values, with one transfer per device."""
+    # 1. Visit all values of the events. Collect the tensors, and for every value a function that writes it later.
     tensors: list[torch.Tensor] = []
     writers: list[Callable[[list[list[float]]], None]] = []
 
     def visit(holder: Any, key: Any, value: object) -> None:
-        if type(value) in PLAIN:  # most values are, and `isinstance` of a tensor is slow
+        if type(value) in PLAIN:  # the most frequent case; `isinstance` of a tensor is slow
             return
         if isinstance(value, torch.Tensor):
             position = len(tensors)
@@ -262,14 +270,14 @@ def read_late(events: list[Event]) -> None:
     for event in events:
         for key, value in list(event.items()):
             visit(event, key, value)
-    # 2. Read all tensors. 3. Write.
+    # 2. Read all tensors. 3. Write all values.
     lists = _numbers(tensors)
     for write in writers:
         write(lists)
 
 
 def _numbers(tensors: list[torch.Tensor]) -> list[list[float]]:
-    """Return the elements of tensors as floats, read with one transfer for each device."""
+    """Return the elements of every tensor as floats, read with one transfer per device."""
     lists: list[list[float]] = [[] for _ in tensors]
     devices: dict[torch.device, list[int]] = {}
     for position, tensor in enumerate(tensors):
@@ -281,7 +289,8 @@ def _numbers(tensors: list[torch.Tensor]) -> list[list[float]]:
                 flat = [tensor.item()] if tensor.dim() == 0 else tensor.detach().reshape(-1).tolist()
                 lists[i] = list(map(float, flat))
             continue
-        # One copy from the device: float64 holds float32 and integers up to 2^53 exactly, so fingerprints have 48 bits.
+        # One copy from the device, in float64. It represents float32 and integers up to 2^53 exactly; hashes of inputs
+        # have only 48 bits for this reason.
         flat = torch.cat([tensors[i].detach().reshape(-1).double() for i in positions]).tolist()
         start = 0
         for i in positions:

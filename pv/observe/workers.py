@@ -1,8 +1,8 @@
-"""Notes, in the worker processes of data loaders, their random numbers and what an iterable data set yields.
+"""Records random states and the rows of iterable data sets in the worker processes of data loaders.
 
-A worker writes a few lines of JSON into a file with its process id; the process that started it reads them into its
-trace. `_worker_loop` of torch is wrapped under its name, so that a spawned worker finds its wrapper, or, where it is
-not observed, the original.
+A worker writes a few lines of JSON into a file named by its process id, and the parent process adds them to its trace.
+`_worker_loop` of torch is replaced under the same name. A spawned worker imports it by name, so it gets the wrapper if
+it is observed, and the original if not.
 """
 
 from __future__ import annotations
@@ -22,13 +22,20 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 STATES = 3
-"""Batches after which the states of random generators are noted."""
+"""Number of batches of a pass after which the states of random generators are recorded."""
 ROWS = 64
-"""Batches of an iterable data set whose rows are noted."""
+"""Number of batches of a pass over an iterable data set whose rows are recorded."""
 
 
 class WorkerNotes:
-    """What is noted in one worker process."""
+    """Writes the records of one worker process.
+
+    Args:
+        path: The file to write.
+        dataset: The data set of the worker.
+        number: The number of the worker.
+        tensors_in: Yields the tensors in a batch.
+    """
 
     def __init__(self, path: Path, dataset: object, number: int, tensors_in: Callable[[Any], Any]) -> None:
         self._path, self._dataset, self._number, self._tensors_in = path, dataset, number, tensors_in
@@ -36,8 +43,8 @@ class WorkerNotes:
         self._pass = self._batches = 0
 
     def begin(self, fetcher: object) -> None:
-        """Note the states of random generators before the first batch of a pass."""
-        # A worker makes a new fetcher for each pass; persistent workers as well.
+        """Record the states of random generators before the first batch of a pass."""
+        # A worker, even a persistent one, creates a new fetcher for every pass.
         if fetcher is not self._fetcher:
             self._fetcher, self._batches = fetcher, 0
             self._pass += 1
@@ -45,7 +52,7 @@ class WorkerNotes:
                 self._write(states=examples.generators(self._dataset))
 
     def end(self, batch: Any) -> None:
-        """Note the states after a batch, and the rows of a stream."""
+        """Record the states of random generators after a batch, and the rows of an iterable data set."""
         self._batches += 1
         if self._pass > 4:
             return
@@ -70,8 +77,8 @@ def path_of(folder: Path, pid: int) -> Path:
 
 
 def read(folder: Path, pid: int) -> list[dict[str, object]]:
-    """Return the lines that a worker has written since the last call, and remove them."""
-    # The rename is atomic, so that a line which the worker writes now goes into the old file or into a new one.
+    """Return the records that a worker has written since the last call, and remove its file."""
+    # The rename is atomic, so a line that the worker writes meanwhile goes into the old file or into a new one.
     path, taken = path_of(folder, pid), folder / f".worker-{pid}.read"
     try:
         path.replace(taken)
@@ -84,12 +91,12 @@ def read(folder: Path, pid: int) -> list[dict[str, object]]:
 
 
 def install(observer: Callable[[], Observer]) -> None:
-    """Wrap the loop of a worker, which wraps, in its process, what fetches a batch.
+    """Wrap the loop of data workers. In a worker process, the wrapped loop wraps the functions that fetch a batch.
 
     Args:
         observer: Returns the observer of this process.
     """
-    # Private, with a signature that grows from version to version: arguments are bound by name.
+    # A private function, whose signature has grown in several versions, so arguments are found by name.
     original = worker._worker_loop
     signature = inspect.signature(original)
 

@@ -1,7 +1,7 @@
 """The base classes of the benches of suites: a bench runs a subject for the claims of its suite.
 
-The engine `suite` makes the bench of a subject by the function `bench(subject, directory)` of a suite. It asks
-`missing` whether a claim applies, and passes the bench to the test of the claim.
+The engine `suite` calls the function `bench(subject, directory)` of a suite to get the bench of a subject. It calls
+`missing` to find out whether a claim applies, and passes the bench to the test of the claim.
 """
 
 import inspect
@@ -25,9 +25,9 @@ class SuiteBench:
     """A subject with its declarations.
 
     Attributes:
-        subject: What is attacked, or its adapter.
-        lacks: The reasons of the features that the subject does not have, by feature.
-        used: What the claim has looked at, the last one last; a report has its number as that of runs.
+        subject: The attacked object, or its adapter.
+        lacks: By feature that the subject does not have: the reason.
+        used: The runs, outputs or cases that the claim has used, in order. A report shows their number as its runs.
     """
 
     subject: Any  # an object of the user, of which only its attributes are read
@@ -36,7 +36,7 @@ class SuiteBench:
 
     @property
     def not_claimed(self) -> Mapping[str, str]:
-        """Return the reasons of the claims that the subject does not make, by id."""
+        """Return, by id of a claim that the subject does not make, the reason."""
         reasons: Mapping[str, str] = getattr(self.subject, "not_claimed", {})
         return reasons
 
@@ -53,14 +53,14 @@ class SuiteBench:
 
 
 class CallableBench(SuiteBench):
-    """A class or function that is called by the names of its parameters.
+    """A class or function that is called according to the names of its parameters.
 
-    A subclass finds out which features the subject has, and passes them to `set_features`. The subject corrects this
-    by its attribute `features`, such as `make.features = {"mask": "an image always counts"}`.
+    A subclass determines the features of the subject, and passes them to `set_features`. The attribute `features` of
+    the subject overrides them, such as `make.features = {"mask": "an image always counts"}`.
 
     Attributes:
         write: The text of the error for a subject that cannot be called, with `{name}`, `{why}` and `{names}`.
-        names: The usual names of the parameters, by role: what is passed as the parameter.
+        names: By role, such as a value that the suite passes: the usual names of the parameter.
     """
 
     write: ClassVar[str]
@@ -70,11 +70,11 @@ class CallableBench(SuiteBench):
         self.subject, self.used = subject, []
 
     def roles_of(self, parameters: Parameters) -> dict[str, str]:
-        """Return the parameter of each role in `names`: the first usual name that is there, or ""."""
+        """Return the parameter of every role in `names`: the first usual name that exists, or ""."""
         return {role: next((name for name in usual if name in parameters), "") for role, usual in self.names.items()}
 
     def refuse_unknown(self, parameters: Parameters, roles: Mapping[str, str]) -> None:
-        """Raise `CannotCall` for a parameter without default that has no role: the suite has no value for it."""
+        """Raise `CannotCall` for a parameter without a role and a default, since the suite has no value for it."""
         required = [
             name
             for name, parameter in parameters.items()
@@ -85,13 +85,13 @@ class CallableBench(SuiteBench):
                 self.refuse(f"unknown parameter {name!r}")
 
     def set_features(self, reasons: Mapping[str, str]) -> None:
-        """Set which features the subject has.
+        """Set the features of the subject.
 
         Args:
-            reasons: Of all features of the suite, why the subject does not have it; "" if it has it.
+            reasons: By feature, for all features of the suite: why the subject does not have it; "" if it has it.
 
         Raises:
-            CannotCall: The subject names an unknown feature, or a feature as there that is not.
+            CannotCall: The subject declares an unknown feature, or a feature that it does not have.
         """
         detected = {feature: reason for feature, reason in reasons.items() if reason}
         if hasattr(self.subject, "lacks"):  # the name of version 0.2
@@ -108,14 +108,14 @@ class CallableBench(SuiteBench):
         self.lacks = detected | {name: value or false for name, value in declared.items() if value is not True}
 
     def refuse(self, why: str, cause: Exception | None = None) -> NoReturn:
-        """Raise `CannotCall`: say why the subject cannot be called, and what to write."""
+        """Raise `CannotCall` with the reason and the code to write."""
         several = {role: usual for role, usual in self.names.items() if len(usual) > 1}
         names = "\n".join(f"{role}: {', '.join(usual)}" for role, usual in several.items())
         raise CannotCall(self.write.format(name=name_of(self.subject), why=why, names=names)) from cause
 
     @contextmanager
     def first_call(self) -> Iterator[None]:
-        """Refuse a subject whose first call raises: with an example as simple as this, no claim can be tried."""
+        """Refuse a subject whose first call inside the context raises, since no claim can be tried then."""
         try:
             yield
         except CannotCall:
@@ -125,7 +125,7 @@ class CallableBench(SuiteBench):
 
 
 def unknown_feature(feature: str, features: Mapping[str, object] | frozenset[str]) -> str:
-    """Return the text about a feature that does not exist, with the nearest name, or with all names."""
+    """Return the message about an unknown feature, with the most similar name or all names."""
     near = get_close_matches(feature, features, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(features))}"
     return f"unknown feature {feature!r}; {hint}"
@@ -136,11 +136,11 @@ def judge(holds: bool, fault: str, cause: str = "") -> None:
 
     Args:
         holds: Whether the claim holds.
-        fault: What was seen, and what is right.
+        fault: The observed value, and the correct one.
         cause: The computed cause, such as "; it is the sum"; "" if it is not known.
 
     Raises:
-        KnownCause: The claim is refuted and its cause known, so that reports leave out the guess of its author.
+        KnownCause: The claim is refuted and the cause is known. Reports then leave out the cause in the contract.
         AssertionError: The claim is refuted.
     """
     if not holds:
@@ -150,7 +150,7 @@ def judge(holds: bool, fault: str, cause: str = "") -> None:
 def parameters_of(make: Any) -> dict[str, inspect.Parameter]:
     """Return the parameters of a function or class by name.
 
-    Parameters of base classes are included for a class that passes on arguments which it does not know.
+    If a class passes unknown arguments to its base classes, the parameters of the base classes are included.
     """
     parameters = dict(inspect.signature(make).parameters)
     passes_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -162,7 +162,7 @@ def parameters_of(make: Any) -> dict[str, inspect.Parameter]:
 
 
 def name_of(make: object) -> str:
-    """Return the name of a class or function; of other objects, what `repr` shows."""
+    """Return the name of a class or function; for other objects, their `repr`."""
     return getattr(make, "__qualname__", None) or repr(make)
 
 

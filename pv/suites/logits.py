@@ -10,11 +10,11 @@ from torch import Tensor
 from pv.suites.bench import judge
 
 TOLERANCE = 1e-4
-"""Largest difference that counts as equal, relative to the largest logit; networks compute in float32."""
+"""Largest difference of logits that count as equal, relative to the largest logit. Networks compute in float32."""
 
 Row: TypeAlias = Sequence[int]
 Logits: TypeAlias = Callable[[Sequence[Row]], Sequence[Tensor]]
-"""Returns the logits [T, V] of each row in eval mode, from one batch."""
+"""Returns the logits [T, V] of every row in eval mode, computed in one batch."""
 
 
 def rows_of(tokens: Row) -> list[list[int]]:
@@ -23,7 +23,7 @@ def rows_of(tokens: Row) -> list[list[int]]:
     Args:
         tokens: The tokens to choose from.
     """
-    # An arbitrary fixed choice, so that the rows differ.
+    # A fixed choice of tokens, so that the rows differ.
     return [[tokens[(5 * i + 3 * k + i * k) % len(tokens)] for k in range(size)] for i, size in enumerate((7, 3, 5))]
 
 
@@ -51,7 +51,7 @@ def assert_no_later_token_is_seen(logits: Logits, tokens: Row) -> None:
 
 
 def assert_rows_are_as_alone(together: Logits, alone: Logits, rows: Sequence[Row], cause: Callable[[], str]) -> None:
-    """Assert that a row has the same logits in a batch as alone.
+    """Assert that the logits of a row are the same in a batch and in a batch of one row.
 
     Args:
         together: Returns the logits of a batch.

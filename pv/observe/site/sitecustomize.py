@@ -1,7 +1,7 @@
-"""Start the observer when torch is imported. Every Python whose `PYTHONPATH` begins with this folder runs this file.
+"""Start the observer when torch is imported. Python runs this file at its start if `PYTHONPATH` contains this folder.
 
-Nothing of `pv` needs to be importable: the observer is loaded from the folder above, under a separate name. Then the
-`sitecustomize` that this file hides is run.
+`pv` does not need to be importable: the observer is loaded from the parent folder under a separate name. At the end,
+this file runs the `sitecustomize` that it hides, if there is one.
 """
 
 import importlib.machinery
@@ -26,7 +26,7 @@ def _load_observer() -> None:
 
 
 class _TorchLoader:
-    """Loads torch as its own loader does, then starts the observer, before any other module sees torch."""
+    """Loads torch with its original loader, then starts the observer before any other module can use torch."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -47,9 +47,10 @@ class _TorchLoader:
 
 
 class _TorchFinder:
-    """Finds torch as the other finders do, with a loader that starts the observer.
+    """Finds torch with the other finders, and replaces the loader by one that starts the observer.
 
-    It stays until torch is imported: libraries look for torch by `importlib.util.find_spec` without importing it.
+    The finder stays installed until torch is imported, since libraries call `importlib.util.find_spec("torch")` without
+    importing torch.
     """
 
     _searching = False
@@ -74,7 +75,7 @@ if os.environ.get("PV_OBSERVE_TRACE") and "torch" not in sys.modules:
     sys.meta_path.insert(0, _TorchFinder())
 
 _here = next((place for place, entry in enumerate(sys.path) if os.path.realpath(entry or ".") == HERE), -1)
-_other_paths = sys.path[_here + 1 :]  # a folder before this one holds a sitecustomize that has run this one
+_other_paths = sys.path[_here + 1 :]  # a sitecustomize in an earlier folder has run this one
 _hidden = importlib.machinery.PathFinder.find_spec("sitecustomize", _other_paths)
 if _hidden is not None and _hidden.loader is not None:
     _hidden.loader.exec_module(importlib.util.module_from_spec(_hidden))

@@ -1,6 +1,6 @@
 """The suite `lr-schedule`: how a schedule is called, and the claims about its range, warm-up, decay, end and groups.
 
-The subject is a function of the step, or one that makes a scheduler of an optimizer. Steps count from 0.
+The subject is a function of the step, or a function that creates a scheduler for an optimizer. Steps count from 0.
 """
 
 import copy
@@ -54,7 +54,7 @@ PERIODIC = "the cosine goes on and rises again, as its library has it"
 
 
 class Scheduled:
-    """A scheduler and its optimizer, which takes a step before each of its own."""
+    """A scheduler and its optimizer. The optimizer takes a step before every step of the scheduler."""
 
     def __init__(self, make: Callable[[Optimizer], LRScheduler], bases: Sequence[float]) -> None:
         groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": base} for base in bases]
@@ -75,7 +75,7 @@ class Scheduled:
 
 
 class Bench(CallableBench):
-    """A function of a step, or one that makes a scheduler of an optimizer.
+    """A function of the step, or a function that creates a scheduler for an optimizer.
 
     Its attribute `first`, the number of the first step, is optional, and so are `features` and `not_claimed`.
     """
@@ -100,7 +100,7 @@ class Bench(CallableBench):
         self.set_features(self._reasons(list(parameters.values())))
 
     def bind(self, warmup: int, total: int) -> Callable[..., Any]:
-        """Return the subject with its arguments but the first."""
+        """Return the subject with all arguments bound except the first."""
         values = {"warmup": warmup, "total": total, "peak": PEAK, "minimum": LEAST}
         return functools.partial(self.subject, **{name: values[key] for key, name in self.arguments.items() if name})
 
@@ -110,14 +110,14 @@ class Bench(CallableBench):
         return run
 
     def rates(self, warmup: int, total: int, steps: int) -> list[float]:
-        """Return the rates of the first steps, fewer if ValueError is raised for steps after the planned end."""
+        """Return the rates of the first steps; fewer if the schedule raises ValueError after its planned end."""
         rates: list[float] = []
         try:
             for rate in self._rates(warmup, total):
                 rates.append(rate)
                 if len(rates) == steps:
                     break
-        # Some schedules refuse steps after their end, which is allowed.
+        # A schedule may raise an error for steps after its end.
         except ValueError:
             if not self.arguments["total"] or len(rates) < total:
                 raise
@@ -151,12 +151,12 @@ class Bench(CallableBench):
 
 
 def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
-    """Return a bench of a function or a class; raise `CannotCall` with what to write for everything else."""
+    """Return the bench of a function or a class; raise `CannotCall` for any other subject."""
     return Bench(subject)
 
 
 def _periodic(scheduler: object) -> bool:
-    """Return whether a scheduler is, or has, a cosine of PyTorch or transformers, which goes on after its end."""
+    """Return whether a scheduler is or contains a cosine of PyTorch or transformers, which has no end."""
     if any(map(_periodic, getattr(scheduler, "_schedulers", ()))) or isinstance(scheduler, CosineAnnealingLR):
         return True
     functions = [getattr(function, "func", function) for function in getattr(scheduler, "lr_lambdas", ())]
@@ -177,7 +177,7 @@ PLANS = {"warmup": st.integers(1, 8), "decay": st.integers(10, 30)}
 
 
 def plan(bench: Bench, warmup: int, decay: int) -> tuple[int, int, list[float]]:
-    """Return the planned steps, the step of the peak, and the rates."""
+    """Return the planned number of steps, the step of the peak, and the rates."""
     total = warmup + decay
     rates = bench.rates(warmup, total, total + AFTER)
     return total, next(k for k, rate in enumerate(rates) if near(rate, max(rates))), rates

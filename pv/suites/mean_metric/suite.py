@@ -29,7 +29,7 @@ WRITE = """cannot call {name}: {why}. Write a class, or a function that returns 
 
 
 class Run:
-    """An instance of the metric, called by the names that its class uses."""
+    """An instance of the metric, with its methods called by the names of its class."""
 
     def __init__(self, bench: "Bench") -> None:
         self.bench, self.metric = bench, bench.subject()
@@ -51,7 +51,7 @@ class Run:
         return self
 
     def answer(self) -> Any:
-        """Return the value of the metric as it gives it."""
+        """Return the value of the metric without conversion."""
         reader = getattr(self.metric, self.bench.read)
         return reader() if callable(reader) else reader
 
@@ -115,7 +115,7 @@ class Bench(CallableBench):
 
 
 def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
-    """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
+    """Return the bench of a class or a function; raise `CannotCall` for any other subject."""
     return Bench(subject)
 
 
@@ -136,7 +136,7 @@ def right(batches: Batches) -> float:
 
 
 def even(bench: Bench, batches: Batches) -> Batches:
-    """Return the batches, with the weight 1 if the metric takes none."""
+    """Return the batches, with all weights 1 if the metric takes no weights."""
     return [(mean, weight if bench.weight else 1) for mean, weight in batches]
 
 

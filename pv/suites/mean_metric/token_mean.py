@@ -18,13 +18,13 @@ class TokenMean:
         self.total, self.weight = 0.0, 0
 
     def update(self, value: Value, weight: int = 1) -> None:
-        """Add a batch by its mean and its number of tokens; of none, the mean may be NaN."""
+        """Add a batch by its mean and its number of tokens; the mean of 0 tokens may be NaN."""
         # The mean of no tokens may be NaN, and NaN * 0 is NaN: such a batch is left out.
         if counts(weight):
             self.total, self.weight = added(self.total, plain(value) * weight), added(self.weight, weight)
 
     def compute(self) -> float:
-        """Return the mean; NaN of no tokens."""
+        """Return the mean; NaN if there are no tokens."""
         return ratio(self.total, self.weight)
 
     def merge(self, other: "TokenMean") -> None:

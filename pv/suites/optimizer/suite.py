@@ -20,7 +20,7 @@ from pv.suites.bench import CallableBench, judge, parameters_of
 
 Settings: TypeAlias = Sequence[Mapping[str, Any]]
 Formula: TypeAlias = Callable[[Tensor, Sequence[Tensor], Settings], Tensor]
-"""Returns a weight after steps, of its start, the gradients and the settings of its group in each step."""
+"""Returns a weight after some steps, from the initial weight, the gradients, and the group's settings in every step."""
 
 RELATIVE = 2e-4  # of the change: 1 - 0.999 in float32 is off by 3e-5
 ULPS = 4  # of the weight, in a step
@@ -47,9 +47,10 @@ def sgd(weight: Tensor, gradients: Sequence[Tensor], settings: Settings, *, damp
 def adam(
     weight: Tensor, gradients: Sequence[Tensor], settings: Settings, *, decoupled: bool, shift: int = 0, eps: str = ""
 ) -> Tensor:
-    """Follow Kingma and Ba 2015, algorithm 1; decoupled: Loshchilov and Hutter 2019, algorithm 2, with a rate of 1.
+    """Follow Kingma and Ba 2015, algorithm 1; if decoupled, Loshchilov and Hutter 2019, algorithm 2, with a rate of 1.
 
-    Mistakes: shift of the step in the bias correction (-1: none); eps `inside` the root or `before` the correction.
+    Other arguments select known mistakes: a shift of the step in the bias correction (-1: no correction), and eps
+    `inside` the root or `before` the correction.
     """
     mean = square = torch.zeros_like(weight)
     for step, (gradient, group) in enumerate(zip(gradients, settings, strict=True), 1):
@@ -139,10 +140,10 @@ class Run:
 
 
 class Bench(CallableBench):
-    """A class or function that makes an optimizer of parameters and a rate.
+    """A class or function that creates an optimizer from parameters and a rate.
 
-    Its attributes are optional. formula: its name, or a function. decoupled, independent: True where the formula does
-    not say so. features, not_claimed: as of all subjects.
+    The subject may have attributes: `formula`, the name of the formula or a function; `decoupled` and `independent`,
+    True if the formula does not show it; `features` and `not_claimed`, as for all subjects.
     """
 
     write = WRITE
@@ -260,7 +261,7 @@ class Bench(CallableBench):
 
 
 def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
-    """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
+    """Return the bench of a class or a function; raise `CannotCall` for any other subject."""
     return Bench(subject)
 
 
@@ -277,14 +278,14 @@ Steps = list[list[Tensor]]
 
 
 def draw_steps(bench: Bench, seed: int, scale: float, steps: int = STEPS) -> tuple[list[Tensor], Steps]:
-    """Return weights and, for each step, their gradients."""
+    """Return random weights and, for every step, their gradients."""
     source = torch.Generator().manual_seed(seed)
     weights = [0.1 * torch.randn(shape, generator=source) for shape in bench.shapes]
     return weights, [[scale * torch.randn(weight.shape, generator=source) for weight in weights] for _ in range(steps)]
 
 
 def take_steps(run: Run, steps: Sequence[Sequence[Tensor | None]], rates: Sequence[float] = ()) -> list[Tensor]:
-    """Take steps, each with its rate if there are any, and return the weights."""
+    """Take steps, with one rate per step if rates are passed, and return the weights."""
     weights = [weight.detach().clone() for weight in run.weights]
     for k, gradients in enumerate(steps):
         for group in run.optimizer.param_groups if rates else ():

@@ -1,4 +1,4 @@
-"""The suite's own subject: batches of an epoch for one rank of several, which a resumed run goes on with."""
+"""The suite's own subject: the batches of an epoch for one of several ranks, with a position that can be restored."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,10 @@ import torch
 
 
 class Batches:
-    """Every rank has equally many examples: the first ones again fill up the last round, or it is dropped."""
+    """Yields batches of indices. All ranks get the same number of examples.
+
+    An incomplete last round over the ranks is filled with the first examples, or dropped.
+    """
 
     def __init__(
         self,
@@ -31,7 +34,7 @@ class Batches:
     def __iter__(self) -> Iterator[list[int]]:
         indices = dealt(order(self.size, self.seed, self.epoch), self.world_size, self.rank, self.drop_last)
         batches = [indices[k : k + self.batch_size] for k in range(0, len(indices), self.batch_size)]
-        # A restored position counts for the next iteration alone.
+        # A restored position is used in the next iteration only.
         self.done, self.skip = self.skip, 0
         for batch in whole(batches, self.batch_size, self.drop_last)[self.done :]:
             self.done += 1
@@ -52,7 +55,7 @@ def order(size: int, seed: int, epoch: int) -> list[int]:
 
 
 def share(size: int, world: int, drop: bool) -> int:
-    """Return the number of examples of each rank."""
+    """Return the number of examples per rank."""
     return size // world if drop else -(-size // world)
 
 

@@ -1,6 +1,7 @@
 """The suite `sampler`: how a sampler is called, and the claims about it.
 
-Each example comes once, ranks have shares, orders follow from seed and epoch, and a restored sampler goes on.
+Every example comes once, ranks divide the examples, seed and epoch determine the order, and a restored sampler
+continues at its position.
 """
 
 import copy
@@ -80,7 +81,7 @@ class Examples:
 
 
 class Run:
-    """A sampler. make: makes it for an epoch."""
+    """A sampler of a bench for one case."""
 
     def __init__(self, bench: "Bench", case: Case) -> None:
         self.bench, self.case, self.sampler = bench, case, bench.build(case, 0)
@@ -93,7 +94,7 @@ class Run:
         return iter(self.sampler)
 
     def epoch(self, epoch: int) -> list[Item]:
-        """Return the indices of an epoch, or its batches of indices; not much more than there can be."""
+        """Return the indices or batches of indices of an epoch; of a sampler that yields too many, only a few more."""
         # A sampler may be endless: read a few more items than any right epoch has.
         return self.take(self.begin(epoch), 4 * self.case.size + 50)
 
@@ -107,7 +108,7 @@ class Run:
         return copy.deepcopy(stateful_part(self.sampler, iterator).state_dict())
 
     def resumed(self, epoch: int, state: dict[str, object], *, late: bool) -> list[Item]:
-        """Return the rest of an epoch after a state is loaded. late: loaded after the epoch is set, not before."""
+        """Return the rest of an epoch after a state is loaded: after the epoch is set if `late`, else before."""
         iterator = self.begin(epoch) if late or not stateful(self.sampler) else iter(())
         stateful_part(self.sampler, iterator).load_state_dict(copy.deepcopy(state))
         if stateful(self.sampler):
@@ -116,7 +117,7 @@ class Run:
 
 
 class Bench(CallableBench):
-    """A class or function that makes a sampler."""
+    """A class or function that creates a sampler."""
 
     write, names = WRITE, NAMES
 
@@ -185,18 +186,18 @@ class Bench(CallableBench):
 
 
 def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
-    """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
+    """Return the bench of a class or a function; raise `CannotCall` for any other subject."""
     return Bench(subject)
 
 
 def plain(item: Any) -> Item:
-    """Return an index, or the list of them in a batch."""
+    """Return an index as an int, or a batch as a list of indices."""
     many = hasattr(item, "__len__") and getattr(item, "shape", None) != ()
     return [int(index) for index in item] if many else int(item)
 
 
 def stateful_part(sampler: object, iterator: object) -> Any:
-    """Return what saves the position: the sampler, or the iterator of an epoch."""
+    """Return the object that saves the position: the sampler, or the iterator of an epoch."""
     return sampler if stateful(sampler) else iterator
 
 
@@ -350,7 +351,7 @@ def falsify_resume(bench: Bench, size: int, at: int, epoch: int, batch: int, see
 
 
 def fault(run: Run, orders: list[list[Item]], at: int, state: dict[str, object], *, late: bool) -> str:
-    """Resume in the last epoch but one, and return what is wrong; "" if nothing is."""
+    """Resume in the last epoch but one, and return the fault; "" if there is none."""
     order, after = orders[-2:]
     actual = run.resumed(len(orders) - 2, state, late=late)
     place = f"of {run.case}, resumed after {at} of {len(order)} items of epoch {len(orders) - 2}"

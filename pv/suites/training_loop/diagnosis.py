@@ -1,4 +1,4 @@
-"""Describe how a run differs from the right one: its order, rates, weights or logged numbers; print its steps."""
+"""Describe how a run differs from the correct run: order, rates, weights or logged numbers; format its steps."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,9 +11,9 @@ from pv.suites.training_loop.probe import Step
 from pv.suites.training_loop.run import Run
 
 ROWS = 24
-"""The most steps in a table."""
+"""Largest number of steps in a table."""
 FEW = 3
-"""Fewer examples than these are part of many orders by chance."""
+"""Smallest number of examples whose order is explained. Shorter orders occur in many other orders by chance."""
 ROUNDING, DRIFT = 1e-12, 1e-9
 """Of rates in another order of operations, relative to the largest, and of the weights after steps with such rates."""
 
@@ -86,9 +86,14 @@ def _steps(examples: int, run: Run) -> str:
 
 
 def explain_rates(actual: Sequence[float], right: Run, done: int = 0) -> tuple[str, ...]:
-    """Return after how many steps of the right run the schedule has these rates, its first one perhaps restored.
+    """Explain rates by the steps at which the schedule of the correct run has these rates; return the texts.
 
-    done: the steps before the cut. Rates after the end of the schedule are not compared.
+    The first rate may have been restored with the optimizer. Rates after the end of the schedule are not compared.
+
+    Args:
+        actual: The rates of the run.
+        right: The rates of the correct run.
+        done: Number of steps before the cut.
     """
     rates, n = [step.rate for step in right.steps], len(actual)
     if n > 1 and actual[0] == rates[0] and list(actual[1:]) == rates[1 - n :]:
@@ -107,7 +112,7 @@ def explain_rates(actual: Sequence[float], right: Run, done: int = 0) -> tuple[s
 
 
 def same_rates(actual: Sequence[float], right: Sequence[float]) -> bool:
-    """Return whether rates are the same up to the rounding of another order of operations."""
+    """Return whether rates are equal up to rounding errors."""
     allowed = ROUNDING * max(map(abs, right), default=0.0)
     return len(actual) == len(right) and all(abs(a - b) <= allowed for a, b in zip(actual, right, strict=True))
 
@@ -128,7 +133,7 @@ def different_end(actual: Run, right: Run, done: int, part: str = "weights") -> 
 
 
 def first_difference(actual: Run, right: Run, done: int = 0) -> str:
-    """Return in which step two runs differ first, and in what. actual: resumed after `done` steps of the right run."""
+    """Describe the first step in which two runs differ; `actual` was resumed after `done` steps of `right`."""
     for k, (a, b) in enumerate(zip(actual.steps, right.steps[done:], strict=False), done + 1):
         if why := _difference(a, b):
             return f"the first difference is in step {k}: {why}{_before(actual, right, k, done)}"
@@ -186,7 +191,7 @@ def present(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
 
 
 def different(actual: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> str:
-    """Return the names of the tensors that are not the same bits, and how far they are off; "" if all are the same."""
+    """Return the names of the tensors that are not bitwise equal, and their differences; "" if all are equal."""
     names = [
         n for n in {**right, **actual} if n not in actual or n not in right or not torch.equal(actual[n], right[n])
     ]
@@ -229,12 +234,12 @@ def _loss(run: Run, k: int) -> tuple[str, str]:
 
 
 def logged(rows: Iterable[Mapping[str, float]], name: str) -> dict[int, float]:
-    """Return a logged number by step, of the rows that have it."""
+    """Return a logged number by step, for all rows that have this number."""
     return {int(row["step"]): row[name] for row in rows if name in row}
 
 
 def other_numbers(actual: Mapping[int, float], right: Mapping[int, float], tolerance: float) -> list[int]:
-    """Return the steps whose number is missing, superfluous, or not close to the right one; NaN is close to NaN."""
+    """Return the steps whose number is missing, unexpected, or not close to the correct number; NaN is close to NaN."""
     both = {**right, **actual}
     return sorted(k for k in both if k not in actual or k not in right or not _same(actual[k], right[k], tolerance))
 

@@ -1,4 +1,4 @@
-"""The interface of an adapter: the job that it runs, the report that it returns, and the features that it names."""
+"""The interface of an adapter: the job that it runs, the report that it returns, and the features that it declares."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,12 @@ IGNORED = -100
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A row of the data. tokens[0] is its name and is never predicted; labels[i] belongs to tokens[i], unshifted."""
+    """A row of the data.
+
+    Attributes:
+        tokens: Token ids. The first token is the name of the example and is never scored.
+        labels: One label per token, unshifted: labels[i] belongs to tokens[i].
+    """
 
     tokens: tuple[int, ...]
     labels: tuple[int, ...]
@@ -33,13 +38,13 @@ class Example:
         return sum(label != IGNORED for label in self.labels[1:])
 
     def cropped(self, length: int | None) -> "Example":
-        """Return its first `length` tokens with their labels; the whole row for None."""
+        """Return the first `length` tokens with their labels; the whole row if `length` is None."""
         return Example(self.tokens[:length], self.labels[:length])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The settings of a run, in words that every trainer has. None, 0 and False mean: not used.
+    """The settings of a run, in terms that every trainer has. None, 0 and False mean that a setting is not used.
 
     Attributes:
         directory: Where the run writes its files; the bench chooses it.
@@ -48,34 +53,34 @@ class Job:
         batch: Examples of a micro-batch on one process.
         accumulate: Micro-batches of an optimizer step.
         epochs: Passes over the training examples.
-        max_steps: Optimizer steps that end the run, whatever `epochs` is.
+        max_steps: Number of optimizer steps after which the run ends, independent of `epochs`.
         optimizer: `sgd` or `adamw`.
         rate: The learning rate at the peak of the schedule.
         schedule: `constant`, or `linear` to 0.
         warmup: Steps in which the rate rises; the first has the rate 0 or the peak divided by `warmup`.
         clip: Largest norm of a gradient.
-        seed: Of everything that is random.
+        seed: Seed of all random numbers.
         dropout: Probability that the model drops a hidden value.
         frozen: Whether the embedding is not trained.
         log_every: Optimizer steps between logs.
         eval_every: Optimizer steps between evaluations.
         eval_batch: Examples of a batch of an evaluation.
         save_every: Optimizer steps between checkpoints.
-        keep: Number of checkpoints that stay.
-        best: Whether the checkpoint of the least evaluation loss stays, too.
+        keep: Number of checkpoints that are kept.
+        best: Whether the checkpoint with the smallest evaluation loss is kept as well.
         resume: The checkpoint to resume from, a path of `Report.checkpoints`.
         stop_at: The step after which a callback asks the trainer to stop.
-        pad_multiple: Rows are padded to a multiple of it.
-        noise: Whether the data draw one token of each row from PyTorch's default generator, as an augmentation does.
+        pad_multiple: Rows are padded to a multiple of this length.
+        noise: Whether one token of every row is drawn from PyTorch's default generator, like an augmentation.
         workers: Processes of the data loader.
         groups: Whether the head is a parameter group with `HEAD` times the rate of the other parameters.
         decay: Weight decay of matrices; biases have none.
         scaler: Whether a gradient scaler scales the loss.
-        average: The part of itself that a running average of the weights keeps in each step; it starts with the
-            weights.
-        smoothing: The part of each label that is spread over all tokens, in training.
-        crop: Number of tokens of a longer row that are used, the first ones.
-        tied: Whether embedding and head share their weights. `model` carries this out, and the settings below.
+        average: Decay of the running average of the weights: the fraction of the old average that a step keeps. The
+            average starts with the initial weights.
+        smoothing: Label smoothing in training: the fraction of a label that is spread over all tokens.
+        crop: Number of tokens, from the first, to which longer rows are cut.
+        tied: Whether embedding and head share their weights. `model` applies this setting and the settings below.
         nan_evaluations: Evaluations, from 0, in which the model returns NaN.
         overflows: Forwards in training mode, from 0, whose gradient is infinite; none in a resumed run.
         not_finite: Pairs of a forward in training mode and its loss, NaN or infinity; none in a resumed run.
@@ -120,7 +125,7 @@ class Job:
 
     def model(self) -> Probe:
         """Return the model to train. Call it once a run."""
-        # Only then: `_broken` reads settings, which would count as read by the adapter.
+        # Call `_broken` only if it is needed: settings that it reads would count as read by the adapter.
         broken = self._broken() if self.nan_evaluations else []
         overflows, not_finite = ((), ()) if self.resume else (self.overflows, self.not_finite)
         probe = Probe(
@@ -134,7 +139,7 @@ class Job:
         return recorder().watch(probe)
 
     def _broken(self) -> list[int]:
-        """Return the forwards in eval mode, from 0, that give NaN: all batches of the evaluations in question."""
+        """Return the numbers, from 0, of the forwards in eval mode that return NaN: all batches of an evaluation."""
         size = -(-len(self.evaluated) // self.eval_batch)
         return [evaluation * size + batch for evaluation in self.nan_evaluations for batch in range(size)]
 
@@ -143,7 +148,7 @@ class Job:
         return padded([self.drawn(example) for example in examples], self.pad_multiple or 1)
 
     def drawn(self, example: Example) -> Example:
-        """Return the example as the data give it: with `noise`, its second token is drawn."""
+        """Return the example as the data set returns it: with `noise`, the second token is drawn at random."""
         if not self.noise:
             return example
         first, _, *rest = example.tokens
@@ -166,12 +171,12 @@ def padded(examples: list[Example], multiple: int = 1) -> dict[str, Tensor]:
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What only the trainer can say about its run.
+    """The facts about a run that only the trainer knows.
 
     Attributes:
         model: The trained model, with `job.model()` in it.
-        logs: Rows with `step` and, of `loss`, `rate`, `norm` and `tokens`, the numbers that are logged. Rows of a
-            resumed run may begin after the checkpoint.
+        logs: Rows with `step` and the logged numbers among `loss`, `rate`, `norm` and `tokens`. In a resumed run, rows
+            may begin after the checkpoint.
         evaluations: Pairs of a step and a loss.
         events: Names in their order: `train_begin`, `epoch_begin`, `step_begin`, `step_end`, `epoch_end`, `log`,
             `evaluate`, `save`, `train_end`.
@@ -261,11 +266,12 @@ class Trainer(Protocol):
     """An adapter. It translates a job into the documented settings of a trainer and repairs nothing.
 
     Attributes:
-        features: By feature, True if the trainer has it, else the reason why not; False stands for no reason. Features
-            of `RARE` that are not named are missing, all others are there. It adds to that of the base classes.
+        features: By feature, True if the trainer has the feature, else the reason why not, or False without a reason.
+            Features that are not named exist, except for the features of `RARE`. The mapping extends the mappings of
+            the base classes.
         tolerance: Relative tolerance of gradients; larger where the trainer casts.
-        not_claimed: Optional. Ids of claims that the trainer does not make, with the reason and a reference to its
-            documentation.
+        not_claimed: Optional. By id of a claim that the trainer does not make: the reason, with a reference to the
+            documentation of the trainer.
     """
 
     @property

@@ -1,7 +1,7 @@
-"""A correct training loop in plain PyTorch on one process: every claim of the suite holds for it.
+"""A correct training loop in plain PyTorch, in one process. All claims of the suite hold for this loop.
 
-It has four parts: what is planned (order, rates, steps), a training step, logs and evaluations, and checkpoints. The
-mutants of the suite are faults in its public functions.
+It has four parts: the plan (order, rates, steps), checkpoints, a training step, and logs and evaluations. The mutants
+of the suite are faults in its public functions.
 """
 
 import copy
@@ -29,12 +29,12 @@ from pv.suites.training_loop.probe import token_loss
 
 def order(examples: int, seed: int, epoch: int) -> list[int]:
     """Return the order of the examples in an epoch. Epochs count from 0."""
-    # repr of the pair: seed + epoch would give neighbouring seeds the same orders.
+    # The text of the pair is the seed. With seed + epoch, neighbouring seeds would share their orders.
     return random.Random(repr((seed, epoch))).sample(range(examples), examples)
 
 
 def crop_example(example: Example, crop: int | None) -> Example:
-    """Return the tokens of an example that are used."""
+    """Return an example cut to its first `crop` tokens."""
     return example.cropped(crop)
 
 
@@ -54,7 +54,7 @@ def epoch_windows(job: Job, epoch: int) -> list[Sequence[Sequence[int]]]:
 
 
 def planned_steps(job: Job) -> int:
-    """Return the number of steps of a run that is not stopped."""
+    """Return the planned number of steps of a run, without an early stop."""
     return job.max_steps or job.epochs * len(epoch_windows(job, 0))
 
 
@@ -64,7 +64,7 @@ def rest(windows: list[Sequence[Sequence[int]]], taken: int) -> list[Sequence[Se
 
 
 def remaining(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
-    """Yield the windows of each epoch that are left after `done` steps."""
+    """Yield the remaining windows of every epoch after `done` steps."""
     steps, planned = len(epoch_windows(job, 0)), planned_steps(job)
     while done < planned and steps:
         # The position follows from the number of steps alone, so a checkpoint needs to store nothing else.
@@ -75,12 +75,12 @@ def remaining(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
 
 
 def due(step: int, every: int) -> bool:
-    """Return whether an action with the cadence `every` is due after this step; 0 is never."""
+    """Return whether an action that runs every `every` steps is due after a step; never if `every` is 0."""
     return every > 0 and step % every == 0
 
 
 def stops(job: Job, step: int) -> bool:
-    """Return whether a callback asks to stop after this step."""
+    """Return whether a callback requests a stop after a step."""
     return step == job.stop_at
 
 
@@ -94,15 +94,15 @@ def factor(job: Job, done: int, planned: int) -> float:
 
 
 def better(best: tuple[float, int] | None, evaluation: tuple[int, float]) -> tuple[float, int] | None:
-    """Return the least loss and its step. NaN is never the least."""
-    # best <= new keeps the first of equal losses; NaN compares false with everything, so ask for it first.
+    """Return the smallest loss and its step. NaN never counts as the smallest."""
+    # best <= new keeps the first of equal losses. Comparisons with NaN are always false, so NaN is tested first.
     if math.isnan(evaluation[1]) or (best is not None and best[0] <= evaluation[1]):
         return best
     return evaluation[1], evaluation[0]
 
 
 def checkpoints_to_keep(saved: Iterable[int], keep: int | None, best: int | None) -> set[int | None]:
-    """Return which checkpoints stay: the newest, and the best."""
+    """Return the steps of the checkpoints to keep: the `keep` newest and the best; all if `keep` is not set."""
     return {*sorted(saved)[-keep:], best} if keep else {*saved}
 
 
@@ -113,7 +113,7 @@ Sums = tuple[float, int]
 
 @dataclass(slots=True)
 class State:
-    """The counters and logs of a checkpoint, besides the states of model, optimizer, schedule and random numbers."""
+    """The counters and logs of a run, as they are stored in a checkpoint."""
 
     step: int = 0
     # The number of scored tokens since the run began.
@@ -152,9 +152,10 @@ def checkpoints(directory: Path) -> dict[int, Path]:
 
 
 def refuse_later_checkpoints(directory: Path, step: int) -> None:
-    """Raise FileExistsError if a directory has checkpoints of later steps than the one with which a run begins.
+    """Raise FileExistsError if a directory has checkpoints of steps after `step`, with which a run begins.
 
-    They belong to another run: rotation would keep them instead of the new ones, and `newest` would return them.
+    Such checkpoints belong to another run: rotation would keep them instead of the new ones, and `newest` would return
+    them.
     """
     if later := sorted(saved for saved in checkpoints(directory) if saved > step):
         raise FileExistsError(
@@ -164,9 +165,9 @@ def refuse_later_checkpoints(directory: Path, step: int) -> None:
 
 
 def save(training: Training) -> None:
-    """Save the run: written under another name and renamed, a checkpoint is complete or not there."""
+    """Save a checkpoint under a temporary name, then rename it, so that no incomplete checkpoint is visible."""
     path = training.job.directory / f"step-{training.state.step}"
-    # POSIX renames a directory atomically: a reader sees the whole checkpoint or none.
+    # POSIX renames a directory atomically: a reader sees a complete checkpoint or none.
     unfinished = partial(path)
     for folder in (unfinished, path):
         shutil.rmtree(folder, ignore_errors=True)
@@ -193,14 +194,14 @@ def read(directory: Path) -> Saved:
 
 
 def snapshot(training: Training) -> Saved:
-    """Return everything that the rest of the run depends on."""
+    """Return the state of all parts of the run that its remaining steps depend on."""
     return {
         "model": training.model.state_dict(),
         "optimizer": training.optimizer.state_dict(),
         "schedule": training.scheduler.last_epoch,
         "scaler": training.scaler.state_dict(),
         "average": training.average.state_dict(),
-        # Without the random state, dropout after a resume draws other numbers.
+        # Without the random state, dropout would draw other numbers after a resume.
         "random": torch.get_rng_state(),
         "state": asdict(training.state),
     }
@@ -218,8 +219,8 @@ def restore(training: Training, saved: Saved) -> None:
 
 
 def rotate(job: Job, best: tuple[float, int] | None) -> None:
-    """Remove the checkpoints that do not stay."""
-    # Only after the new checkpoint is complete: a kill in between leaves too many, never too few.
+    """Remove the checkpoints that are not to be kept."""
+    # This runs after the new checkpoint is complete: a kill in between leaves too many checkpoints, never too few.
     saved = checkpoints(job.directory)
     for step in saved.keys() - checkpoints_to_keep(saved, job.keep, best[1] if job.best and best else None):
         shutil.rmtree(saved[step])
@@ -240,7 +241,7 @@ def best_model(training: Training) -> nn.Module | None:
 
 
 def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
-    """Yield the batches of each window. A separate generator keeps the loader from drawing from the default one."""
+    """Yield the batches of every window. The loader has its own generator, so the default generator is not used."""
     rows: Any = [rows for window in epoch for rows in window]
     train: Any = [crop_example(example, job.crop) for example in job.train]
     draw = torch.Generator().manual_seed(job.seed)
@@ -286,7 +287,7 @@ def make_scheduler(job: Job, optimizer: Optimizer) -> LambdaLR:
 
 
 def scored(labels: Tensor) -> int:
-    """Return how many of the labels [B, T] are predicted: never the first of a row."""
+    """Return the number of scored labels in [B, T]; the first label of a row is never scored."""
     return int((labels[:, 1:] != IGNORED).sum())
 
 
@@ -310,8 +311,7 @@ def factors(counts: Sequence[int]) -> list[float]:
 
 def backward(training: Training, window: Sequence[Batch]) -> list[Sums]:
     """Compute the gradient of the token mean of a window, and return the sums of its micro-batches."""
-    # Count the tokens of the whole window first: the loss of each micro-batch is divided by the total, not by its
-    # own.
+    # Count the tokens of the whole window first: the loss of every micro-batch is divided by the total number.
     training.optimizer.zero_grad()
     counts = [scored(batch["labels"]) for batch in window]
     sums = []
@@ -330,7 +330,7 @@ def refuse_not_finite(window: Sequence[Sums], step: int) -> None:
 
 
 def clip(parameters: Iterable[Tensor], limit: float | None) -> float:
-    """Scale the gradient down to a norm of at most `limit`, and return the norm that it had."""
+    """Scale the gradient to a norm of at most `limit`, and return the norm before."""
     return float(clip_grad_norm_(parameters, math.inf if limit is None else limit))
 
 
@@ -339,7 +339,7 @@ def update(training: Training) -> float:
     rate, scale = float(training.optimizer.param_groups[0]["lr"]), training.scaler.get_scale()
     training.scaler.step(training.optimizer)
     training.scaler.update()
-    # A skipped step is none: neither the average nor the schedule moves.
+    # A skipped step does not count: neither the average nor the schedule advances.
     if not is_skipped(scale, training.scaler):
         average(training.average, training.model, training.job.average)
         training.scheduler.step()
@@ -347,19 +347,19 @@ def update(training: Training) -> float:
 
 
 def is_skipped(scale: float, scaler: GradScaler) -> bool:
-    """Return whether a scaler with this scale before it took no step: it lowers the scale if the gradient overflows."""
+    """Return whether a scaler skipped the step: it reduces its scale if the gradient overflows."""
     return scaler.get_scale() < scale
 
 
 @torch.no_grad()
 def average(mean: nn.Module, model: nn.Module, decay: float | None) -> None:
-    """Take the weights of a model into their running average."""
+    """Update the running average of the weights of a model."""
     for parameter, new in zip(mean.parameters(), model.parameters(), strict=True):
         parameter.copy_(mixed(parameter, new, decay or 0.0))
 
 
 def mixed(old: Tensor, new: Tensor, decay: float) -> Tensor:
-    """Return an average that keeps a part of the old one and adds the rest from new weights."""
+    """Return `decay` times the old average plus (1 - decay) times the new weights."""
     return decay * old + (1 - decay) * new
 
 
@@ -393,7 +393,7 @@ def train_step(training: Training, window: Sequence[Batch]) -> None:
 
 
 def note(training: Training, event: str) -> None:
-    """Call the callbacks of an event: here one that lists the events."""
+    """Call the callbacks of an event. The only callback adds the event to a list."""
     training.events.append(event)
 
 
@@ -411,7 +411,7 @@ def token_mean(sums: Sequence[Sums]) -> float:
 
 
 def log_row(step: int, since: Sequence[Sequence[Sums]], rate: float, norm: float) -> dict[str, float]:
-    """Return the row of a log: the token mean since the last log, and rate and norm of the step."""
+    """Return a row of the log: the token mean since the last row, and the rate and gradient norm of the step."""
     return {
         "step": step,
         "loss": token_mean([batch for window in since for batch in window]),
@@ -422,8 +422,8 @@ def log_row(step: int, since: Sequence[Sequence[Sums]], rate: float, norm: float
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model in eval mode, and leave its modes and the random state as they were."""
-    # Per module: a frozen part may be in eval mode while the rest trains.
+    """Put the model in eval mode inside the context. Restore its modes and the random state afterwards."""
+    # The mode of every module is stored: a frozen part may be in eval mode while other parts are in training mode.
     modes = {module: module.training for module in model.modules()}
     with torch.random.fork_rng(devices=[]):
         model.eval()
@@ -434,7 +434,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def put_back(modes: Mapping[nn.Module, bool]) -> None:
-    """Put each module in its mode: a frozen part stays in eval mode."""
+    """Restore the mode of every module, so that a frozen part stays in eval mode."""
     for module, mode in modes.items():
         module.training = mode
 
@@ -491,7 +491,7 @@ class Loop(OwnNetwork):
 
 
 def begin(job: Job) -> Training:
-    """Return the parts of a run as they are before its first step, or after the step of its checkpoint."""
+    """Return the parts of a run before its first step, or restored from its checkpoint."""
     torch.manual_seed(job.seed)
     model = job.model()
     # The optimizer is created after the model is complete: later parameters would not be trained.

@@ -1,4 +1,4 @@
-"""A network of the trainer's own, on which claims about networks are tried, and a correct one."""
+"""The interface for networks that a trainer itself creates, and a correct network for the suite's loop."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -51,7 +51,7 @@ class WithNetwork(Protocol):
 
 
 class Attention(nn.Module):
-    """A causal layer of attention between embeddings with fixed positions and a head."""
+    """A causal attention layer, between embeddings with fixed positions and a head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Attention(nn.Module):
 
 
 def positions() -> nn.Embedding:
-    """Return the embedding of positions, without renormalised rows."""
+    """Return the embedding of positions, whose rows are not renormalised."""
     return nn.Embedding(32, WIDTH, max_norm=None)
 
 
@@ -86,18 +86,18 @@ def tie(head: nn.Linear, embed: nn.Embedding) -> None:
 
 
 def freeze(module: nn.Module) -> None:
-    """Take the parameters of a module out of the training, and its dropout."""
+    """Freeze the parameters of a module, and switch off its dropout."""
     module.requires_grad_(False)
     module.eval()
 
 
 def visible(mask: Tensor) -> Tensor:
-    """Return which positions each position sees, bool [B, T, T]: itself and earlier ones that are not padding."""
+    """Return a mask, bool [B, T, T], of the visible positions: the position itself and earlier ones without padding."""
     return causal(torch.ones(mask.shape[1], mask.shape[1], dtype=torch.bool)) & mask[:, None, :]
 
 
 def causal(square: Tensor) -> Tensor:
-    """Return a mask [T, T] without later positions."""
+    """Return a mask [T, T] with later positions removed."""
     return square.tril()
 
 
@@ -118,7 +118,7 @@ def logits_of(network: nn.Module, rows: Sequence[Sequence[int]]) -> list[Tensor]
 
 
 def loss_of(network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool) -> Tensor:
-    """Return the cross-entropy in nats, the mean over the tokens that have one before them."""
+    """Return the cross-entropy in nats, as the mean over the tokens with a preceding token."""
     ids, mask = left_padded(rows)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         logits = recomputed(network, ids, mask) if checkpointing else network(ids, mask)
@@ -134,13 +134,13 @@ def recomputed(network: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
 
 def mean_loss(logits: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
     """Return the cross-entropy in nats of logits [B, T, V], in float32, the mean over the scored tokens."""
-    # A token is scored if it and the token before it are no padding.
+    # A token is scored if neither the token nor its predecessor is padding.
     scored = mask[:, :-1] & mask[:, 1:]
     return cross_entropy(logits.float()[:, :-1][scored], ids[:, 1:][scored])
 
 
 class OwnNetwork:
-    """The part of an adapter that tries `Attention`."""
+    """The part of an adapter that provides `Attention` as the trainer's network."""
 
     tokens: Sequence[int] = range(1, 16)
     frozen: Sequence[str] = ("position.*",)

@@ -17,7 +17,7 @@ from pv.suites.training_loop.probe import Probe, token_loss
 START: Mapping[str, Tensor] = {
     name: parameter.detach().clone() for name, parameter in Probe(silent=True).named_parameters()
 }
-"""The weights with which every run begins."""
+"""The initial weights of every run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Sums:
 
     @property
     def mean(self) -> dict[str, Tensor]:
-        """Return the gradient of the token mean; that of the sum if there are no tokens."""
+        """Return the gradient of the token mean; without tokens, the gradient of the sum."""
         return scaled(self.gradient, 1 / max(self.tokens, 1))
 
 
@@ -89,11 +89,11 @@ def norm(gradient: Mapping[str, Tensor | None]) -> float:
 
 
 CLOSE = 1e-6
-"""Relative difference up to which two numbers are called the same."""
+"""Largest relative difference of two numbers that count as equal."""
 
 
 def close(actual: float, expected: float, tolerance: float = CLOSE) -> bool:
-    """Return whether two numbers are the same up to a tolerance, relative above 1; NaN equals nothing."""
+    """Return whether two numbers are equal up to a tolerance, which is relative above 1; NaN equals no number."""
     return math.isclose(actual, expected, rel_tol=tolerance, abs_tol=tolerance)
 
 
@@ -118,11 +118,11 @@ Weights = Mapping[str, Tensor]
 
 
 Decays = Callable[[int], float]
-"""The decay of an update, by the number of updates before it: the share of the old average that stays."""
+"""Returns the decay of an update, the fraction of the old average that is kept, from the number of earlier updates."""
 
 
 def averaged(start: Weights, later: Sequence[Weights], decay: Decays, done: int = 0) -> Weights:
-    """Return the running average that starts with weights after `done` updates and takes in later ones."""
+    """Return the running average that starts with weights after `done` updates, and is updated with later weights."""
     # mean = d mean + (1 - d) weights after each step; d may depend on the number of updates.
     mean = start
     for k, weights in enumerate(later, done):

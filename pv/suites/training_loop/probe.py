@@ -39,7 +39,7 @@ class Probe(nn.Module):
         not_finite: Mapping[int, float] | None = None,
     ) -> None:
         super().__init__()
-        # A generator of its own: the global one belongs to the trainer.
+        # A separate generator, since the global one belongs to the trainer.
         draw = torch.Generator().manual_seed(12345)
         self.silent, self.broken, self.evaluated = silent, broken, 0
         self.overflows, self.not_finite, self.trained = overflows, not_finite or {}, 0
@@ -63,7 +63,7 @@ class Probe(nn.Module):
         return hidden * torch.nan if not self.training and self.evaluated - 1 in self.broken else hidden
 
     def _watch_gradient(self, hidden: Tensor) -> None:
-        """Note the gradient [B, T, width] of hidden states, which a gradient scaler has scaled."""
+        """Register a hook on hidden states [B, T, width] that records their gradient, multiplied by a scaler."""
         if self.silent or not self.training or not hidden.requires_grad:
             return
         factor = torch.inf if self.trained in self.overflows or self.trained in self.not_finite else 1.0
@@ -72,7 +72,7 @@ class Probe(nn.Module):
         hidden.register_hook(lambda gradient: recorder().note_gradient(gradient * factor))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Return logits [B, T, V] of token ids [B, T]. A mask is noted, and changes nothing: positions do not mix."""
+        """Return logits [B, T, V] of token ids [B, T]. A mask is recorded but has no effect: positions do not mix."""
         if self.training and not self.silent:
             recorder().note_mask(input_ids, attention_mask)
         logits: Tensor = self.head(self.hidden(input_ids))
@@ -89,7 +89,7 @@ class Probe(nn.Module):
 
 
 def names(input_ids: Tensor) -> list[int]:
-    """Return the first token of each row of token ids [B, T] that is not padding, of the rows that have one."""
+    """Return the first token that is not padding of every row of token ids [B, T]. Rows without one are left out."""
     rows = [[token for token in row if token != PAD] for row in input_ids.tolist()]
     return [row[0] for row in rows if row]
 
@@ -178,8 +178,8 @@ class Recorder:
         return probe
 
     def note_forward(self, names: list[int], width: int, training: bool) -> None:
-        """Note a forward of rows with these names, each of `width` positions."""
-        if not names:  # no batch: DDP warms up with zeros
+        """Record a forward of rows with these names and `width` positions per row."""
+        if not names:  # not a batch: DDP runs a first forward with zeros
             return
         self.width = max(self.width, width if training else 0)
         self.forwards += 1
@@ -198,14 +198,14 @@ class Recorder:
             self.graded.append(tuple(names))
 
     def note_mask(self, input_ids: Tensor, mask: object) -> None:
-        """Note the rows of token ids [B, T] with a mask [B, T] of ones and zeros; none if it has another form."""
+        """Record the rows of token ids [B, T] with a mask [B, T] of ones and zeros. Ignore masks of another form."""
         if isinstance(mask, Tensor) and mask.shape == input_ids.shape and mask.any():
             if bool(((mask == 0) | (mask == 1)).all()):
                 rows = zip(input_ids.tolist(), mask.float().tolist(), strict=True)
                 self.masked.extend(Masked(ids, mask_row, mask.dtype is torch.bool) for ids, mask_row in rows)
 
     def note_gradient(self, gradient: Tensor) -> Tensor:
-        """Note a gradient of hidden states, and return it."""
+        """Record the largest element of a gradient of hidden states, and return the gradient unchanged."""
         self.scaled.append(float(gradient.abs().max()))
         return gradient
 

@@ -1,7 +1,6 @@
 """Run a job with a trainer, and return its report together with the recorded steps.
 
-A run is limited in CPU time, and refused if the adapter ignores a setting of the job: it would not be the run that was
-asked for.
+The CPU time of a run is limited. A run is refused if the adapter ignores a setting of the job.
 """
 
 import itertools
@@ -25,28 +24,28 @@ from pv.suites.training_loop.oracle import START, Sums, sums
 from pv.suites.training_loop.probe import Masked, Step, record
 
 FIRST_S, LATER_S = 15.0, 3.0
-"""CPU time in seconds that a run may take, and that later runs may take once one has not ended.
+"""Limits of the CPU time of a run, in seconds: for normal runs, and for later runs after a run has reached its limit.
 
-The slowest known loop needs about a second.
+The slowest known loop needs about 1 s.
 """
 STUCK_S = 3.0
-"""CPU time in seconds that a run may take without a forward, after its first one."""
+"""Limit of the CPU time, in seconds, between two forwards of a run."""
 
 
 class Unfinished(SkipTest):
-    """A run that had not ended at its limit: claims that need the run are undecided."""
+    """A run reached its limit. Claims that need the run are undecided."""
 
 
 class _Stop(BaseException):
-    """Unwinds the trainer. It is no Exception, so that no handler of the trainer catches it."""
+    """Unwinds the trainer. It does not derive from Exception, so that handlers of the trainer do not catch it."""
 
 
 @contextmanager
 def limited(unfinished: Path, forwards: Callable[[], int]) -> Iterator[None]:
-    """Limit the CPU time of the run inside, in all and since its last forward.
+    """Limit the CPU time of a run inside the context, in total and since its last forward.
 
     Args:
-        unfinished: A file that exists once a run has not ended; later runs then have less time.
+        unfinished: A file that is created when a run reaches its limit. If it exists, later runs get less time.
         forwards: Returns the number of forwards of the run so far.
 
     Raises:
@@ -70,7 +69,7 @@ def limited(unfinished: Path, forwards: Callable[[], int]) -> Iterator[None]:
 
 
 class _Clock:
-    """The CPU time of a run, in all and since its last forward."""
+    """Measures the CPU time of a run, in total and since its last forward."""
 
     def __init__(self, limit: float, forwards: Callable[[], int]) -> None:
         self.interval, self._limit, self._forwards = min(1.0, limit), limit, forwards
@@ -82,7 +81,7 @@ class _Clock:
         return f"{self._used:g} s of CPU time{still}"
 
     def tick(self, *_: object) -> None:
-        """Raise `_Stop` in the run if it is over its limit; again at each tick, in case the trainer catches it."""
+        """Raise `_Stop` in a run that is over its limit, at every tick, since the trainer may catch the exception."""
         count = self._forwards()
         self._used += self.interval
         # A loop that waits for a full batch computes nothing: it is stopped sooner than a slow one.
@@ -102,21 +101,21 @@ _SETTINGS = {
     "eval_batch": {"eval_batch"},
     "log_every": {"log_every"},
 }
-"""The settings that a trainer without a feature does not read, since it has one fixed value for each."""
+"""Settings, by feature, that a trainer without the feature does not read: its value for them is fixed."""
 _FEATURES = {name: feature for feature, names in _SETTINGS.items() for name in names} | {
     "evaluated": "evaluate",
     "stop_at": "stop",
     "pad_multiple": "padding",
     "rate": "",
 }
-"""The feature of a setting that has another name; the feature `rate` is that the rate is logged."""
+"""By setting: its feature, if the two names differ. The feature `rate` means that the rate is logged."""
 
 
 class TrackedJob(Job):
     """A job that records which of its settings are read, also from copies of it."""
 
     __slots__ = ()
-    # On the class: instances of a frozen dataclass with slots have no place for it, and copies must share it.
+    # On the class: instances of a frozen dataclass with slots have no other attributes, and copies must share the set.
     read: ClassVar[set[str]] = set()
 
     def __getattribute__(self, name: str) -> object:
@@ -126,7 +125,7 @@ class TrackedJob(Job):
 
 
 def track_reads(job: Job) -> TrackedJob:
-    """Return a copy of a job that records which of its settings are read from now on."""
+    """Return a copy of a job that records which of its settings are read. Earlier records are cleared."""
     copy = TrackedJob(**{name: getattr(job, name) for name in _DEFAULTS})
     TrackedJob.read.clear()
     return copy
@@ -163,12 +162,12 @@ def refuse_unread(job: Job, missing: Collection[str] = ()) -> None:
 
 
 def feature_of(setting: str) -> str:
-    """Return the feature that a setting of a job belongs to, or a name that is no feature if every loop has it."""
+    """Return the feature of a setting of a job. If all loops have the setting, the result is not a feature."""
     return _FEATURES.get(setting, setting)
 
 
 def _alternative(setting: str) -> str:
-    """Return what an adapter can do if the loop does not take a setting; "" if every loop takes it."""
+    """Return advice for an adapter whose loop does not have a setting; "" if all loops have the setting."""
     if setting == "seed":
         return ", as by `torch.manual_seed(job.seed)` for a loop without a seed of its own"
     feature = feature_of(setting)
@@ -258,9 +257,10 @@ class Run:
 
 
 def observe(trainer: Trainer, job: Job) -> Run:
-    """Run a job from an arbitrary random state: a trainer that claims reproducibility must seed what it uses.
+    """Run a job from an arbitrary random state, since a reproducible trainer must set all seeds itself.
 
-    Raise SkipTest if the adapter ignores a setting of the job, if the run does not end, or if its steps are not seen.
+    Raises:
+        SkipTest: The adapter ignores a setting of the job, the run does not end, or no steps are observed.
     """
     # A different seed before every run: a trainer that does not seed itself gives different runs.
     torch.manual_seed(next(_DISTURBANCE))
@@ -309,7 +309,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
 
 @contextmanager
 def _counted_starts() -> Iterator[list[object]]:
-    """Yield a list to which every process or thread that is started inside is added, such as data loader workers."""
+    """Yield a list of all processes and threads, such as data loader workers, that are started inside the context."""
     started: list[object] = []
 
     def counted(start: Any) -> object:

@@ -1,8 +1,8 @@
-"""A run as its traces show it: processes, and in each of them the windows of every optimizer.
+"""A run, read from its traces: processes, and for every process the windows of every optimizer.
 
-A *window* is the backward passes that reached the gradients of an optimizer since these were last fresh, up to a step
-of the optimizer. Gradients are fresh at a backward pass if none was left over, which is observed, so no call of
-`zero_grad` needs to be understood.
+A *window* consists of a step of an optimizer and the backward passes whose gradients it contains. It begins with the
+last *fresh* backward pass: one before which no gradient of the optimizer was left over. The observer measures whether
+gradients are left over, so windows do not depend on how the script clears gradients.
 """
 
 import json
@@ -25,15 +25,16 @@ class Loss:
     """The scored elements of one call of a loss in one backward pass.
 
     Attributes:
-        key: Tells calls apart; the same on every rank.
-        at: The line of the user's code, or of the model's call where the loss is known only by its logits.
-        elements: How many elements are scored; the sum of their class weights where there are any.
-        labels: How many elements are scored, without class weights.
-        weight: The weight of an element in the gradient, without the factor of a loss scaler.
-        uniform: Whether all elements of the call weigh the same.
-        precision: The largest ratio of two equal weights that rounding explains.
-        value: The value of the loss; NaN if it is not known.
-        rows: The rows of the micro-batch; 0 if not known.
+        key: Identifies the call in the code; the same on every rank.
+        at: The line of the call in the user's code, or of the backward pass if only a model's logits are known.
+        elements: Number of scored elements, or the sum of their class weights.
+        labels: Number of scored elements, without class weights.
+        weight: Weight of an element in the gradient, without the factor of a loss scaler.
+        uniform: Whether all elements of the call have the same weight.
+        precision: Largest ratio of two measured weights that rounding explains.
+        value: Value of the loss; NaN if it is not known.
+        reduction: The `reduction` of the loss function; "" if the loss is known only by its logits.
+        rows: Number of rows of the micro-batch; 0 if it is not known.
     """
 
     key: str
@@ -50,47 +51,56 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """One backward pass that reached the gradients of an optimizer."""
+    """One backward pass that reached the gradients of an optimizer.
+
+    Attributes:
+        n: Position among the events of the process.
+        at: The line of the backward pass.
+        fresh: Whether no gradient was left over before the pass.
+        scale: The loss scale; 1 without one.
+        losses: The losses whose gradient the pass computed.
+    """
 
     n: int
     at: str
     fresh: bool
     touched: bool
-    """Whether the script changed gradients that were left over."""
+    """Whether gradients were left over that the script had changed."""
     onto_clipped: int
-    """How many gradients that had been clipped the pass has added to."""
+    """Number of clipped gradients that the pass has added to."""
     scale: float
     losses: tuple[Loss, ...]
     forwards: frozenset[int]
-    """Positions of the forwards at whose outputs a gradient arrived."""
+    """Positions of the forwards whose outputs got a gradient."""
     pulls: Mapping[int, float]
-    """By position of a forward: the sum of the gradient at its output, in a process of several optimizers."""
+    """By position of a forward: the sum of the gradient of its output, in a process with several optimizers."""
     input: str
-    """Tells the inputs of the forward before it apart; "" if they are not known."""
+    """Identifies the inputs of the last forward before the pass; "" if they are not known."""
     loader: int | None
-    """The loader of these inputs."""
+    """The loader of these inputs; None if it is not known."""
     is_sampled: bool = True
-    """Whether losses and logits were noted; see `--sample`."""
+    """Whether losses and logits were recorded; see `--sample`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One step of an optimizer, with all that its gradient was made of."""
+    """One step of an optimizer, and the backward passes and clippings that made its gradient."""
 
     optimizer: int
     step: int
     event: Event
     passes: tuple[Pass, ...]
-    """Since the gradients were fresh; empty if no backward pass came since the step before."""
+    """The backward passes since the gradients were fresh; empty if there was none since the previous step."""
     carried: tuple[Pass, ...]
-    """Those of `passes` that an earlier step has used."""
+    """The first of `passes`, which an earlier step has used already."""
     clips: tuple[Event, ...]
-    """The clippings since the step before that covered parameters of the optimizer, or none at all."""
+    """The clippings since the previous step that covered parameters of the optimizer, or no parameters at all."""
     cleared: bool
     """Whether gradients were cleared between the last backward pass and the step."""
     unscaled: bool
+    """Whether `GradScaler.unscale_` was called for the optimizer since the previous step."""
     begins_pass: bool
-    """Whether a pass over the data loader of its inputs has begun since the step before."""
+    """Whether a pass over the data loader of its inputs has begun since the previous step."""
 
     @property
     def n(self) -> int:
@@ -104,17 +114,17 @@ class Window:
 
     @property
     def is_sampled(self) -> bool:
-        """Return whether losses were noted in all its passes; else none is known in any of them."""
+        """Return whether losses were recorded in all passes. If not, no pass of the window has losses."""
         return all(backward.is_sampled for backward in self.passes)
 
     @property
     def modified(self) -> bool:
-        """Return whether the script itself changed gradients, after a backward pass or those that it kept."""
+        """Return whether the script itself changed gradients before the step or before one of `recent`."""
         return bool(self.event["modified"]) or any(backward.touched for backward in self.recent)
 
     @property
     def recent(self) -> tuple[Pass, ...]:
-        """Return the backward passes since the step before."""
+        """Return the backward passes since the previous step."""
         return self.passes[len(self.carried) :]
 
     def losses(self, key: str) -> list[Loss]:
@@ -124,22 +134,29 @@ class Window:
 
 @dataclass(slots=True, kw_only=True)
 class Process:
-    """One process of the run."""
+    """One process of the run.
+
+    Attributes:
+        start: The first event of the trace.
+        events: All other events, in their order.
+        windows: By number of the optimizer: its windows, in the order of the steps.
+    """
 
     start: Event
     events: Sequence[Event]
     windows: dict[int, list[Window]] = field(default_factory=dict)
     training_forwards: list[tuple[Event, int]] = field(default_factory=list)
-    """Forwards whose gradient a step used, with the number of steps before the backward pass."""
+    """Forwards whose gradient a step used, with the number of steps before their first such backward pass."""
     users: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """By position of a forward: the optimizers whose steps used it."""
+    """By position of a forward: the optimizers whose steps used its gradient."""
     evaluations: list[tuple[Event, bool]] = field(default_factory=list)
-    """Forwards without gradients, and whether a loss followed."""
+    """Forwards without gradients, and whether a loss was computed before the next one."""
 
     forwards: dict[int, Event] = field(default_factory=dict)
-    """By position: the forwards that recorded gradients."""
+    """By position: the forwards with gradients."""
 
     by_kind: dict[str, list[Event]] = field(init=False)
+    """By kind: the events of this kind, in their order."""
 
     def __post_init__(self) -> None:
         self.by_kind = defaultdict(list)
@@ -154,16 +171,17 @@ class Process:
 
     @property
     def rank(self) -> int:
-        """Return the rank of the process; 0 in a run of one."""
+        """Return the rank of the process; 0 in a run with one process."""
         return int(self.start["rank"])
 
     @property
     def steps(self) -> int:
+        """Return the largest number of steps of one optimizer."""
         return max((len(windows) for windows in self.windows.values()), default=0)
 
     @property
     def kinds(self) -> dict[int, str]:
-        """Return the class of each model by its number."""
+        """Return the class names of the models, by number of the model."""
         return {event["model"]: event["kind"] for event in self.of("model")}
 
     @property
@@ -173,13 +191,13 @@ class Process:
 
     @property
     def averages(self) -> bool:
-        """Return whether every step follows a reduction of as many elements as the parameters have, over all ranks."""
+        """Return whether as many elements as the parameters have, or more, are reduced over ranks before every step."""
         events = [window.event for windows in self.windows.values() for window in windows if window.passes]
         return bool(events) and all(0 < e.get("elements", 0) <= e.get("reduced", 0) for e in events)
 
     @property
     def held(self) -> dict[int, Event]:
-        """Return what is known of the parameters of each optimizer, by its number."""
+        """Return the last `held` event of every optimizer, by number: facts about its parameters."""
         return {event["optimizer"]: event for event in self.of("held")}
 
     def keys(self, optimizer: int) -> list[str]:
@@ -195,8 +213,9 @@ class Run:
     """All processes of a run.
 
     Attributes:
+        processes: The processes, in the order of their traces.
         complete: Whether the command ended by itself, with status 0 and without a limit on its steps.
-        comparisons: Runs that were interrupted and resumed, or of another command, to be compared with this one.
+        comparisons: Comparisons of this run with interrupted and resumed runs, or with another command.
     """
 
     processes: tuple[Process, ...]
@@ -205,20 +224,22 @@ class Run:
 
     @property
     def steps(self) -> int:
+        """Return the largest number of steps of one optimizer in any process."""
         return max((process.steps for process in self.processes), default=0)
 
     @property
     def ranks(self) -> list[Process]:
-        """Return one process of each rank, in order; [] for a run that has only one."""
+        """Return the first process of every rank, by rank; [] for a run with one rank."""
         ranks = {process.rank: process for process in reversed(self.processes)}
         return [ranks[rank] for rank in sorted(ranks)] if len(ranks) > 1 else []
 
     @property
     def replicas(self) -> list[tuple[int, ...]]:
-        """Return the optimizers that hold parameters of the same names and shapes, as their numbers on all ranks.
+        """Return the optimizers that exist on all ranks, each as a tuple of its numbers on the ranks.
 
-        Numbers do not identify optimizers: they depend on what a rank builds or calls first. Optimizers that a rank
-        cannot distinguish, such as optimizers of parameters in no model, are left out.
+        Optimizers correspond if the names and shapes of their parameters are equal. Their numbers may differ, since
+        they depend on the order in which a rank creates objects. Optimizers that are equal on one rank, such as
+        optimizers of parameters in no model, cannot be matched and are left out.
         """
         columns = []
         for process in self.ranks:
@@ -231,20 +252,21 @@ class Run:
 
     @property
     def troubles(self) -> list[str]:
-        """Return the errors of the observer itself, which may have cost events."""
+        """Return the errors of the observer itself. Events may be missing because of them."""
         return sorted({event["reason"] for process in self.processes for event in process.of("trouble")})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A run that was interrupted and resumed, and the run that was not; or the run of another command.
+    """An uninterrupted run, and a run that is compared with it.
 
     Attributes:
-        kind: "cut", after a step; "save", inside a save; "extended", after its end; or "against", another command.
-        uncut: The run that was not interrupted.
-        again: The same command once more, which shows what the seed of the script determines; None if it was not run.
+        kind: "cut" for a run interrupted after a step; "save", inside a save; "extended", resumed after its end;
+            "against", the run of another command.
+        uncut: The uninterrupted run.
+        again: A repetition of the uninterrupted run, which shows what does not depend on chance; None without one.
         parts: The run up to the interruption, then its continuations; or the run of the other command.
-        status: The exit status of the last continuation.
+        status: The exit status of the last part.
     """
 
     kind: str
@@ -255,18 +277,18 @@ class Comparison:
 
 
 COMPARISONS = ("cut", "save", "extended", "against")
-"""Kinds of comparisons, and their folders beside the traces of the uncut run, with a folder for each part: 1, 2, ..."""
+"""Kinds of comparisons. Each is a subfolder of the traces of the uncut run, with a folder for every part: 1, 2, ..."""
 
 
 def read_folder(folder: Path, *, complete: bool) -> Run:
-    """Read all traces in a folder, and the traces of the runs in its subfolders that are compared with it.
+    """Read the run in a folder of traces, and the runs in its subfolders that are compared with this run.
 
     Args:
-        folder: Where an observer has written.
+        folder: The folder that the observers wrote to.
         complete: See `Run`.
 
     Raises:
-        UsageError: A file is no trace, or one of another version; the message names file and line.
+        UsageError: If a file is not a trace, or has another version. The message names the file and the line.
     """
     run = _read(folder, complete)
     again = _read(folder / "again", complete)
@@ -293,7 +315,7 @@ def _read(folder: Path, complete: bool) -> Run:
 def _read_file(file: Path) -> list[Event]:
     events = []
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(keepends=True), 1):
-        if not line.endswith("\n"):  # the process was killed while it wrote
+        if not line.endswith("\n"):  # the process was killed during a write
             break
         try:
             event = json.loads(line)
@@ -307,15 +329,20 @@ def _read_file(file: Path) -> list[Event]:
 
 
 def run_of(traces: Iterable[Sequence[Event]], *, complete: bool) -> Run:
-    """Return the run that left these traces: one list of events a process, its `start` first."""
+    """Build a run from traces.
+
+    Args:
+        traces: One list of events per process; the first event is `start`.
+        complete: See `Run`.
+    """
     processes = tuple(process_of(events) for events in _with_whole_norms([events for events in traces if events]))
     return Run(processes=processes, complete=complete)
 
 
 def _with_whole_norms(traces: list[Sequence[Event]]) -> list[Sequence[Event]]:
-    """Return traces whose norms of sharded gradients are those over all ranks, where every rank has one trace.
+    """Replace the norms of sharded gradients by norms over all ranks, if there is exactly one trace per rank.
 
-    The ranks of a sharded model clip and step together, so the k-th norm of one rank belongs to the k-th of the others.
+    The ranks of a sharded model clip and step together, so the k-th norms of all ranks belong to the same gradient.
     """
     world = traces[0][0]["world_size"] if traces else 1
     if world < 2 or sorted(events[0]["rank"] for events in traces) != list(range(world)):
@@ -324,7 +351,8 @@ def _with_whole_norms(traces: list[Sequence[Event]]) -> list[Sequence[Event]]:
     for kind in ("clip", "step"):
         columns = [[e for e in events if e["event"] == kind and _is_of_shards(e)] for events in traces]
         for row in zip(*columns, strict=False):
-            # Norms of disjoint shards add up as squares. The replicated part is in every norm, and counts once.
+            # The squared norms of disjoint shards add up. The replicated part is in the norm of every rank, but must
+            # count only once.
             replicated = row[0].get("whole_norm") or 0.0
             squares = [_square(event["norm"]) - _square(event.get("whole_norm") or 0.0) for event in row]
             total = _square(replicated) + sum(squares)
@@ -338,7 +366,7 @@ def _with_whole_norms(traces: list[Sequence[Event]]) -> list[Sequence[Event]]:
 
 
 def _square(value: float) -> float:
-    return value * value  # `**` raises an error where the result is no finite number
+    return value * value  # `**` raises OverflowError for large values, `*` returns infinity
 
 
 def _is_of_shards(event: Event) -> bool:
@@ -346,7 +374,11 @@ def _is_of_shards(event: Event) -> bool:
 
 
 def process_of(events: Sequence[Event]) -> Process:
-    """Group the events of one process into windows."""
+    """Group the events of one process into windows.
+
+    Args:
+        events: The events of one trace; the first one is `start`.
+    """
     process = Process(start=events[0], events=events[1:])
     models = _model_names(process)
     since_fresh: dict[int, list[Pass]] = defaultdict(list)
@@ -364,8 +396,8 @@ def process_of(events: Sequence[Event]) -> Process:
     loader: int | None = None
     trained: dict[int, int] = {}
     """By position of a forward: the number of steps before a backward pass from it that a step used."""
-    # One pass over the events in their order. For every optimizer, backward passes are collected since its gradients
-    # were fresh; a step closes the window, and does not empty it: gradients that nobody clears are carried on.
+    # Visit the events in their order. For every optimizer, collect the backward passes since its gradients were fresh.
+    # A step ends a window but does not empty this list: gradients that are not cleared are carried into the next step.
     for event in process.events:
         kind = event["event"]
         if kind == "forward":
@@ -385,7 +417,7 @@ def process_of(events: Sequence[Event]) -> Process:
                     since_fresh[number] = []
                 since_fresh[number].append(taken)
                 cleared[number] = False
-            # The inputs of a forward belong to the first backward pass that follows it.
+            # The inputs of a forward belong to the first backward pass after the forward.
             if event["reached"]:
                 began[event["n"]] = steps
                 inputs, loader = "", None
@@ -404,11 +436,10 @@ def process_of(events: Sequence[Event]) -> Process:
             number = event["optimizer"]
             last = used_until[number]
             passes = since_fresh[number]
-            if not all(
-                backward.is_sampled for backward in passes
-            ):  # a part of the losses would be taken for a short step
+            # If losses were recorded in some passes only, drop them: else this would look like a step with few losses.
+            if not all(backward.is_sampled for backward in passes):
                 passes = [replace(backward, losses=()) for backward in passes]
-            # A step without a backward pass since the step before has an empty window.
+            # A step without a backward pass since the previous step has an empty window.
             new = any(backward.n > last for backward in passes)
             covering = [
                 c for c in clips if c["n"] > last and (c["covers"].get(str(number), [0])[0] or not c["parameters"])
@@ -439,8 +470,8 @@ def process_of(events: Sequence[Event]) -> Process:
 
 
 def _model_names(process: Process) -> dict[int, str]:
-    """Return names of the models by their numbers: unlike these, the same on every rank."""
-    # Numbers depend on the order in which a rank builds and calls things; the n-th model of a class does less.
+    """Return, by number of the model, a name that is usually the same on every rank: its class and a count."""
+    # Numbers of models depend on all objects that a rank creates; the count within a class is more stable.
     names: dict[int, str] = {}
     count: Counter[str] = Counter()
     for number, kind in process.kinds.items():
@@ -471,7 +502,7 @@ def _pass(event: Event, reached: Event, rows: int, inputs: str, loader: int | No
 
 
 def _loss(loss: Event, scale: float, rows: int) -> Loss | None:
-    # The observer notes gradients as they are, multiplied by the loss scale.
+    # The observer records gradients that are still multiplied by the loss scale.
     weight, low, high = (loss[key] / scale for key in ("weight", "low", "high"))
     if not loss["elements"] or weight != weight:
         return None
@@ -490,7 +521,7 @@ def _loss(loss: Event, scale: float, rows: int) -> Loss | None:
 
 
 def _loss_at_logits(loss: Event, scale: float, rows: int, at: str, models: Mapping[int, str]) -> Loss | None:
-    # At least half of the sampled rows must fit a cross-entropy; else the loss is another one.
+    # If fewer than half of the sampled rows fit a cross-entropy, the loss is a different one.
     fit = loss["weights"]
     if not fit["sampled"] or 2 * fit["fitting"] < fit["sampled"]:
         return None
@@ -510,10 +541,14 @@ def _loss_at_logits(loss: Event, scale: float, rows: int, at: str, models: Mappi
 
 
 def steps_of(process: Process) -> Iterator[dict[str, object]]:
-    """Yield a row of numbers for every step of every optimizer of a process; None for a number that is not known.
+    """Yield a row of numbers for every step of every optimizer of a process; None for unknown numbers.
 
-    loss: the mean of the losses of the step's micro-batches. scored: the elements that they score. weight: the sum of
-    the weights of these. rate: the largest learning rate.
+    Some of the columns:
+        loss: Mean of the losses in the backward passes of the step.
+        scored: Number of scored elements.
+        weight: Sum of the weights of the scored elements.
+        norm: 2-norm of the gradient.
+        rate: Largest learning rate of the parameter groups.
     """
     for optimizer, windows in process.windows.items():
         for window in windows:
@@ -536,7 +571,7 @@ def steps_of(process: Process) -> Iterator[dict[str, object]]:
 
 
 def largest_ratio(values: Iterable[float]) -> float:
-    """Return the largest ratio of two numbers by magnitude; 1 if all are alike, or 0."""
+    """Return the largest ratio of the magnitudes of two numbers; 1 if there are no numbers, or all are 0."""
     sizes = [abs(value) for value in values]
     if not sizes or max(sizes) == 0:
         return 1.0

@@ -1,4 +1,4 @@
-"""The claims of the suite, a module a topic. Importing a topic registers its claims."""
+"""The claims of the suite, one module per topic. Importing a module registers its claims."""
 
 from pv.suites.training_run.claim import CLAIMS, Finding, Record, judge
 from pv.suites.training_run.claims import (

@@ -1,4 +1,4 @@
-"""Claims about two commands whose steps are meant to be the same, such as one rank with accumulation and two ranks."""
+"""Claims about two commands that should take equal steps, such as one rank with accumulation and two ranks."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ NEEDS = "no second command was run (--against COMMAND)"
 
 
 def _steps(run: Run) -> list[list[Step]]:
-    """Return the steps of the first optimizer of a run; each is a list with the step of every rank."""
+    """Return the steps of the first optimizer of a run. Every step is a list with one `Step` per rank."""
     ranks = [process for _, process in sorted(by_rank(run).items())]
     columns = [steps_of(process, min(process.windows)) for process in ranks if process.windows]
     return [list(row) for row in zip(*columns, strict=False)]
@@ -30,7 +30,7 @@ def _pairs(run: Run) -> Iterator[tuple[Comparison, list[list[Step]], list[list[S
 def steps_have_the_same_examples(run: Run, record: Record) -> None:
     """The inputs of a step, over its micro-batches and ranks, are the same rows; their order does not matter.
 
-    Two runs of the first command must have the same rows in each step, or nothing is claimed.
+    Two runs of the first command must have the same rows in every step, or the claim is not judged.
     """
     for _, mine, again, theirs in _pairs(run):
         if [_examples(row) for row in mine] != [_examples(row) for row in again] or not mine or not _examples(mine[0]):
@@ -53,8 +53,8 @@ def steps_have_the_same_examples(run: Run, record: Record) -> None:
 def steps_make_the_same_updates(run: Run, record: Record) -> None:
     """From the same weights and rows, the gradient of a step has the same norm.
 
-    Dropout draws other numbers, and batch normalization has other batches, where rows are divided in another way: then
-    nothing is claimed. Rows that are padded to another length, or cropped at random, are other rows.
+    The claim is not judged with dropout or batch normalization, which depend on how rows are divided into batches. Rows
+    that are padded to another length, or cropped at random, count as different rows.
     """
     for comparison, mine, again, theirs in _pairs(run):
         layers = any(
@@ -84,7 +84,7 @@ def steps_make_the_same_updates(run: Run, record: Record) -> None:
 
 
 def _near(one: Step, two: Step) -> bool:
-    """Return whether the weights before a step agree but for rounding."""
+    """Return whether the weights before a step agree up to rounding errors."""
     if one.before is None or two.before is None:
         return False
     return bool(same_sums(one.before, two.before)) or abs(one.before[0] - two.before[0]) <= 1e-4 * one.before[1]

@@ -4,15 +4,15 @@ from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Event, Run
 
 LOST_SHARE = 0.2
-"""Share of a tensor that is a block of zeros at its end before a loss is claimed."""
+"""Smallest fraction of a tensor that is a new block of zeros at its end, as evidence of lost values."""
 
 
 @claim("TR-LOAD-001", "no weights were loaded into a model that had been trained")
 def best_weights_are_a_copy(run: Run, record: Record) -> None:
-    """What is loaded shares its storage with the model, and was taken before later steps changed it.
+    """A loaded state shares its storage with the model, and was taken before later steps changed the weights.
 
-    The script may have changed it in place since the last step, as an average of weights does. A state that is loaded
-    into another model may be a view of the newest weights on purpose, which is taken once: see `_is_stale`.
+    Not a fault: the script has changed the weights in place since the last step, as for an average of weights; or the
+    state is loaded into another model, as an intended view of the newest weights (see `_is_stale`).
     """
     for process in run.processes:
         for event in process.of("load"):
@@ -42,10 +42,10 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
 
 
 def _is_stale(source: Event, step: int) -> bool:
-    """Return whether a state was kept for its time, and has been overwritten since by later steps.
+    """Return whether a state was taken to keep old weights, and later steps have overwritten it.
 
-    A script that wants the newest weights takes a state once, or uses every one that it takes, once. Here the line has
-    taken several, and one of them was never used, or one was used again after further steps.
+    A script that needs the newest weights takes one state, or uses every state once. Here the line has taken several
+    states, and one of them was never used, or one was used again after more steps.
     """
     chosen = source["unused"] or source["uses"] > 1
     return bool(source["shared"] and source["taken_at_step"] < step and source["captures"] > 1 and chosen)
@@ -55,7 +55,7 @@ def _is_stale(source: Event, step: int) -> bool:
 def saved_weights_are_a_copy(run: Run, record: Record) -> None:
     """A state of the best model is kept by reference, and saved after later steps have changed it.
 
-    A script that saves the newest weights takes a state for each save: see `_is_stale` for the facts that rule it out.
+    A script that saves the newest weights takes a new state for every save. `_is_stale` rules this out.
     """
     for process in run.processes:
         for event in process.of("save"):
@@ -73,15 +73,15 @@ def saved_weights_are_a_copy(run: Run, record: Record) -> None:
 
 @claim("TR-SAVE-002", "no state of an optimizer with moments was saved in a run that ended by itself")
 def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
-    """The state of an optimizer is saved, to resume, for parameters whose weights are in no file.
+    """The saved state of an optimizer includes parameters whose weights are in no file.
 
-    Shapes are counted over all files, so that names, copies, averages and formats do not matter. Whoever wants a part
-    of a model, such as a generator or an encoder, saves no moments of the rest. Files whose contents are not
-    known, or have less than half of the weights, are not judged.
+    Shapes are counted over all files, so names, copies, averages and formats do not matter. A script that saves only a
+    part of a model, such as a generator or an encoder, does not save the moments of the rest. Files with unknown
+    contents, or with less than half of the weights, are not judged.
     """
     for process in run.processes:
         for event in process.of("saved") if run.complete else ():
-            # Most weights are in no file that is known: they may be saved in a way that is not observed.
+            # If most weights are in no known file, they may be saved in a way that is not observed.
             if event["lacking"] * 2 > event["optimized"]:
                 continue
             record.tried += event["optimized"]
@@ -98,14 +98,14 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
 
 @claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name")
 def something_is_loaded(run: Run, record: Record) -> None:
-    """No name of the loaded weights is a name in the model, so that nothing is loaded.
+    """No name of the loaded weights is a name in the model, so nothing is loaded.
 
-    An adapter that is loaded separately has names of the model, and no others.
+    An adapter that is loaded separately has only names of the model. A script may also try several names: no later load
+    into such a model before the next step may fit.
 
-    A script may try the names as they are, and then rename them: no later load into such a model, before the next step,
-    fits. Or most names differ by one prefix, and their shapes are the same: a layer that is new on purpose is a
-    small part. Or the file's weights are filtered by name and put into the model's own state, which then has none of
-    them: the load gives the model the very tensors that it has.
+    Two other cases falsify the claim. In the first, most names differ by one prefix and their shapes are equal; layers
+    that are new on purpose would be a small part. In the second, a script filters the weights of a file by name and
+    updates the model's own state with them, but no name fits: the load then gives the model its own tensors.
     """
     for process in run.processes:
         for event in process.of("load"):
@@ -154,12 +154,15 @@ def something_is_loaded(run: Run, record: Record) -> None:
 
 @claim("TR-LOAD-003", "no weights were loaded before a forward")
 def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
-    """Between a load and the first forward, without a step, parameters have changed that are still the same objects.
+    """Loaded parameters have changed before the first forward, without a step, although they are the same objects.
 
-    Two losses have no other reading. In two tensors or more the rest is the same bit for bit, and a block at the end is
-    0: pruning leaves zeros everywhere, and an embedding with unused rows is one tensor. Or all tensors have values that
-    have nothing to do with those loaded: layers that are initialized again on purpose are some of them, averages and
-    small perturbations correlate, and what is loaded again and again (evolution strategies) is perturbed on purpose.
+    Two kinds of changes falsify the claim:
+
+    1. In at least two tensors, a block at the end is 0 and all other elements are unchanged. Pruning leaves zeros
+       everywhere, and an embedding with unused rows is only one tensor.
+    2. The values of all tensors are unrelated to the loaded ones. Layers that are initialized again on purpose are only
+       a part of the model, averages and small perturbations correlate with the loaded values, and weights that are
+       loaded repeatedly (evolution strategies) are perturbed on purpose.
     """
     for process in run.processes:
         for event in process.of("after_load"):
@@ -168,7 +171,7 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
             record.tried += 1
             changed = event["changed"]
             loads = sum(e["kind"] == event["kind"] for e in process.of("load"))
-            # `same` and `zeros` are shares of the elements: with the loaded bits, and in a block of zeros at the end.
+            # `same`, `zeros`: fractions of the elements with the loaded bits, and in a new block of zeros at the end.
             lost = [(name, zeros) for name, same, zeros, _ in changed if zeros >= LOST_SHARE and same + zeros > 0.98]
             other = [name for name, same, _, correlation in changed if same < 0.1 and abs(correlation) < 0.3]
             if len(lost) >= 2 and all(zeros < 1 for _, zeros in lost):
@@ -198,9 +201,9 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
 
 @claim("TR-LOAD-004", "no weights were loaded into a model with tied parameters")
 def tied_parameters_stay_tied(run: Run, record: Record) -> None:
-    """Names of one parameter before a load are two parameters at the first forward, with the same values.
+    """A tied parameter before a load is two parameters with equal values at the first forward.
 
-    Whoever loads a checkpoint whose parameters are not tied gets two that differ.
+    A checkpoint of untied parameters would give two parameters with different values.
     """
     for process in run.processes:
         for event in process.of("after_load"):

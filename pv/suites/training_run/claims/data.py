@@ -1,8 +1,8 @@
-"""Claims about examples: their order, their split, workers, streams, what is stored, what is left out.
+"""Claims about examples: order, splits, workers, streams, changes in storage, and missing examples.
 
-A *whole pass* is one that a loader has ended. What a loader can read is known from subsets and samplers of torch; where
-it is not, rows are compared by number: a fingerprint that depends on the content of a row. A loader *trains* if a
-forward whose gradient a step used got its batch.
+A *whole pass* is a pass in which a loader has delivered all batches. The examples that a loader can read are known from
+the subsets and samplers of torch. If they are not known, rows are compared by hashes of their content. A loader
+*trains* if a forward whose gradient a step used got a batch of the loader.
 """
 
 import base64
@@ -17,19 +17,19 @@ from pv.suites.training_run.run import Event, Process, Run, Window
 
 @dataclass(slots=True, kw_only=True)
 class Pass:
-    """One pass over a loader; `end` is None unless it is whole."""
+    """One pass over a loader; `end` is None unless the pass is whole."""
 
     begin: Event
     loader: Event
     end: Event | None = None
     left: Event | None = None
-    """What was read of a pass that ended when the next began."""
+    """The event of a pass that was left before its end, when the next pass began."""
     workers: list[Event] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class Reading:
-    """The loaders of a process, and their passes in order."""
+    """The loaders of a process, and their passes in the order of the events."""
 
     loaders: dict[int, Event]
     passes: list[Pass]
@@ -41,7 +41,7 @@ class Reading:
         return next((p for p in reversed(self.passes) if p.loader["loader"] == loader and p.begin["n"] < n), None)
 
     def rows_of(self, loader: Event) -> list[int]:
-        """Return the numbers of the rows of a loader; [] if they are not known, or only a sample."""
+        """Return the hashes of the rows of a loader; [] if they are not known, or only a sample is known."""
         rows = self.rows.get(loader["data"])
         return list(rows["prints"]) if rows is not None and rows["divisor"] == 1 else []
 
@@ -78,21 +78,21 @@ def reading_of(process: Process) -> Reading:
 
 
 def _has_all(left: Event, loader: Event) -> bool:
-    """Return whether a pass that was left has all batches: some libraries count them, and never ask for one more."""
+    """Return whether a pass that was left has all batches: some libraries count batches and do not request one more."""
     size = (loader["examples"] or 0) // (loader["replicas"] or 1)
     missing = (loader["batch"] or 1) - 1 if loader["drop_last"] else 0
     return size > 0 and bool(left["rows"] >= size - missing)
 
 
 def training_loaders(process: Process) -> set[int]:
-    """Return the loaders whose batches a step has used."""
+    """Return the numbers of the loaders whose batches a step has used."""
     return {forward["loader"] for forward, _ in process.training_forwards if forward["loader"] is not None}
 
 
 def restarts(process: Process, windows: list[Window]) -> list[int]:
-    """Return positions at which the weights of an optimizer may have been set back.
+    """Return the positions at which the weights of an optimizer may have been reset.
 
-    They are loads of weights that were not taken from the trained model, and places at which parameters were written
+    These are loads of weights that do not come from the trained model, and steps between which parameters were written
     more often than between other steps.
     """
     loads = [e["n"] for e in process.of("load") if e["trained"] and not e["taken_at_step"]]
@@ -109,12 +109,12 @@ def restarts(process: Process, windows: list[Window]) -> list[int]:
 
 @claim("TR-DATA-001", "no optimizer was trained on two whole passes over a data loader")
 def epochs_have_different_orders(run: Run, record: Record) -> None:
-    """All whole passes of a random sampler have one order, while one optimizer continues training.
+    """All whole passes of a random sampler have the same order, while one optimizer continues training.
 
-    Runs that start again from the same seed, such as a comparison of settings, have separate optimizers, or set the
-    weights back. Two loaders that are read side by side share an order on purpose: passes that overlap are left out.
-    The order of a sampler that is not random may be meant. A sampler of the script's own is random if it draws a
-    permutation in each pass, or waits for `set_epoch`.
+    Not a fault: several runs from the same seed, such as a comparison of settings, which have separate optimizers or
+    reset the weights; and two loaders that are read in parallel in the same order, so overlapping passes are left out.
+    The order of a sampler that is not random may be intended. A user-defined sampler counts as random if it draws a
+    permutation in every pass, or has `set_epoch`.
     """
     for process in run.processes:
         reading = reading_of(process)
@@ -168,7 +168,7 @@ def _compare_orders(group: list[Pass], record: Record) -> None:
 
 
 def _members(loader: Event) -> int | None:
-    """Return the examples of the base data set that a loader can read, as the bits of a number."""
+    """Return the examples of the base data set that a loader can read, as the bits of an integer."""
     if loader["readable"] is None or not loader["base_examples"]:
         return None
     if loader["readable"] == "all":
@@ -178,12 +178,12 @@ def _members(loader: Event) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Compares the examples of an evaluation with those that were trained on before it."""
+    """The result of comparing the examples of an evaluation with the examples of earlier training."""
 
     common: int
     evaluated: int
     is_partial: bool
-    """Whether neither contains the other."""
+    """Whether neither set of examples contains the other."""
     is_from_earlier_fold: bool
     """Whether the last training before has none of them, and an earlier one by the same line has."""
     copies: int = 0
@@ -215,7 +215,7 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
             )
             cuts = restarts(process, windows)
             trains = {forward["loader"] for forward in trained}
-            # A teacher that was trained on the examples of its student is no evaluation of them.
+            # The forward of a teacher that was trained on the examples of its student is not an evaluation.
             taught = training_loaders(process)
             evaluations: dict[int, list[tuple[Event, bool]]] = defaultdict(list)
             for forward, has_loss in process.evaluations:
@@ -243,7 +243,7 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
 
 
 def _compare_restarts(run: Run, record: Record) -> None:
-    """Find evaluated rows that were trained on before a restart, which had other rows to evaluate.
+    """Find evaluated rows that were trained on before a restart, if the earlier process evaluated other rows.
 
     A restart is a later process of the same rank that loads weights before its first step.
     """
@@ -275,7 +275,7 @@ def _compare_restarts(run: Run, record: Record) -> None:
 
 
 def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: Event) -> Overlap | None:
-    """Compare by index where the data set is the same, else by the numbers of rows."""
+    """Compare an evaluation with earlier training, by index if the data set is the same, else by hashes of rows."""
     same = [s for s in sources if s["base"] == evaluated["base"] and _members(s) is not None]
     mine = _members(evaluated)
     if same and mine is not None:
@@ -372,11 +372,12 @@ def _trains(run: Run) -> Iterable[tuple[Reading, set[int]]]:
 
 @claim("TR-DATA-003", "no data loader with several workers that draw random numbers was trained on")
 def workers_draw_different_numbers(run: Run, record: Record) -> None:
-    """Two workers, or one worker in two passes, draw the same random numbers while they fetch.
+    """Two workers, or one worker in two passes, draw the same random numbers while they fetch batches.
 
-    The generator must be used: its state changes with the first batch, and is the same again after it. A stream may
-    need one order in all workers, to divide it: a hint. Over passes, the same numbers are only wrong for sure where the
-    order of the examples is random: they are then used for other examples, so no fixed augmentation can be meant.
+    The generator must be in use: its state changes with the first batch, and the states agree after it, too. For a
+    stream it is a hint, since all workers may need the same order to divide the stream. In two passes, the same numbers
+    are a failure only if the order of the examples is random: the numbers are then used for different examples, which
+    rules out a fixed augmentation.
     """
     for reading, trains in _trains(run):
         earlier: dict[tuple[object, ...], tuple[int, str]] = {}
@@ -418,10 +419,10 @@ def workers_draw_different_numbers(run: Run, record: Record) -> None:
 
 @claim("TR-DATA-004", "no stream was read by several workers")
 def streams_are_divided_over_workers(run: Run, record: Record) -> None:
-    """Workers of one pass yield the same rows in the same order, so every example comes once for each worker.
+    """Workers of one pass yield the same rows in the same order, so every example is repeated by every worker.
 
-    Synthetic data that repeats one batch is excluded: no row may come twice from one worker. Workers that read all
-    rows in different orders may be meant, as an endless stream: a hint.
+    No row may come twice from one worker, which rules out synthetic data that repeats one batch. Workers that read all
+    rows in different orders are a hint: this may be an intended endless stream.
     """
     for process in run.processes:
         reading = reading_of(process)
@@ -452,11 +453,11 @@ def streams_are_divided_over_workers(run: Run, record: Record) -> None:
 
 @claim("TR-DATA-005", "no data set that stores its examples as tensors was read twice in the training process")
 def reading_changes_no_example(run: Run, record: Record) -> None:
-    """An example that is read for the second time is changed in storage, and served as changed.
+    """Reading an example for the second time changes it in storage, and the changed example is in the batch.
 
-    A cache is filled by the first reading only; a dictionary with an entry for fewer than a quarter of the examples is
-    not taken for one, as it may hold buffers. Counters, priorities and memories beside the examples are not served as
-    inputs. Workers are left out: they change copies, which are new in every pass.
+    Only the first read fills a cache. A dictionary with entries for fewer than a quarter of the examples does not count
+    as a cache, since it may contain buffers. Counters, priorities and memories beside the examples are not inputs.
+    Workers are left out: they change copies, which are new in every pass.
     """
     for reading, trains in _trains(run):
         whole: dict[tuple[object, ...], int] = Counter()
@@ -483,8 +484,8 @@ def reading_changes_no_example(run: Run, record: Record) -> None:
 def every_example_is_read(run: Run, record: Record) -> None:
     """A sampler by weights has fewer weights than there are examples, so it never draws the last examples.
 
-    Everything else may be meant: examples that are left out or come twice by a sampler of the script's own, a last
-    batch that is dropped, and repeated examples on ranks in an evaluation.
+    Everything else may be intended: missing or repeated examples of a user-defined sampler, a dropped last batch, and
+    repeated examples on ranks in an evaluation.
     """
     for process in run.processes:
         reading = reading_of(process)
@@ -510,7 +511,7 @@ def every_example_is_read(run: Run, record: Record) -> None:
             missing = size - (end["distinct"] or size)
             repeated = end["rows"] - (end["distinct"] or end["rows"])
             dropped = size - end["rows"] if loader["drop_last"] and end["order"] is not None else 0
-            # In a new order, others may be left out in each pass, as by a last batch that is not full.
+            # In a new order, every pass may leave out other examples, such as an incomplete last batch.
             same = len({e["distinct"] for e in ends}) == 1
             varies = missing <= size // 10 and number in trains and len({e["order"] for e in ends}) == len(ends)
             if loader["random"] is None and len(ends) > 1 and same and missing > 0 and not varies:
@@ -566,7 +567,7 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
                 passes[one.loader["data"], one.begin["at"]] += 1
                 again = passes[one.loader["data"], one.begin["at"]] > 1
                 plain = one.loader["sampler"] == "SequentialSampler" and not one.loader["iterable"]
-                # Where a step takes the gradient of a whole epoch, the order does not matter.
+                # If a step takes the gradient of a whole epoch, the order does not matter.
                 often = 2 * sum(one.begin["n"] < n < one.end["n"] for n in steps) >= labels["batches"] if one.end else 0
                 sure = again and plain and often and one.loader["batch"] in scored and labels["distinct"] > 2
                 note = record.falsify if sure else record.hint
@@ -584,10 +585,9 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
     premises=("TR-RANK-002",),
 )
 def samplers_know_the_number_of_ranks(run: Run, record: Record) -> None:
-    """A sampler divides the examples by another number than the ranks whose gradients are averaged.
+    """A sampler divides the examples by a number other than the number of ranks whose gradients are averaged.
 
-    With shards of a model there are fewer replicas than processes: only DistributedDataParallel over all processes
-    counts.
+    A sharded model has fewer replicas than processes, so only DistributedDataParallel over all processes counts.
     """
     for process in run.ranks:
         world = process.start["world_size"]
@@ -612,7 +612,7 @@ def samplers_know_the_number_of_ranks(run: Run, record: Record) -> None:
 def evaluations_see_the_same_values(run: Run, record: Record) -> None:
     """The same examples have other values in the next evaluation, such as after random augmentation.
 
-    A hint: random masks may be the task (masked language models), and so may several random crops of one image.
+    Always a hint: random masks may be the task (masked language models), and so may several random crops of an image.
     """
     for process in run.processes:
         reading = reading_of(process)
@@ -637,7 +637,7 @@ def evaluations_see_the_same_values(run: Run, record: Record) -> None:
 def every_epoch_has_batches(run: Run, record: Record) -> None:
     """Passes over a loader that was read before have no batch.
 
-    A single one is a hint: it may tell a loop over a stream that the stream has ended.
+    A single empty pass is a hint: it may be the end of a loop over a stream.
     """
     for process in run.processes:
         reading = reading_of(process)
@@ -658,9 +658,9 @@ def every_epoch_has_batches(run: Run, record: Record) -> None:
 
 @claim("TR-DATA-011", "no loader without shuffling was trained on")
 def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
-    """A training reads the first batch of a loader again and again, while an evaluation reads whole passes.
+    """Training reads only the first batch of a loader, again and again, while an evaluation reads whole passes.
 
-    Without the evaluation it may be a test whether the model can fit one batch, as libraries offer it by an option.
+    Without such an evaluation, this may be a test whether the model can fit one batch, which some libraries offer.
     """
     for process in run.processes:
         reading = reading_of(process)
@@ -672,7 +672,7 @@ def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
             if loader["random"] is not False:
                 continue
             record.tried += 1
-            # The last pass may be going on when the trace ends, so one pass need not have been left.
+            # The last pass may still be running when the trace ends, so one pass may be neither whole nor left.
             left = [one.left for one in passes if one.left is not None and one.left["batches"] == 1]
             orders = {event["order"] for event in left}
             rows = left[0]["rows"] if left else 0
@@ -692,11 +692,11 @@ def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
 
 @claim("TR-DATA-012", "no model was trained and evaluated, with a loss, on inputs that are numbers")
 def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) -> None:
-    """Training inputs are standardized, and evaluated ones are raw pixels, from 0 to 1 or from 0 to 255.
+    """Training inputs are standardized, and evaluated inputs are raw pixels, from 0 to 1 or from 0 to 255.
 
-    Inputs of another distribution may be evaluated on purpose, and noise may be added in the training. So all
-    evaluations with a loss must have raw pixels, and mean and deviation must equal those of the training once both are
-    brought to the range 0 to 1, which holds for one distribution and no noise. Other differences are hints.
+    A script may evaluate inputs of another distribution on purpose, and add noise in the training. Therefore all
+    evaluations with a loss must have raw pixels, and mean and standard deviation must be equal in training and
+    evaluation after both are scaled to the range 0 to 1. Other differences are hints.
     """
     for process in run.processes:
         models = {forward["model"] for forward, _ in process.training_forwards}
@@ -708,7 +708,7 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
                 continue
             record.tried += len(tested)
             mean, deviation, low, high = (sum(column) / len(trained) for column in zip(*trained, strict=True))
-            # Standardized inputs, with room for the noise of few batches.
+            # Standardized inputs, with a tolerance for the noise of few batches.
             standard = abs(mean) < 0.3 and 0.7 < deviation < 1.4 and low < -0.5
             if not low < high:
                 continue
@@ -741,8 +741,8 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
 def columns_reach_the_collator(run: Run, record: Record) -> None:
     """A column of the data set was removed before the collator, and the batch has a constant under its name.
 
-    A collator that computes the column from other columns, such as lengths, would give different numbers as well; one
-    that does not need it gives none. A constant is the default that the collator takes for a missing key.
+    A constant is the default of the collator for a missing key. A collator that computes the column from other columns,
+    such as lengths, would give different numbers, and a collator that does not need the column gives none.
     """
     for process in run.processes:
         reading = reading_of(process)
@@ -753,7 +753,7 @@ def columns_reach_the_collator(run: Run, record: Record) -> None:
                 columns[event["loader"], event["column"]].append(event)
         for (number, name), events in columns.items():
             record.tried += len(events)
-            # The column must vary within a batch, or a constant in its place would be no loss.
+            # The column must vary. If it were constant, a constant in its place would lose nothing.
             varied = [event for event in events if len(event["removed"]) > 1 and event["rows"] > 1]
             constants = {tuple(event["made"]) for event in events}
             if len(varied) >= 2 and len(constants) == 1 and len(events[0]["made"]) == 1:

@@ -1,4 +1,4 @@
-"""Claims about the gradients of a step: fresh, its own, complete, and finite."""
+"""Claims about the gradients of a step: they are cleared, new, complete, and finite."""
 
 import math
 from collections import Counter, defaultdict
@@ -13,9 +13,9 @@ from pv.suites.training_run.run import Event, Pass, Process, Run, Window
 def cleared_between_steps(run: Run, record: Record) -> None:
     """The gradient of a step contains backward passes that an earlier step has applied already.
 
-    A script that keeps a part of its gradients on purpose, such as a decayed sum, changes them by itself. Version
-    counters of the gradients show such a change, and the step is left out. Of master weights, the
-    gradients of the weights that they are copied from are judged.
+    A script that keeps a part of its gradients on purpose, such as a decayed sum, changes the gradients itself. Version
+    counters show such a change, and the step is left out. For master weights, the gradients of the model's weights are
+    judged, from which the script copies them.
     """
     for process, optimizer, windows in windows_of(run):
         _masters(record, process, optimizer, windows)
@@ -35,7 +35,7 @@ def cleared_between_steps(run: Run, record: Record) -> None:
 
 
 def _masters(record: Record, process: Process, optimizer: int, windows: list[Window]) -> None:
-    """Judge whether the weights that master weights copy gradients from have fresh ones in each step."""
+    """Judge whether gradients that are copied to master weights are new in every step."""
     pairs = [(a, b) for a, b in pairwise(windows) if _is_copy(a) and _is_copy(b) and not b.passes]
     firsts = [
         (
@@ -68,7 +68,7 @@ def _copies(event: Event, optimizer: int) -> bool:
 
 @claim("TR-GRAD-002", "no optimizer took two steps with backward passes")
 def own_backward_pass(run: Run, record: Record) -> None:
-    """A step follows no new backward pass, and its gradient has exactly the norm of the step before.
+    """There is no backward pass before a step, and its gradient has exactly the norm of the previous step.
 
     A gradient that is computed in another way (autograd.grad, NumPy, a CUDA graph) has another norm.
     """
@@ -91,9 +91,9 @@ def own_backward_pass(run: Run, record: Record) -> None:
 
 @claim("TR-GRAD-003", "no optimizer step followed a backward pass")
 def gradients_arrive(run: Run, record: Record) -> None:
-    """All gradients of a step are gone.
+    """All gradients are missing or 0 at a step.
 
-    A loss of 0 has a gradient of 0, too, so gradients must have been cleared between backward pass and step.
+    They must have been cleared between the backward pass and the step, since a loss of 0 also has a gradient of 0.
     """
     for process, optimizer, windows in windows_of(run):
         last, arrived, lost = -1, 0, []
@@ -121,9 +121,9 @@ def gradients_arrive(run: Run, record: Record) -> None:
 def none_thrown_away(run: Run, record: Record) -> None:
     """Gradients of backward passes are cleared before a step uses them.
 
-    Probes of a gradient do this on purpose. A generator's pass leaves gradients in its discriminator, too. It is sure
-    where each step has as many passes from one line as its loss is divided by, and uses one of them: a mean over all
-    of them is meant.
+    Some scripts compute a gradient only to measure it, and the backward pass of a generator leaves gradients in its
+    discriminator. The claim is falsified only if the loss is divided by the number of backward passes per step from one
+    line, which means their mean, but the step uses one of them. All other cases are hints.
     """
     for process, optimizer, windows in windows_of(run):
         used = {p.n for group in process.windows.values() for window in group for p in window.passes}
@@ -136,7 +136,7 @@ def none_thrown_away(run: Run, record: Record) -> None:
             if event["n"] not in used
             and following["reached"][str(optimizer)]["written"] == event["reached"][str(optimizer)]["written"]
         ]
-        # A quarter of the passes, and two of them: a gradient that is probed now and then is thrown away on purpose.
+        # At least two passes and a quarter of all: fewer may be occasional measurements of a gradient.
         if len(lost) * 4 >= len(reaching) and len(lost) >= 2:
             divided = _divided_by(windows, reaching)
             note = record.falsify if divided else record.hint
@@ -149,9 +149,10 @@ def none_thrown_away(run: Run, record: Record) -> None:
 
 
 def _divided_by(windows: list[Window], reaching: list[Event]) -> int:
-    """Return the number of backward passes of most steps, if the one pass that each uses weighs as a mean of them.
+    """Return the number of backward passes per step, in most steps, if the loss of each is divided by this number.
 
-    0 if their number is 1, the passes are of several lines, or the weight of the loss is another one or not known.
+    Return 0 if the number is 1, if the passes are at several lines, or if the weight of the loss is another one or not
+    known.
     """
     counts = []
     for before, window in pairwise(windows):
@@ -168,7 +169,7 @@ def _divided_by(windows: list[Window], reaching: list[Event]) -> int:
 
 @claim("TR-NAN-001", "no gradient was applied", premises=("TR-SCALE-001",))
 def finite_gradients(run: Run, record: Record) -> None:
-    """A gradient that is not finite was applied. The weights show that the optimizer did not leave the step out."""
+    """An infinite or NaN gradient was applied. The weights show that the optimizer did not skip the step."""
     for _process, _optimizer, windows in windows_of(run):
         for window in windows:
             norm, digest = window.event["norm"], window.event["digest"]

@@ -26,8 +26,8 @@ LINEAR = ("Addmm", "Mm", "Bmm", "Linear", "UnsafeView")
 def logits_are_logits(run: Run, record: Record) -> None:
     """A cross-entropy gets the output of a softmax or sigmoid as its logits.
 
-    The last operation of the input, as its `grad_fn` names it, is the softmax itself. No correct program computes the
-    softmax of a softmax: probabilities between 0 and 1 bound the loss away from 0.
+    The `grad_fn` of the input shows that its last operation is the softmax. No correct program computes the softmax of
+    a softmax: with inputs between 0 and 1, the loss cannot approach 0.
     """
     for at, function, facts in _operands(run):
         if function in ("cross_entropy", "binary_cross_entropy_with_logits"):
@@ -44,11 +44,12 @@ def logits_are_logits(run: Run, record: Record) -> None:
 
 @claim("TR-LOSS-002", "no loss of log-probabilities was seen")
 def log_probabilities_are(run: Run, record: Record) -> None:
-    """`nll_loss` or `kl_div` gets logits or probabilities. Unnormalized log-likelihoods may be meant, raw scores not.
+    """`nll_loss` or `kl_div` gets logits or probabilities. Unnormalized log-likelihoods may be intended, scores not.
 
-    Scores are right where the normalizer is another term of the loss: the gradients of the classes then sum to 0.
-    Columns of `kl_div` may be meant (retrieval in both directions, relations between examples). That a cross-entropy
-    has classes in these columns, and no `kl_div` of the run has rows that sum to 1, rules this out.
+    Scores are correct if the normalizer is another term of the loss: the gradients of the classes then sum to 0.
+    Probabilities over the columns of `kl_div` may be intended (retrieval in both directions, relations between
+    examples). This is ruled out if a cross-entropy has classes in these columns, and no `kl_div` of the run has rows
+    that sum to 1.
     """
     classes = [facts["shapes"][0] for _, function, facts in _operands(run) if function in ("cross_entropy", "nll_loss")]
     by_rows = any(
@@ -98,9 +99,10 @@ def log_probabilities_are(run: Run, record: Record) -> None:
 
 @claim("TR-LOSS-003", "no regression loss was seen")
 def operands_have_one_shape(run: Run, record: Record) -> None:
-    """[N, 1] and [N] are broadcast to N x N differences. Equal sizes rule out a target that is meant for all.
+    """[N, 1] and [N] are broadcast to N x N differences. Equal sizes rule out one target for all predictions.
 
-    Pairs are meant where both have as many dimensions, the prediction was unsqueezed, or no mean is taken.
+    All pairs are intended if both have the same number of dimensions, the prediction was unsqueezed, or no mean is
+    taken.
     """
     for at, function, facts in _operands(run):
         if function in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
@@ -118,15 +120,15 @@ def operands_have_one_shape(run: Run, record: Record) -> None:
 
 
 RANGES = {"binary_cross_entropy": (-0.5, 1.5), "binary_cross_entropy_with_logits": (-0.5, 1.5)}
-"""Targets outside of these are no probabilities. Noisy targets of discriminators, such as 0.7 to 1.2, are inside."""
+"""Range of probabilities as targets, with room for noisy targets of discriminators, such as 0.7 to 1.2."""
 SIGNS = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
 
 
 @claim("TR-LOSS-004", "no loss whose targets have a fixed range was seen")
 def targets_are_in_range(run: Run, record: Record) -> None:
-    """The loss is not defined for its targets; PyTorch does not check them.
+    """The loss is not defined for its targets. PyTorch does not check them.
 
-    Where no reduction is made, they may mark elements that a mask leaves out afterwards.
+    Without a reduction, such targets may mark elements that a mask leaves out later.
     """
     for at, function, facts in _operands(run):
         targets = facts.get("targets")
@@ -160,10 +162,10 @@ def targets_are_in_range(run: Run, record: Record) -> None:
 
 @claim("TR-LOSS-005", "no cross-entropy of flattened operands was seen")
 def flattened_in_one_order(run: Run, record: Record) -> None:
-    """Rows of logits that are cut out of memory across classes and positions, or in another order than the labels.
+    """Flattened rows of logits mix classes and positions, or are in another order than the labels.
 
-    A view keeps the order of memory, so the shapes before it decide. A copy, as `permute(...).reshape(...)` makes, has
-    its own order and is not judged.
+    A view keeps the order of memory, so the shapes before the view show the mistake. A copy, such as by
+    `permute(...).reshape(...)`, has another order and is not judged.
     """
     for at, _function, facts in _operands(run):
         before = facts.get("before_flattening")
@@ -206,9 +208,9 @@ def flattened_in_one_order(run: Run, record: Record) -> None:
 
 @claim("TR-LOSS-006", "no kl_div was seen")
 def divergence_is_a_mean_of_rows(run: Run, record: Record) -> None:
-    """`kl_div` takes the mean over the classes too, so its weight depends on the number of classes.
+    """`kl_div` takes the mean over the classes as well, so its weight depends on the number of classes.
 
-    Always a hint: the factor may be compensated by the weight of the term.
+    Always a hint: the weight of the term in the loss may compensate the factor.
     """
     for process in run.processes:
         for event in process.of("backward"):
@@ -230,10 +232,10 @@ def divergence_is_a_mean_of_rows(run: Run, record: Record) -> None:
 def terms_have_gradients(run: Run, record: Record) -> None:
     """A term of the loss is added as a number, so its gradient is lost.
 
-    The root of the backward pass is a sum of losses, times numbers, and of a number. What this number adds to the value
-    is, in every pass, the same multiple of a loss, or of a tensor that a number was read from, which needs a gradient
-    and never gets one in the whole run. A constant, such as a flood level, does not vary; a loss whose gradient another
-    backward pass takes gets one.
+    The root of the backward pass is a sum of losses with factors, and of a number. In every pass, this number is the
+    same multiple of a loss, or of a tensor from which the script has read a number. This loss or tensor requires a
+    gradient and gets none in the whole run, which rules out a loss with a separate backward pass. The number must vary,
+    which rules out a constant such as a flood level.
     """
     for process in run.processes:
         used = {loss["key"] for event in process.of("backward") for loss in event["losses"]}
@@ -246,7 +248,7 @@ def terms_have_gradients(run: Run, record: Record) -> None:
                 gradients[loss["key"]] += total * loss["value"]
             if root is None or set(root["losses"]) != set(gradients):
                 continue
-            # What the losses do not explain of the root's value, by their weights in the gradient of the root.
+            # The part of the root's value that is not explained by the losses and their weights in its gradient.
             rest = (root["value"] - sum(gradients.values())) / (event["scale"] or 1.0)
             record.tried += 1
             values: dict[tuple[int, str], float] = defaultdict(float)
@@ -266,7 +268,7 @@ def terms_have_gradients(run: Run, record: Record) -> None:
             visible = all(abs(rest) > 1e-4 * abs(root) and is_finite(rest) for root, rest, _ in rows)
             if len(rows) < 4 or len(factors) < len(rows) or not visible or max(sizes) < 1.01 * min(sizes):
                 continue
-            # Rounding of the root in float32, by what is left of it.
+            # The rounding error of the root in float32, relative to this part.
             allowed = max(4 * ROUNDING * abs(root / rest) for root, rest, _ in rows) + 1e-5
             if max(factors) - min(factors) <= allowed * abs(factors[0]) and allowed < 1e-2:
                 blamed.add(root_at)
@@ -280,7 +282,7 @@ def terms_have_gradients(run: Run, record: Record) -> None:
 
 @claim("TR-LOSS-008", "no CTC loss was seen")
 def targets_have_no_blank(run: Run, record: Record) -> None:
-    """Targets of a CTC loss are the blank, which separates labels and is no label itself.
+    """Targets of a CTC loss contain the blank, which separates labels and is not a label.
 
     No alignment produces a blank target, so no correct program has one.
     """

@@ -12,13 +12,14 @@ from pv.suites.training_run.run import Event, Process, Run
 
 @claim("TR-MODE-001", "no model with dropout or batch normalization was trained")
 def trained_in_training_mode(run: Run, record: Record) -> None:
-    """A model is trained in eval mode after an evaluation. Without an evaluation, it may be meant (frozen statistics).
+    """A model is trained in eval mode after an evaluation.
 
-    It is not meant where the statistics are the initial ones, mean 0 and variance 1, until the end: no layer of the
-    model has been in training mode or got statistics from a file.
+    Without an evaluation, eval mode may be intended, to freeze statistics. This is ruled out if all statistics keep
+    their initial values, mean 0 and variance 1, until the end: then no layer of the model has been in training mode or
+    has loaded statistics from a file.
 
-    Only forwards count whose gradient a step used: an attack or a calibration after the training takes none. The model
-    must have been trained in training mode before.
+    Only forwards whose gradient a step used count, which excludes an attack or a calibration after the training. The
+    model must have been trained in training mode before.
     """
     for process in run.processes:
         by_model: dict[int, list[tuple[Event, int]]] = defaultdict(list)
@@ -63,7 +64,7 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
 
 
 def _initial_statistics(process: Process) -> dict[int, int]:
-    """Return the number of normalization layers of each model that ends with the statistics of new layers in all."""
+    """Return, by model, the number of normalization layers, if all of them end with the statistics of new layers."""
     last = {event["model"]: event for event in process.of("statistics")}
     return {model: event["layers"] for model, event in last.items() if event["initial"] == event["layers"]}
 
@@ -180,7 +181,7 @@ def _evaluations(process: Process) -> list[tuple[Event, bool]]:
 
 
 def _cached(process: Process) -> set[int]:
-    """Return the positions of forwards without gradients whose inputs the same step is trained on, among others."""
+    """Return the positions of forwards without gradients whose inputs, with others, the same step is trained on."""
     ends = sorted(window.event["n"] for windows in process.windows.values() for window in windows)
     trained_on: dict[tuple[int, int], set[float]] = defaultdict(set)
     for forward, _ in process.training_forwards:
@@ -194,7 +195,7 @@ def _cached(process: Process) -> set[int]:
 
 
 def _partners(process: Process, model: int) -> set[int]:
-    """Return the models that are trained together with one, in training mode: by the same steps."""
+    """Return the models that the same steps train, in training mode, together with a model."""
     users: dict[int, set[int]] = defaultdict(set)
     for forward, _ in process.training_forwards:
         if forward["training_layers"] and not forward["eval_layers"]:
@@ -203,7 +204,7 @@ def _partners(process: Process, model: int) -> set[int]:
 
 
 def _is_adversarial(process: Process) -> bool:
-    """Return whether optimizers take turns that serve different models, as in a GAN."""
+    """Return whether optimizers of different models alternate, as in a GAN."""
     # Spans of steps overlap, and some model is used by the steps of only one of the optimizers.
     spans = {number: (windows[0].n, windows[-1].n) for number, windows in process.windows.items() if windows}
     users: dict[int, set[int]] = defaultdict(set)
@@ -290,13 +291,15 @@ def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
 
 @claim("TR-MODE-004", "no part of a trained model with batch normalization is frozen")
 def frozen_statistics_stay(run: Run, record: Record) -> None:
-    """The running statistics of a part that has no trainable parameter, and whose weights do not change, move.
+    """The running statistics of a part change, although the part has no trainable parameter and its weights are fixed.
 
-    Statistics that follow new data can be meant (AdaBN), by a script that leaves frozen parts in training mode. Two
-    orders of events rule that out. The script has put the part into eval mode by a separate call, and a call to an
-    enclosing module has undone that before any forward, or after the part had been trained beside in eval mode. Or
-    no call of train() has ever reached the part: it is in the mode in which modules are made, it is the first thing
-    that inputs pass, and the model is evaluated with the statistics that moved.
+    Statistics that follow new data may be intended (AdaBN) if a script leaves frozen parts in training mode. Two
+    sequences of events rule this out:
+
+    1. The script puts the part into eval mode by a separate call, and a later call on an enclosing module undoes this,
+       before any forward or after other parts were trained while the part was in eval mode.
+    2. No call of train() has ever reached the part, so the part is in the initial mode of modules. It is the first part
+       that inputs pass, and the model is evaluated with the changed statistics.
     """
     for process in run.processes:
         ends = {(event["model"], event["part"]): event for event in process.of("frozen_statistics")}
@@ -354,11 +357,11 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
 
 @claim("TR-MODE-005", "no network ran beside the training of another one")
 def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
-    """A network whose training has ended, or that has none, runs in training mode on the inputs of a trained model.
+    """A network that is not trained, or no longer, runs in training mode on the inputs of a trained model.
 
-    That is a teacher whose targets are noise, or whose statistics move. Averages of weights and target networks
-    change, or are copies of the trained model. A call of train() to the network itself shows intent, unless it only
-    undoes the eval() of an evaluation.
+    Such a teacher gives noisy targets, or its statistics change. Averages of weights and target networks are excluded:
+    their weights change, or they are copies of the trained model. A call of train() on the network itself shows intent,
+    unless the call only ends an evaluation.
     """
     for process in run.processes:
         if _is_adversarial(process):
@@ -401,7 +404,7 @@ def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
 
 
 def _is_asked_to_train(process: Process, model: int, since: int) -> bool:
-    """Return whether a call of train() to a model itself is more than the end of an evaluation."""
+    """Return whether a call of train() of a model itself does more than end an evaluation."""
     evaluated = in_eval = False
     for event in process.of("mode", "forward"):
         if event["model"] != model:

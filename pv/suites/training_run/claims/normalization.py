@@ -1,4 +1,4 @@
-"""Claims about the statistics that layers normalize by."""
+"""Claims about the statistics of normalization layers."""
 
 from collections import defaultdict
 
@@ -40,10 +40,10 @@ def layers_normalize_one_distribution(run: Run, record: Record) -> None:
 
 @claim("TR-NORM-002", "no layer with torch.nn.utils.spectral_norm ran")
 def spectral_norms_are_estimated(run: Run, record: Record) -> None:
-    """A layer divides by an estimate of its spectral norm that no power iteration has made.
+    """A layer divides by an estimate of its spectral norm before any power iteration.
 
-    The estimate is made in training mode only; before the first such forward it is random. One forward can be a probe
-    of shapes, whose output nobody reads: several inputs are an evaluation.
+    Power iterations run only in training mode; before the first forward in this mode the estimate is random. One
+    forward may only determine shapes, so forwards of several inputs are required.
     """
     for process in run.processes:
         by_line: dict[tuple[str, int], list[Event]] = defaultdict(list)

@@ -99,14 +99,17 @@ def _is_unchanged(model: Event) -> bool:
 
 
 def _keeps_left_out(model: Event) -> bool:
-    """Return whether no parameter outside the optimizers has changed: the script does not move them by itself."""
+    """Return whether no parameter outside the optimizers has changed, so the script itself does not update them."""
     return bool(model["compared"] and model["changed"] <= model["held"])
 
 
 def _resized(orphans: Counter[tuple[int, ...]], shapes: list[list[int]]) -> tuple[int, int] | None:
-    """Return the size that must be replaced in the shapes of orphans to get shapes of parameters, and the new size."""
-    # Such as an embedding of 50257 rows that became one of 50264: try each old size with each new one. Vectors alone
-    # would match by chance.
+    """Return an old and a new size, such that the shapes of orphans with the new size are shapes of parameters.
+
+    Return None if there are no such sizes.
+    """
+    # For example, an embedding with 50257 rows was replaced by one with 50264 rows. All pairs of an old and a new size
+    # are tried. Vectors alone would match by chance.
     there = Counter(map(tuple, shapes))
     if not any(len(shape) > 1 for shape in orphans):
         return None
@@ -123,7 +126,7 @@ def _resized(orphans: Counter[tuple[int, ...]], shapes: list[list[int]]) -> tupl
 def trainable_parameters_are_held(run: Run, record: Record) -> None:
     """Trainable parameters get gradients that no optimizer applies.
 
-    Always a hint: LoRA, and perceptual losses, train through a model that is left unfrozen.
+    Always a hint: with LoRA and perceptual losses, gradients pass through a model that is not frozen.
     """
     for process in run.processes:
         held = any(event["parameters"] for event in process.of("held"))
@@ -161,11 +164,11 @@ def layers_belong_to_the_model(run: Run, record: Record) -> None:
     "TR-PARAM-004", "no parameter was compared before and after three steps", premises=("TR-PARAM-001", "TR-NAN-001")
 )
 def parameters_move(run: Run, record: Record) -> None:
-    """A parameter keeps its bits in every checked step, although its gradient is far above rounding.
+    """A parameter does not change in any examined step, although its gradient is far above rounding errors.
 
-    Three steps at a rate above 0; only float32, where a step of the rate times the gradient is visible; and others of
-    the same optimizer move. An optimizer of the user may leave out a block of parameters on purpose, so there those
-    that stay must be the ones that are not contiguous.
+    At least three steps with a rate above 0 are examined. Only float32 parameters count, for which a change of the rate
+    times the gradient is visible, and other parameters of the same optimizer must change. A user-defined optimizer may
+    leave out parameters on purpose: the unchanged ones must then be the ones that are not contiguous.
     """
     for process, optimizer, windows in windows_of(run):
         checked = [w for w in windows if "moved" in w.event and max(w.event["rates"], default=0) > 0]
@@ -191,10 +194,10 @@ def parameters_move(run: Run, record: Record) -> None:
 
 @claim("TR-PARAM-005", "no frozen parameter was in an optimizer")
 def frozen_parameters_stay(run: Run, record: Record) -> None:
-    """A step moves a parameter that requires no gradient and has none but 0.
+    """A step changes a parameter that requires no gradient, and whose gradient is missing or 0.
 
-    A gradient that the script has assigned asks for the step, and so may an optimizer of the user, as one without
-    gradients does.
+    If the script has assigned a gradient, the change is intended. A user-defined optimizer may also change such
+    parameters on purpose, for example an optimizer that uses no gradients.
     """
     for process, optimizer, windows in windows_of(run):
         checked = [w for w in windows if "moved" in w.event and w.event["moved"]["frozen"]]
@@ -260,7 +263,7 @@ def layers_get_gradients(run: Run, record: Record) -> None:
 
 
 def _is_fault(part: Event) -> bool:
-    """Return whether layers without a gradient can be no fixed encoder: random, regularized, and used."""
+    """Return whether layers without a gradient cannot be a fixed encoder: they are random, regularized, and used."""
     cut = part["how"] == "no_grad" or (part["how"] == "grad" and part["detached"])
     random = part["weights"] and part["drawn"] == part["weights"] and not part["changed"]
     return bool(cut and random and part["dropout"] and (part["training"] or part["how"] == "grad"))
@@ -360,10 +363,10 @@ def steps_change_weights(run: Run, record: Record) -> None:
 
 @claim("TR-PARAM-009", "no optimizer with moments was created again for the same parameters")
 def moments_are_kept(run: Run, record: Record) -> None:
-    """An optimizer with moments is created again for every step, on one line, for the same parameters.
+    """An optimizer with moments is created again for every step, at one line, for the same parameters.
 
-    Nothing else has changed the weights between these steps, so it is no client of a federation that starts from the
-    weights of a server, and no task of meta-learning.
+    Nothing else has changed the weights between these steps. This rules out federated learning, where a client starts
+    from the weights of a server, and meta-learning.
     """
     for process in run.processes:
         by_line: dict[tuple[int, str], list[Event]] = defaultdict(list)
@@ -437,7 +440,7 @@ def _stuck_products(checked: list[Window]) -> list[tuple[str, str]]:
 
 
 def _copied_model(process: Process, optimizer: int) -> Event | None:
-    """Return a model that keeps its weights while an optimizer moves parameters of the same shapes outside models."""
+    """Return a model whose weights stay the same while an optimizer changes copies of equal shapes outside models."""
     held = {e["optimizer"]: e for e in process.of("held")}.get(optimizer)
     if held is None or held["outside_shapes"] is None or held["outside"] != held["parameters"]:
         return None

@@ -11,9 +11,9 @@ from pv.suites.training_run.run import Event, Process, Run, Window
 def ranks_have_the_same_weights(run: Run, record: Record) -> None:
     """Ranks that average their gradients have different weights after a step.
 
-    That the ranks are meant to be replicas is known by DistributedDataParallel over all ranks; without it, by equal
-    norms of the gradient for different inputs. Ruled out: shards, heads of single ranks, hooks that replace the
-    reduction, and local SGD, whose weights agree again after a later step.
+    Ranks count as replicas if DistributedDataParallel covers all ranks or, without it, if the norms of the gradients
+    are equal for different inputs. Not a fault: shards, heads that only one rank has, hooks that replace the reduction,
+    and local SGD, where weights agree again after a later step.
     """
     ranks, replicas = run.ranks, run.replicas
     if ranks and not replicas:
@@ -54,9 +54,9 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
 
 
 def _are_averaged(ranks: list[Process], before: tuple[Window, ...], after: tuple[Window, ...]) -> bool:
-    """Return whether the weights of all ranks agree again at a step, as those that are averaged now and then do.
+    """Return whether the weights of all ranks agree again at a step, as in local SGD.
 
-    Reading a checkpoint on every rank makes them agree, too, and averages nothing.
+    Loading a checkpoint on every rank also makes them agree, but is not averaging.
     """
     # Different after a step and equal before the next one, on all ranks.
     left = [window.event["digest"] for window in before]
@@ -68,7 +68,7 @@ def _are_averaged(ranks: list[Process], before: tuple[Window, ...], after: tuple
 
 
 def _cause(ranks: list[Process], windows: tuple[Window, ...], averaged: bool) -> tuple[str, str]:
-    """Return why ranks have different weights after a step, the first after which they have, and what to change."""
+    """Return the reason why ranks have different weights after a step, the first such step, and the correction."""
     rates = [window.event["rates"] for window in windows]
     before: list[Any] = [window.event.get("digest_before") for window in windows]
     first = windows[0].step == 1
@@ -102,15 +102,15 @@ def _cause(ranks: list[Process], windows: tuple[Window, ...], averaged: bool) ->
 
 
 def _differ(digests: list[float]) -> bool:
-    # The same operations in the same order give the same bits on every rank; the tolerance allows for other devices.
+    # Equal operations in equal order give equal bits on every rank. The tolerance is for ranks on different devices.
     return max(digests) - min(digests) > 1e-9 * (1 + max(map(abs, digests)))
 
 
 def _replicated(ranks: list[Process], held: list[Event], averaged: bool) -> bool:
-    """Return whether optimizers of the same parameters are meant to keep them equal over ranks.
+    """Return whether optimizers of the same parameters should keep the parameters equal on all ranks.
 
-    Shards of an optimizer's state, heads that only one rank has, replicas over a part of the ranks, and hooks that
-    replace the reduction (as local SGD does) are none.
+    Not if optimizer states are sharded, only one rank has a head, replicas cover only some ranks, or hooks replace the
+    reduction, as in local SGD.
     """
     if any(True for process in ranks for _ in process.of("communication_hook")):
         return False
@@ -123,8 +123,9 @@ def _replicated(ranks: list[Process], held: list[Event], averaged: bool) -> bool
 def ranks_have_different_examples(run: Run, record: Record) -> None:
     """Every rank trains on the same inputs, in each of at least four forwards with different inputs.
 
-    Ranks that share one model (tensor parallelism) have the same inputs on purpose. They have no separate replica:
-    gradients must be averaged by DistributedDataParallel, or all elements reduced over all ranks before each step.
+    With tensor parallelism, ranks share one model and have the same inputs on purpose. The claim therefore requires
+    replicas: gradients are averaged by DistributedDataParallel, or as many elements as the model has are reduced over
+    all ranks before every step.
     """
     ranks = run.ranks
     if len(ranks) < 2 or not all(process.has_ddp or process.averages for process in ranks):
@@ -145,10 +146,10 @@ def ranks_have_different_examples(run: Run, record: Record) -> None:
 
 @claim("TR-RANK-003", "no optimizer of sharded parameters took a step", premises=("TR-PARAM-001",))
 def gradients_are_reduced_before_the_step(run: Run, record: Record) -> None:
-    """An optimizer steps while FSDP2 keeps gradients that it has not reduced yet, which no optimizer sees.
+    """An optimizer takes a step while FSDP2 has gradients that are not reduced yet, and are not in the optimizer.
 
-    They are added to the next gradient that is reduced, or to none. Nobody means a step to leave a part of its
-    gradient to the next one. Two steps show that it is no batch that was left over at the end of an epoch.
+    They are added to the next reduced gradient, or lost. No correct script leaves a part of a gradient to the next
+    step. At least two steps must show the fault, since one may be the rest of an epoch.
     """
     for process, optimizer, windows in windows_of(run):
         if not process.held.get(optimizer, {}).get("shards"):

@@ -1,11 +1,14 @@
-"""Claims about the numbers that a script reports: prints, logs, or hands to a library that keeps records.
+"""Claims about the numbers that a script reports: prints, logs, or passes to a library that stores metrics.
 
 An *evaluation* is a series of calls of one loss, or of reads of one number, without gradients and without training in
-between. The numbers that follow it are compared, to the last digit that is shown, with the readings of the series:
-those that are right, such as the mean over its elements or over its rows, and those of known mistakes, such as the mean
-of the means of batches of unequal sizes. A number of one line of code counts only if all evaluations agree: what is
-shown is the reading of the mistake each time, and no right reading once. How often that happens by chance is a product
-over the evaluations of (width of the last digit) / (distance of the readings).
+between. A *reading* is a number that may be computed from the series. Right readings are, for example, the mean over
+the elements or over the rows. Wrong readings come from known mistakes, such as the mean of the means of batches of
+unequal sizes.
+
+The numbers that are reported after an evaluation are compared with all readings, to the last reported digit. A line of
+code is falsified only if its number is the same wrong reading after every evaluation, and never a right reading. The
+probability that this happens by chance is a product over the evaluations: (width of the last digit) / (distance of the
+readings).
 """
 
 import math
@@ -20,7 +23,7 @@ from pv.suites.training_run.claim import Record, claim, is_finite, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 SURE, LIKELY = 1e-4, 1e-2
-"""Chances of a coincidence below which a reading is taken as the one that was reported, and as a hint."""
+"""Largest probabilities of a coincidence for a failure and for a hint."""
 VISIBLE = 1e-3
 """A relative error below which a mean of means is a hint."""
 ROUNDING = 3e-6
@@ -30,13 +33,13 @@ MAX_BATCHES = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A number of a report.
+    """A number in a report.
 
     Attributes:
-        n: The position of the report.
-        at: The line that reports it.
-        source: Tells the numbers of lines of code apart.
-        half: Half of the width of its last digit.
+        n: The position of the report among the events.
+        at: The line of the report.
+        source: Identifies the line of code and the name of the number.
+        half: Half of the width of the last digit.
     """
 
     n: int
@@ -47,7 +50,7 @@ class Shown:
     half: float
 
     def shows(self, value: float) -> bool:
-        """Return whether a value, rounded as the number is, is the number."""
+        """Return whether a value, rounded to the same digit, equals the number."""
         return abs(self.value - value) <= self.half
 
 
@@ -69,8 +72,8 @@ class Batch:
     """One call of a loss, or one number that was read.
 
     Attributes:
-        mean: The mean over what is scored.
-        weights: The scored elements, the labels without class weights, and the rows; 0 if not known.
+        mean: The mean over the scored elements.
+        weights: Numbers of scored elements, of labels without class weights, and of rows; 0 for unknown numbers.
     """
 
     mean: float
@@ -82,16 +85,14 @@ class Evaluation:
     """A series of calls of one loss, or of reads of one number.
 
     Attributes:
-        kind: "loss", "accuracy" (the share of rows or labels that are right, or their number), or "number" (anything
-            else).
-        loader: The loader that all batches come from; None if they come from several, or none.
-        full: Whether every batch that the pass over the loader has delivered is one batch here.
-        ended: Where the pass over the loader ended; None if the script has left it before its end.
-        step: How many steps any optimizer had taken before it.
-        before: The sum and the number of scored elements of all evaluations of the same loss before it; None if there
-            is none.
-        one_loader: Whether these and this evaluation are passes over one loader.
-        stepped: Whether an optimizer has taken a step since the one before.
+        kind: "loss", "accuracy" (the fraction or the number of correct rows or labels), or "number" (anything else).
+        loader: The loader of all batches; None if batches come from several loaders or from none.
+        full: Whether the series contains every batch that the pass over the loader has delivered.
+        ended: Position of the end of the pass over the loader; None if the script left the pass before its end.
+        step: Number of steps of any optimizer before the evaluation.
+        before: Sum and number of the scored elements of all earlier evaluations of the same loss; None without one.
+        one_loader: Whether this and the earlier evaluations are passes over one loader.
+        stepped: Whether an optimizer has taken a step since the previous evaluation.
     """
 
     key: int
@@ -111,24 +112,24 @@ class Evaluation:
 
     @cached_property
     def right(self) -> list[float]:
-        """Return the numbers that a correct report may show, computed once."""
+        """Return the right readings; they are computed once."""
         return right_readings(self)
 
     @cached_property
     def wrong(self) -> "dict[Reading, list[float]]":
-        """Return the numbers that known mistakes report, computed once."""
+        """Return the wrong readings; they are computed once."""
         return wrong_readings(self)
 
     @property
     def unequal(self) -> bool:
-        """Return whether the batches differ in their sizes."""
+        """Return whether the batches have different sizes."""
         return len({batch.weights for batch in self.batches}) > 1
 
     def units(self) -> list[int]:
-        """Return by which weights batches may be averaged.
+        """Return the positions in `Batch.weights` by which batches may be averaged.
 
-        The first dimension of an input is taken for rows only if it equals the loader's batch size: it is the time in
-        a model that has time first.
+        The first dimension of an input counts as rows only if it equals the loader's batch size: in some models it is
+        time.
         """
         units = [0, 1]
         if all(batch.weights[2] for batch in self.batches) and (
@@ -138,7 +139,7 @@ class Evaluation:
         return units
 
     def _fits(self, unit: int, size: int) -> bool:
-        """Return whether all batches hold one multiple of the loader's batch size; the last may be smaller."""
+        """Return whether all batches have the same multiple of the loader's batch size; the last may be smaller."""
         *counts, last = (batch.weights[unit] for batch in self.batches)
         return len(set(counts)) == 1 and counts[0] > 0 and counts[0] % size == 0 and last <= counts[0]
 
@@ -149,9 +150,9 @@ class Evaluation:
         return math.fsum(batch.mean * size for batch, size in zip(self.batches, sizes, strict=True)), math.fsum(sizes)
 
     def is_of_batches(self) -> bool:
-        """Return whether the series is one pass over the batches of a loader, of one size but for the last.
+        """Return whether the series is one pass over a loader whose batches, except the last, have the same size.
 
-        That rules out that a batch is a unit by itself, such as a document, a task or a domain.
+        This rules out that a batch is a unit by itself, such as a document, a task or a domain.
         """
         size = self.loader["batch"] if self.loader is not None else None
         return self.full and isinstance(size, int) and size > 1 and any(self._fits(unit, size) for unit in range(3))
@@ -235,9 +236,9 @@ def _batch(event: Event) -> Batch:
 
 
 def _recognize_accuracy(one: Evaluation, labels: Sequence[float] | None) -> None:
-    """Mark reads that are shares of the rows, or numbers of rows or labels.
+    """Set the kind of a series of reads to "accuracy" if they are fractions of the rows, or numbers of rows or labels.
 
-    A mean of other numbers is no share of all rows.
+    A mean of other numbers is not a fraction of all rows.
 
     Args:
         one: A series of reads.
@@ -256,13 +257,13 @@ def _recognize_accuracy(one: Evaluation, labels: Sequence[float] | None) -> None
 
 
 Reading = tuple[str, str]
-"""The name of a reading, and the function that is applied to it for the report."""
+"""The name of a reading, and the name of the function that the script applies before the report."""
 MEAN_OF_MEANS, PLANNED, SUM, TRANSFORMED_FIRST = "mean of means", "planned", "sum", "mean of transformed"
 LAST, LAST_OF_ALL, NOT_RESET = "last", "last of all", "not reset"
 
 
 def _functions(one: Evaluation) -> dict[str, Callable[[float], float]]:
-    """Return what a script may apply to a mean before it reports it."""
+    """Return the functions that a script may apply to a mean before a report, by name."""
     plain: dict[str, Callable[[float], float]] = {"": lambda x: x}
     if one.kind == "accuracy":
         return {**plain, "100 x": lambda x: 100 * x, "1 -": lambda x: 1 - x, "100 - 100 x": lambda x: 100 - 100 * x}
@@ -272,7 +273,7 @@ def _functions(one: Evaluation) -> dict[str, Callable[[float], float]]:
 
 
 def right_readings(one: Evaluation) -> list[float]:
-    """Return the numbers that a correct report of an evaluation may show."""
+    """Return the numbers that a correct script may report for an evaluation."""
     units = one.units()
     weights = [[batch.weights[unit] for batch in one.batches] for unit in units]
     sums = [batch.mean * batch.weights[0] for batch in one.batches]
@@ -290,9 +291,9 @@ def right_readings(one: Evaluation) -> list[float]:
 
 
 def directions(one: Evaluation, value: float) -> set[str]:
-    """Return in which direction a number is better if it is one of an evaluation: "min", "max", or none of both.
+    """Return the directions, "min" or "max", in which a number improves, for all readings that equal the number.
 
-    All readings count, the wrong ones included: they are better in the same direction.
+    Right and wrong readings count, since both improve in the same direction. The set is empty if no reading fits.
     """
     better = set()
     for name, apply in _functions(one).items():
@@ -304,13 +305,13 @@ def directions(one: Evaluation, value: float) -> set[str]:
 
 
 def _mean_over_all(one: Evaluation, reading: Reading, unit: int) -> float:
-    """Return what a correct script would have reported in the place of a wrong reading."""
+    """Return the number that a correct script would have reported instead of a wrong reading."""
     over = [batch.weights[2 if unit else 0] for batch in one.batches]
     return _functions(one)[reading[1]](one.sums[0] / sum(over))
 
 
 def wrong_readings(one: Evaluation) -> dict[Reading, list[float]]:
-    """Return what known mistakes report: by reading, one number for each unit that a batch may be averaged in."""
+    """Return the numbers that known mistakes give: by reading, one number for every unit of `Evaluation.units`."""
     means = [batch.mean for batch in one.batches]
     per_unit = [means]
     if one.kind == "loss" and 2 in one.units():  # the mean over rows of a sum over the elements of a row
@@ -340,7 +341,7 @@ def wrong_readings(one: Evaluation) -> dict[Reading, list[float]]:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """An evaluation, a number that is reported after it, and whether that is done with the last batch but one too."""
+    """An evaluation, a number reported after it, and whether the line also reports after the last batch but one."""
 
     evaluation: Evaluation
     shown: Shown
@@ -349,15 +350,15 @@ class Followed:
 
 @dataclass(slots=True)
 class Match:
-    """A reading that all numbers from one line of code agree with.
+    """A wrong reading that equals all numbers from one line of code.
 
     Attributes:
-        chance: How likely that is if the numbers are something else.
-        error: The largest relative distance from the nearest right reading.
-        not_worst: Whether the last batch was once not the worst of its evaluation, which might be meant.
-        alone: Whether it was once reported without the batch before it.
-        apart: Whether it and those before it are passes over one loader, with steps in between.
-        proper: Whether every evaluation is one pass over the batches of a loader, of a number that is understood.
+        chance: Probability of this agreement if the numbers are something else.
+        error: Largest relative distance from the nearest right reading.
+        not_worst: Whether, in some evaluation, the last batch was not the worst one. The worst may be intended.
+        alone: Whether the last batch was once reported without the batch before it.
+        apart: Whether this and the earlier evaluations are passes over one loader, with steps in between.
+        proper: Whether every evaluation is one pass over the batches of a loader, of a loss or an accuracy.
     """
 
     shown: Shown
@@ -378,7 +379,7 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
     """Compare the reports of a process with its evaluations.
 
     Returns:
-        By name of a reading, how many numbers are right where that reading differs; and the matches of wrong readings.
+        By name of a wrong reading, the number of right reports that differ from this reading; and all matches.
     """
     groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
     for one in evaluations_of(process):
@@ -410,7 +411,10 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
 
 
 def _followed(group: Sequence[Evaluation], reports: Sequence[Shown]) -> list[list[Followed]]:
-    """Return the numbers that follow evaluations, by line of code; not of lines that report batches or steps."""
+    """Return the numbers reported after evaluations, one list per line of code.
+
+    Lines that report batches or steps are left out.
+    """
     positions = [shown.n for shown in reports]
     pairs: dict[tuple[int, str], list[Followed]] = defaultdict(list)
     often: set[tuple[int, str]] = set()
@@ -454,7 +458,7 @@ def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
                 means = [batch.mean for batch in one.batches]
                 match.hits += 1
                 match.apart &= one.one_loader and one.stepped
-                # Other numbers that might be reported are as near as the right one, or as one batch to another.
+                # Other numbers that might be reported are as close as the right reading, or as close as two batches.
                 scale = _functions(one)[reading[1]]
                 spread = abs(scale(max(means)) - scale(min(means))) if reading[0] == LAST else 0.0
                 match.chance *= min(1.0, width / max(distance, spread))
@@ -496,9 +500,10 @@ def _applied(match: Match) -> str:
 def reported_mean_is_over_elements(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the mean of the means of unequal batches.
 
-    Intended readings, and what rules them out: the mean over tokens, rows or labels differs visibly from the number;
-    a batch that is a unit by itself (a document, a task, a graph) is no batch of a loader of one size but for the last;
-    equal batches have one mean. An error below 0.1 % is a hint. So is the sum divided by batches times their size.
+    Intended readings, and the facts that rule them out: the mean over tokens, rows or labels differs visibly from the
+    number; batches that are units by themselves (a document, a task, a graph) do not come from a loader with one batch
+    size; equal batches have one mean. An error below 0.1 % is a hint, and so is the sum divided by batches times their
+    size.
     """
     for process in run.processes:
         tried, matches = compare(process)
@@ -588,7 +593,7 @@ def reported_mean_is_a_mean(run: Run, record: Record) -> None:
 
 
 def training_epochs(process: Process) -> list[Evaluation]:
-    """Return the losses of each pass over a loader that steps have used, in the form of evaluations.
+    """Return the training losses of every pass over a loader, in the form of evaluations.
 
     Their `step` is the number of steps that were taken in the pass.
     """
@@ -637,7 +642,7 @@ def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
 
 
 def _compare_divisors(record: Record, pairs: Sequence[Followed], lengths: dict[int, int], reports: int) -> bool:
-    """Compare the numbers from one line of code with sums that are divided by a wrong number; return whether one is."""
+    """Compare the numbers from one line of code with wrongly divided sums; return whether there is a finding."""
     hits: dict[str, list[tuple[float, Followed, float]]] = defaultdict(list)
     for pair in pairs:
         one, shown = pair.evaluation, pair.shown
@@ -679,9 +684,9 @@ def _compare_divisors(record: Record, pairs: Sequence[Followed], lengths: dict[i
 
 @claim("TR-EVAL-005", "no number was reported after an evaluation that is divided among ranks")
 def reported_mean_is_over_ranks(run: Run, record: Record) -> None:
-    """A hint for a report of one rank's part of an evaluation, or of the mean of the ranks' means of unequal parts.
+    """A script reports one rank's part of an evaluation, or the mean of the ranks' means over unequal parts.
 
-    A rank may report its own part on purpose, so this is never a failure.
+    Always a hint: a rank may report its own part on purpose.
     """
     ranks = run.ranks
     parts: list[dict[tuple[str, int], list[Evaluation]]] = []
@@ -700,7 +705,7 @@ def reported_mean_is_over_ranks(run: Run, record: Record) -> None:
 
 
 def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evaluation, ...], Shown]]) -> None:
-    """Compare the numbers from one line of code with the means of one rank, of the ranks' means, and of all."""
+    """Compare the numbers from one line of code with the mean of one rank, the mean of all ranks' means, and of all."""
     readings = {f"the mean over the part of rank {rank} only": 0, "the mean of the means of ranks of unequal parts": 0}
     contradicted, example = set(), None
     for ranks, shown in pairs:
@@ -732,7 +737,7 @@ def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evalua
 def _training_reports(
     process: Process, windows: Sequence[Window], reports: Sequence[Shown]
 ) -> list[list[tuple[Window, Shown]]]:
-    """Return the numbers that follow the last backward pass of a step, by line of code.
+    """Return the numbers that are reported after the last backward pass of a step, by line of code.
 
     Lines that also report between the backward passes of a step are left out: they report micro-batches.
     """
@@ -790,7 +795,7 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
 
 
 def _divided_losses(window: Window) -> list[float]:
-    """Return the losses of the micro-batches of a step if there are several, and the gradient is their mean."""
+    """Return the losses of the micro-batches of a step if the gradient is the mean of several; else []."""
     losses = [loss for backward in window.passes for loss in backward.losses]
     count = len(window.passes)
     one = count > 1 and len(losses) == count and len({loss.key for loss in losses}) == 1
@@ -804,7 +809,7 @@ def _divided_losses(window: Window) -> list[float]:
 def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
     """A reported norm of gradients is computed after they were clipped, so it never exceeds the limit.
 
-    Always a hint: the applied norm may be of interest. Ruled out: the limit itself, which is a setting.
+    Always a hint: the applied norm may be of interest. A number that is the limit itself does not count.
     """
     for process, _, windows in windows_of(run):
         reports = [shown for event in process.of("report") for shown in _shown(event)]

@@ -1,9 +1,11 @@
 """Claims about a run that was interrupted and resumed.
 
-There are two kinds of evidence. `pv check --cut` runs a script uncut, once more, and interrupted: the continuation is
-compared with the uncut run, in what two uncut runs have in common. Without `--cut`, processes of one folder of traces
-that follow each other are a run with a restart where the weights that a process begins with are those that an earlier
-process had at a save, and it has restored more than weights; what it has lost is then told from the two traces.
+There are two kinds of evidence:
+
+1. `pv check --cut` runs a script three times: uncut, uncut again, and interrupted. The continuation is compared with
+   the uncut run, in all facts that are equal in the two uncut runs.
+2. Without `--cut`, two processes in one folder of traces may be a run with a restart: the later process begins with the
+   weights that the earlier one had at a save, and restores more than weights. The two traces show which state is lost.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,20 +18,21 @@ from pv.suites.training_run.run import Comparison, Event, Process, Run, Window
 ROUNDING = 1e-5
 """Relative difference of losses and norms that rounding explains."""
 REPLAYED = 3
-"""Steps that must repeat earlier ones before a restart is claimed without an uncut run."""
+"""Number of steps that must repeat earlier steps, as evidence of a restart without an uncut run."""
 PERIODIC = ("CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR")
 NEEDS = "the run was not interrupted and resumed (--cut K --resume ARGS)"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What two runs are compared by in a step of an optimizer.
+    """The facts about a step of an optimizer in which two runs are compared.
 
     Attributes:
-        batches: Fingerprints of the inputs of all forwards that the step has used.
-        examples: Fingerprints of their rows; empty where they are not known.
-        state: How many parameters had a state in the optimizer before the step, and sums over it.
-        before: Sums over the weights before the step, and `after` after it; of few of them in an ordinary run.
+        batches: Hashes of the inputs of all forwards whose gradients the step used.
+        examples: Hashes of the rows of these inputs; empty if they are not known.
+        state: Number of parameters with a state in the optimizer before the step, and sums over the state.
+        before: Sums over the weights before the step; over a few weights only in a run without comparisons.
+        after: Like `before`, after the step.
     """
 
     window: Window
@@ -46,15 +49,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """A process that continues from a save, in terms of one optimizer.
+    """The steps of one optimizer in a process that continues from a save.
 
     Attributes:
-        place: The words that say where it was interrupted and where it starts.
-        uncut: The steps of the uncut run; empty without one.
-        again: The steps of the second uncut run, and those before the interruption.
+        place: A text that describes where the run was interrupted and where it continues.
+        uncut: The steps of the uncut run; empty without an uncut run.
+        again: The steps of the second uncut run, and the steps before the interruption.
         before: The steps of the process that saved.
-        start: How many steps the save came after, in terms of `uncut`; `saved` in terms of `before`.
-        steps: Its steps.
+        start: Number of steps before the save, as an index of `uncut`.
+        saved: Number of steps before the save, as an index of `before`.
+        steps: The steps of the continuation.
     """
 
     place: str
@@ -70,10 +74,10 @@ class Continuation:
     last: bool
     ended: bool
     length: int | None = None
-    """How many steps the second uncut run takes; None without one."""
+    """Number of steps of the second uncut run; None without such a run."""
 
     def differs(self, fact: Callable[[Step], object]) -> int | None:
-        """Return the first step in which the uncut runs differ in a fact; None if they agree."""
+        """Return the number of the first step in which the uncut runs differ in a fact; None if there is none."""
         for other in self.again:
             for number, (one, two) in enumerate(zip(self.uncut, other, strict=False), 1):
                 if not alike(fact(one), fact(two), 0.0):
@@ -81,11 +85,11 @@ class Continuation:
         return None
 
     def pairs(self) -> list[tuple[Step, Step]]:
-        """Return steps of the uncut run, each with the step of the continuation that stands for it."""
+        """Return pairs of a step of the uncut run and the corresponding step of the continuation."""
         return list(zip(self.uncut[self.start :], self.steps, strict=False))
 
     def line(self, *kinds: str) -> str:
-        """Return the line that restores a kind of state; else a line that reads or loads; else the one that saves."""
+        """Return the line that restores one of these kinds of state; else a line that loads or reads; else the save."""
         first = self.steps[0].window.n
         events = [e for e in self.process.of("restore", "load", "read_file") if e["n"] < first]
         chosen = [e["at"] for e in events if e.get("kind") in kinds and e["event"] == "restore"]
@@ -102,9 +106,9 @@ def alike(one: object, two: object, tolerance: float = ROUNDING) -> bool:
     """Return whether two facts agree up to a relative tolerance.
 
     Args:
-        one: A number, anything that has `==`, or a tuple of facts.
-        two: The other fact. NaN agrees with NaN: two runs may diverge alike.
-        tolerance: The relative difference of two floats that still agree; 0 for equal bits.
+        one: A number, a tuple of facts, or any object that is compared by `==`.
+        two: The other fact. NaN agrees with NaN, since two runs may diverge in the same way.
+        tolerance: Largest relative difference of floats that agree; 0 for exact equality.
     """
     if isinstance(one, tuple) and isinstance(two, tuple):
         return len(one) == len(two) and all(alike(a, b, tolerance) for a, b in zip(one, two, strict=True))
@@ -114,14 +118,14 @@ def alike(one: object, two: object, tolerance: float = ROUNDING) -> bool:
 
 
 def same_sums(one: tuple[float, float] | None, two: tuple[float, float] | None) -> bool | None:
-    """Return whether sums over weights agree; None if one is not known. Equal bits have equal sums."""
+    """Return whether sums over weights agree; None if one of them is not known. Equal weights have equal sums."""
     if one is None or two is None:
         return None
     return abs(one[0] - two[0]) <= 1e-9 * (1e-30 + max(one[1], two[1]))
 
 
 def steps_of(process: Process, optimizer: int) -> list[Step]:
-    """Return the facts about each step of one optimizer that two runs are compared by."""
+    """Return the facts about every step of one optimizer."""
     steps = []
     for window in process.windows[optimizer]:
         event = window.event
@@ -153,7 +157,7 @@ def _sums(event: Event, full: str, partial: str) -> tuple[float, float] | None:
 
 
 def by_rank(run: Run) -> dict[int, Process]:
-    """Return the process of every rank that took the most steps."""
+    """Return, by rank, the process that took the most steps."""
     ranks: dict[int, Process] = {}
     for process in run.processes:
         if process.rank not in ranks or process.steps > ranks[process.rank].steps:
@@ -162,8 +166,8 @@ def by_rank(run: Run) -> dict[int, Process]:
 
 
 def _saves(process: Process, optimizer: int) -> list[tuple[Event, int]]:
-    """Return the saves of a training state, the last first, each with the number of steps of an optimizer before."""
-    # Other saves, such as of metrics, count only in a run that saves nothing else.
+    """Return the saves of a training state, from last to first, with the number of earlier steps of an optimizer."""
+    # Other saves, such as of metrics, count only if the run saves nothing else.
     saves = [e for e in process.of("save") if set(e["parts"]) & {"model", "optimizer"}] or list(process.of("save"))
     return [(e, sum(w.n < e["n"] for w in process.windows[optimizer])) for e in reversed(saves)]
 
@@ -182,7 +186,7 @@ def _parts(
     comparison: Comparison, rank: int, index: int, uncut: list[Step], again: Process | None
 ) -> Iterator[Continuation]:
     start = 0
-    """How many steps the part before had behind it when it began."""
+    """Number of steps of the uncut run before the earlier part began."""
     uncut_runs = [steps_of(again, sorted(again.windows)[index])] if again and len(again.windows) > index else []
     length = len(uncut_runs[0]) if uncut_runs else None
     for number, (one, two) in enumerate(pairwise(comparison.parts), 1):
@@ -196,7 +200,7 @@ def _parts(
         saves = _saves(saving, sorted(saving.windows)[index])
         if not saves:
             return
-        # A script may keep several files. It resumes from the one whose weights the continuation starts with.
+        # A script may keep several files. It has resumed from the save whose weights the continuation starts with.
         chosen = next((s for s in saves if same_sums(_weights_at(before, s[1]), steps[0].before)), saves[0])
         save, saved = chosen
         start += saved
@@ -219,9 +223,10 @@ def _parts(
 
 
 def _weights_at(steps: list[Step], saved: int) -> tuple[float, float] | None:
-    """Return sums over the weights that a process had after `step` steps: before the next step, if it took one.
+    """Return sums over the weights of a process after `saved` steps; None if they are not known.
 
-    A script may change weights after a step, and save them then.
+    The weights before the next step are preferred to the weights after the last one: a script may change weights after
+    a step, and then save them.
     """
     if saved < len(steps) and steps[saved].before is not None:
         return steps[saved].before
@@ -229,11 +234,11 @@ def _weights_at(steps: list[Step], saved: int) -> tuple[float, float] | None:
 
 
 def _restarts(run: Run, *, weights_alone: bool = False) -> Iterator[Continuation]:
-    """Yield every process that continues from a save of an earlier one, in a run without an uncut run to compare with.
+    """Yield every process that continues from a save of an earlier process, without an uncut run.
 
-    It begins with the weights that the earlier process had at the save, and has restored an optimizer, a schedule, a
-    scaler or random numbers: what only takes weights over, as fine-tuning does, restores none, and is left out without
-    `weights_alone`.
+    The process begins with the weights that the earlier process had at the save, and restores an optimizer, a schedule,
+    a scaler or random numbers. A process that restores only weights, such as in fine-tuning, is left out unless
+    `weights_alone` is set.
     """
     processes = sorted(run.processes, key=lambda process: float(process.start.get("time", 0)))
     for position, process in enumerate(processes):
@@ -265,12 +270,12 @@ def _restarts(run: Run, *, weights_alone: bool = False) -> Iterator[Continuation
 
 
 def _partial(event: Event, name: str) -> tuple[float, float] | None:
-    """Return the sum over a few weights that every step has, as sums over weights."""
+    """Return the sum over a few weights, which is recorded in every step, in the form of `Step.before`."""
     return None if event.get(name) is None else (float(event[name]), abs(float(event[name])))
 
 
 def _unclaimed(record: Record, continuation: Continuation, name: str, fact: Callable[[Step], object]) -> bool:
-    """Return whether two uncut runs differ in a fact, which then is not claimed of a continuation."""
+    """Return whether two uncut runs differ in a fact. The claim is then not judged, and the record gets the reason."""
     step = continuation.differs(fact)
     if step is not None:
         record.not_reached = (
@@ -281,10 +286,10 @@ def _unclaimed(record: Record, continuation: Continuation, name: str, fact: Call
 
 @claim("TR-RESUME-001", NEEDS)
 def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
-    """The weights before its first step equal the weights of the saving run before its next step.
+    """The weights before the first step of a continuation equal the weights that were saved.
 
-    They are compared within the interrupted run, so that the script need not be deterministic; where that run took no
-    further step, with the uncut run.
+    These are the weights of the saving process before its next step, so that the script need not be deterministic. If
+    the saving process took no further step, the weights of the uncut run are compared.
     """
     for c in _continuations(run):
         saved = c.before[c.saved].before if c.saved < len(c.before) else None
@@ -312,7 +317,7 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
                 f"{c.steps[0].before[0]:.7g} instead of {saved[0]:.7g}; {cause}",
                 "model.load_state_dict(state['model']) with strict=True, before the first step",
             )
-    # Without an uncut run: an optimizer is restored, and the weights are those that the run began with, without a file.
+    # Without an uncut run: an optimizer is restored, but the weights are the initial ones of the run, from no file.
     for position, process in enumerate(run.processes):
         for earlier in run.processes[:position]:
             for optimizer, number in zip(sorted(process.windows), sorted(earlier.windows), strict=False):
@@ -337,12 +342,12 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
 def continuation_has_the_rates(run: Run, record: Record) -> None:
     """The learning rates after a resume equal the rates of the uncut run.
 
-    A rate may depend on losses (ReduceLROnPlateau), which may differ by random numbers: a difference that comes later
-    counts where the weights still agree, or where the rates belong to another step.
+    A rate may depend on losses (ReduceLROnPlateau), and losses on random numbers. A difference after the first step is
+    therefore a failure only if the weights still agree, or if the rates belong to another step.
 
-    Without an uncut run: the optimizer is restored, and the continuation has the rates of the first steps of
-    the run, which have changed by then and never came back before; a schedule whose state is restored, or that is
-    periodic, may intend that.
+    Without an uncut run, the claim is falsified if the optimizer is restored, but the continuation has the rates of the
+    first steps of the run. These rates must have changed before the save, without a return to the first ones. A
+    schedule whose state is restored, or that is periodic, may do this on purpose.
     """
     for c in _continuations(run):
         if _unclaimed(record, c, "rates", lambda step: step.rates):
@@ -354,7 +359,7 @@ def continuation_has_the_rates(run: Run, record: Record) -> None:
             continue
         one, two = pairs[wrong]
         shift = _shift(c, lambda step: step.rates)
-        # The state of the optimizer has the rate of the first step.
+        # A restored optimizer state contains the rate of the first step, so later rates decide about a new schedule.
         later = [alike(a.rates, b.rates) for a, b in zip(c.uncut[1:], c.steps[1:], strict=False)]
         shift = 0 if len(later) >= REPLAYED and all(later) else shift
         cause = (
@@ -376,7 +381,7 @@ def continuation_has_the_rates(run: Run, record: Record) -> None:
 
 
 def _restarted_schedule(c: Continuation, record: Record) -> None:
-    """Judge the schedule of a continuation without an uncut run to compare it with."""
+    """Judge the schedule of a continuation without an uncut run."""
     first = c.steps[0].window.n
     old, new = (
         [e for e in process.of("scheduler") if number in e["optimizers"]]
@@ -392,7 +397,7 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
         if count < REPLAYED or not varied:
             return
         record.tried += 1
-        # Rates that came back earlier in the run, as of a cycle, may come back now.
+        # If the first rates recur earlier in the run, as in a cycle, they may recur now.
         recurs = any(rates[i : i + REPLAYED] == rates[:REPLAYED] for i in range(1, c.saved))
         if not recurs and all(alike(s.rates, r) for s, r in zip(c.steps[1:count], rates[1:], strict=False)):
             record.hint(
@@ -411,7 +416,7 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
     if not done or not calls[1] or any(e["explicit"] or e.get("epoch") is None for e in [*done, *calls[1]]):
         return
     record.tried += 1
-    ahead = any(e["n"] < first for e in calls[1])  # advanced to its place before the first step
+    ahead = any(e["n"] < first for e in calls[1])  # the script advances the schedule to its position
     if ahead or "scheduler" in c.restored() or calls[1][0]["epoch"] != 1 or done[-1]["epoch"] < 2:
         return
     planned = next((value for value in new[0]["planned"].values() if value), 0)
@@ -424,7 +429,7 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
         if whole
         else "its state is not in the file"
     )
-    # A new schedule on purpose has another horizon or rate.
+    # An intentional new schedule has another horizon or another rate.
     same = (old[0]["planned"], old[0]["base_rates"]) == (new[0]["planned"], new[0]["base_rates"])
     note = record.falsify if (saved or whole) and same and new[0]["kind"] not in PERIODIC else record.hint
     note(
@@ -441,12 +446,12 @@ def _rates(steps: Sequence[Step]) -> str:
 
 
 def _shift(c: Continuation, fact: Callable[[Step], object], length: int | None = None) -> int | None:
-    """Return the step of the uncut run from which on its facts equal those of the continuation; None if there is none.
+    """Return the step of the uncut run at which its facts begin to equal the facts of the continuation; else None.
 
-    The facts must not be constant, and at least three steps, or all of the continuation, must agree; no more than
-    `length` are looked at.
+    The facts must not be constant, and at least three steps, or all steps of the continuation, must agree. At most
+    `length` steps are compared.
     """
-    # Likely shifts first: the beginning of the run, and the steps around the save.
+    # Try likely shifts first: the beginning of the run, and the steps around the save.
     mine = [fact(step) for step in c.steps[:length]]
     if len(mine) < 2 or all(alike(mine[0], value) for value in mine):
         return None
@@ -462,12 +467,12 @@ def _shift(c: Continuation, fact: Callable[[Step], object], length: int | None =
 def continuation_has_the_next_examples(run: Run, record: Record) -> None:
     """A resumed run reads the batches after the save, once and in their order.
 
-    Examples that come again, or are left out, are falsified; another order is a hint, since a script may leave the
-    state of random numbers out on purpose and still see every example once.
+    Repeated or missing examples falsify the claim. Another order is a hint: without a restored random state, a script
+    may still read every example once.
 
-    Without an uncut run: the continuation begins with the batches that began the unfinished pass, on which the weights
-    that it starts with are trained already. Its pass continues beyond the place of the save, so it is not short
-    on purpose, and no earlier pass of the run has begun with these batches, so the order is not the same in every pass.
+    Without an uncut run, the claim is falsified if the continuation begins with the first batches of the unfinished
+    pass, although the weights have been trained on them. Its pass must continue beyond the position of the save, or it
+    may be short on purpose. No earlier pass of the run may have begun with these batches, or every pass has this order.
     """
     for c in _continuations(run):
         if _unclaimed(record, c, "batches", lambda step: step.batches):
@@ -485,7 +490,7 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
         earlier = _examples(c.uncut[begun : c.start])
         rest = _examples(epoch)
         if shift is not None and shift < begun and c.uncut[shift].window.begins_pass:
-            # The order of an earlier epoch, as after the seed of the script: each example may still come once an epoch.
+            # The order of an earlier epoch, as after setting the seed: every example may still come once per epoch.
             same = _examples(_rest_of_epoch(c.uncut, shift))
             shift = None if set(same) == {*earlier, *rest} else shift
         if shift is not None and shift != c.start:
@@ -520,16 +525,16 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
 
 
 def _restarted_examples(c: Continuation, record: Record) -> None:
-    """Judge the examples of a continuation without an uncut run to compare it with."""
+    """Judge the examples of a continuation without an uncut run."""
     begun = _begin_of_epoch(c.before, c.saved)
     head = [step.batches for step in c.before[begun : c.saved]]
     ended = _has_ended(c, begun)
-    # A pass over a loader must begin with the process. Without one, batches come from a function of the step.
+    # Whether the process begins with a pass over a loader. If not, batches may be a function of the step number.
     by_loader = c.steps[0].window.begins_pass
     mine = [step.batches for step in _rest_of_epoch(c.steps, 0)]
     right = "restore the position in the epoch, and skip the batches that were used"
     if not head or ended:
-        # Between two passes. An order that is seeded with the number of the epoch shows the number.
+        # The save is between two passes. If the order is seeded with the number of the epoch, it shows this number.
         passes = [
             list(_rest_of_epoch(c.before[: c.saved], i)) for i in range(c.saved) if c.before[i].window.begins_pass
         ]
@@ -579,13 +584,13 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
 
 
 def _has_ended(c: Continuation, begun: int) -> bool:
-    """Return whether the pass over the data that began after `step` steps had ended at the save."""
+    """Return whether the pass over the data that began after `begun` steps had ended at the save."""
     first = c.before[begun].window.n if begun < c.saved else 0
     return any(first < e["n"] < c.save["n"] for e in c.earlier.of("pass_end"))
 
 
 def _whole_epochs(c: Continuation, begun: int) -> list[int]:
-    """Return how many steps the passes over the data took that were not interrupted, in both processes."""
+    """Return the numbers of steps of the complete passes over the data in both processes."""
     first = len(_rest_of_epoch(c.steps, 0))
     return [
         len(_rest_of_epoch(steps, i))
@@ -596,7 +601,7 @@ def _whole_epochs(c: Continuation, begun: int) -> list[int]:
 
 
 def _place_in_epoch(c: Continuation) -> tuple[int, int, int]:
-    """Return how many steps of an epoch were done at the save, how many were left, and how many are taken; or zeros."""
+    """Return the steps of the epoch before the save, the steps left, and the steps that are taken; zeros if unknown."""
     begun = _begin_of_epoch(c.before, c.saved)
     whole = set(_whole_epochs(c, begun))
     place = c.saved - begun
@@ -610,9 +615,9 @@ def _examples(steps: Sequence[Step]) -> list[int]:
 
 
 def _begin_of_epoch(steps: Sequence[Step], place: int) -> int:
-    """Return how many steps were taken before the pass over the data began in which a place is.
+    """Return the number of steps before the pass over the data that contains a position.
 
-    A place between two passes is the begin of the second.
+    A position between two passes is the beginning of the second pass.
     """
     begin = place
     while begin and (begin == len(steps) or not steps[begin].window.begins_pass):
@@ -621,7 +626,7 @@ def _begin_of_epoch(steps: Sequence[Step], place: int) -> int:
 
 
 def _rest_of_epoch(steps: Sequence[Step], place: int) -> Sequence[Step]:
-    """Return the steps from a place to the end of the pass over the data."""
+    """Return the steps from a position to the end of the pass over the data."""
     end = min(place + 1, len(steps))
     while end < len(steps) and not steps[end].window.begins_pass:
         end += 1
@@ -632,11 +637,11 @@ def _rest_of_epoch(steps: Sequence[Step], place: int) -> Sequence[Step]:
 def continuation_has_the_scale(run: Run, record: Record) -> None:
     """The loss scale equals the loss scale of the uncut run.
 
-    Gradients that are not finite change it, so a later difference counts only where the weights still agree, or where
-    the scales are those that a new run has.
+    Infinite gradients change the scale. A difference after the first step is therefore a failure only if the weights
+    still agree, or if the scales are the scales of a new run.
 
-    Without an uncut run: a process that restores an optimizer or a schedule begins with the scale that the run began
-    with, while the scale had changed by the save, and restores no scaler.
+    Without an uncut run, the claim is falsified if a process restores an optimizer or a schedule but no scaler, and
+    begins with the initial scale of the run, although the scale had changed before the save.
     """
     for c in _continuations(run):
         if all(step.scale == 1.0 for step in c.uncut) or _unclaimed(record, c, "loss scales", lambda step: step.scale):
@@ -647,7 +652,7 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
         if wrong is None:
             continue
         one, two = pairs[wrong]
-        # The whole sequence of scales of a new run: the counter of steps since the last growth is lost as well.
+        # If the whole sequence of scales is that of a new run, the scaler's counter of steps is lost as well.
         anew = [s.scale for s in c.steps] == [s.scale for s in c.uncut[: len(c.steps)]]
         cause = (
             "the scaler starts with its initial scale"
@@ -679,20 +684,21 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
 
 @claim("TR-RESUME-005", NEEDS, premises=("TR-RESUME-001",))
 def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> None:
-    """The moments before its first step equal those of the run that saved; and a step from the same weights, with the
-    same gradient and rate, has the same result.
+    """The moments before the first step of a continuation equal the moments at the save.
 
-    Without an uncut run: a process that restores a schedule, a scaler or random numbers, or continues inside an
-    epoch, begins with an optimizer that has no state for any parameter, although the file holds such a state. What
-    begins with a new optimizer on purpose does neither.
+    A step from the same weights, with the same gradient and rate, must also have the same result.
+
+    Without an uncut run, the claim is falsified if the optimizer of a process has no state for any parameter, although
+    the file contains one. The process must also restore a schedule, a scaler or random numbers, or continue inside an
+    epoch. A script that starts with a new optimizer on purpose does neither.
     """
     for c in _continuations(run):
         saved = c.before[c.saved].state if c.saved < len(c.before) else None
         if saved is None and c.start < len(c.uncut) and c.differs(lambda step: step.state) is None:
             saved = c.uncut[c.start].state
         mine = c.steps[0].state
-        # Three looks, from the clearest: parameters without a state; other sums over the state; another update from
-        # equal weights, gradients and rates.
+        # Three checks, the clearest first: the number of parameters with a state, sums over the state, and the update
+        # from equal weights, gradients and rates.
         pairs = c.pairs()
         record.tried += saved is not None and mine is not None
         seen = ""
@@ -740,8 +746,10 @@ def _shown(sums: tuple[float, ...]) -> str:
 
 @claim("TR-RESUME-006", NEEDS, premises=("TR-RESUME-001",))
 def continuation_has_the_losses(run: Run, record: Record) -> None:
-    """From the same weights and batches, the losses equal those of the uncut run; a hint, since many scripts leave the
-    state of random numbers out, which changes dropout and augmentation, not what is trained."""
+    """From the same weights and batches, the losses of a continuation equal the losses of the uncut run.
+
+    Always a hint: many scripts do not restore random states. This changes dropout and augmentation only.
+    """
     for c in _continuations(run):
         if _unclaimed(record, c, "losses", lambda step: step.losses):
             continue
@@ -764,8 +772,9 @@ def continuation_has_the_losses(run: Run, record: Record) -> None:
 def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> None:
     """The interrupted and the resumed run together take as many steps as the uncut run.
 
-    A run may stop early by its losses, which may differ by random numbers: the number counts where the weights agree as
-    far as both runs go, or where it belongs to a new run or to an epoch that begins again.
+    A run may stop early depending on its losses, and losses depend on random numbers. Another number of steps is
+    therefore a failure only if the weights agree in all common steps, or if it is the number of a new run or of an
+    epoch that begins again.
     """
     for c in _continuations(run):
         if not (c.last and c.ended):
@@ -797,9 +806,9 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
 
 @claim("TR-RESUME-008", NEEDS, premises=tuple(f"TR-RESUME-00{number}" for number in (1, 2, 3, 4, 5, 7)))
 def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
-    """The final weights equal those of the uncut run, where batches and losses are the same throughout.
+    """The final weights equal the final weights of the uncut run, if all batches and losses are the same.
 
-    Weights that agree after the last step, and differ at the end, come from a best checkpoint or an average.
+    If the weights agree after the last step and differ at the end, they come from a best checkpoint or an average.
     """
     for c in _continuations(run):
         if not (c.last and c.ended) or c.start + len(c.steps) != len(c.uncut):
@@ -813,7 +822,7 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
         wrong = next((i for i, (one, two) in enumerate(pairs) if same_sums(one.after, two.after) is False), None)
         if wrong is not None:
             one, two = pairs[wrong]
-            # Without losses, random numbers are not seen to be the same.
+            # Without losses, it is not known whether random numbers are the same.
             note = record.falsify if one.losses and alike(one.norm, two.norm) else record.hint
             note(
                 c.line(),
@@ -837,7 +846,7 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
 
 
 def _owner(run: Run, c: Continuation) -> Process:
-    """Return the process of the uncut run that a continuation is compared with."""
+    """Return the process of the uncut run that corresponds to a continuation."""
     return next(
         process
         for comparison in run.comparisons
@@ -848,9 +857,9 @@ def _owner(run: Run, c: Continuation) -> Process:
 
 @claim("TR-RESUME-009", "the run was not killed inside a save (--cut K --in-save)")
 def interrupted_save_leaves_a_checkpoint(run: Run, record: Record) -> None:
-    """A run that is killed inside a save can be resumed, from this save or the one before.
+    """A run that is killed inside a save can be resumed, from this save or from the previous one.
 
-    The same arguments have resumed a run that was killed after a step, so they are right.
+    The arguments of the resumed command are correct: they have also resumed a run that was killed after a step.
     """
     resumed = any(c.kind == "cut" and c.status == 0 for c in run.comparisons)
     for comparison in run.comparisons:

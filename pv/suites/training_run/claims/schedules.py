@@ -10,14 +10,14 @@ from pv.suites.training_run.claims.reported import directions, evaluations_of
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 HORIZONS = ("T_max", "total_steps", "num_training_steps")
-"""Attributes that are a number of advances after which a schedule has ended."""
+"""Names of planned numbers of advances, after which a schedule has ended."""
 FEWEST_STEPS = 4
 """Steps in a pass from which on a number of epochs is told from a number of steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Schedule:
-    """A schedule, its calls, and the windows of its optimizer."""
+    """A schedule, its advances, and the windows of its optimizer."""
 
     event: Event
     calls: list[Event]
@@ -25,7 +25,7 @@ class _Schedule:
 
     @property
     def horizon(self) -> int:
-        """Return after how many advances it has ended; 0 if that is not known."""
+        """Return the number of advances after which the schedule has ended; 0 if it is not known."""
         return next((int(self.event["planned"][name]) for name in HORIZONS if self.event["planned"].get(name)), 0)
 
 
@@ -40,9 +40,10 @@ def _schedules(process: Process) -> Iterator[_Schedule]:
 
 @claim("TR-RATE-001", "no schedule was advanced")
 def schedule_of_the_optimizer(run: Run, record: Record) -> None:
-    """A schedule advances an optimizer that takes no step, while another one of the same parameters does.
+    """A schedule advances an optimizer that takes no step, while another optimizer of the same parameters takes steps.
 
-    A schedule may serve as a function of the step: of another quantity, or of a rate that is then set by hand.
+    A schedule of an unused optimizer may be intended as a function of the step: for another quantity, or for a rate
+    that the script then sets itself.
     """
     for process in run.processes:
         scheduled = {o for s in process.of("scheduler") for o in s["optimizers"]}
@@ -50,7 +51,7 @@ def schedule_of_the_optimizer(run: Run, record: Record) -> None:
         shares = {event["optimizer"]: event["shares_with"] for event in process.of("held")}
         for schedule in _schedules(process):
             record.tried += bool(schedule.calls)
-            # Optimizers of the same parameters that have no schedule; their rate must never change.
+            # Optimizers of the same parameters without a schedule. Their rate must never change.
             held = {other for optimizer in schedule.event["optimizers"] for other in shares.get(optimizer, [])}
             rates = {tuple(w.event["rates"]) for o in held & set(unscheduled) for w in process.windows[o]}
             if len(schedule.calls) >= 2 and not schedule.windows and len(rates) == 1:
@@ -66,8 +67,8 @@ def schedule_of_the_optimizer(run: Run, record: Record) -> None:
 def schedule_advances(run: Run, record: Record) -> None:
     """A schedule is never advanced, in a run that ended by itself after several passes over its data.
 
-    A short run may end before a schedule begins. That is ruled out where the schedule has already set another rate than
-    the base rate, as a warm-up does, or is planned for as many steps or epochs as the run has.
+    A short run may end before a schedule begins. This is ruled out if the schedule has set a rate other than the base
+    rate, as a warm-up does, or if it is planned for as many steps or epochs as the run has.
     """
     for process in run.processes:
         for schedule in _schedules(process):
@@ -81,7 +82,7 @@ def schedule_advances(run: Run, record: Record) -> None:
                 data = {e["loader"]: (e["at"], e["examples"]) for e in process.of("loader")}
                 passes = max(Counter(data[e["loader"]] for e in ended).values(), default=0)
                 planned = {schedule.horizon} - {0}
-                # Its constructor has set another rate than the base rate, as a warm-up does.
+                # The constructor has set a rate other than the base rate, as a warm-up does.
                 begun = schedule.event["rates"] != schedule.event["base_rates"]
                 instead = any(
                     other.calls and set(other.event["optimizers"]) & set(schedule.event["optimizers"])
@@ -100,10 +101,9 @@ def schedule_advances(run: Run, record: Record) -> None:
 def schedule_after_the_step(run: Run, record: Record) -> None:
     """The first rate of a schedule is never used, because the schedule advances before the first step.
 
-    A resumed run or a warm-up advances a schedule before its loop, on another line.
-
-    A first rate of 0 is left out on purpose; an explicit epoch sets the rate of that epoch; and where the first batch
-    is left out, a backward pass comes before the first call, and the other calls come after steps.
+    Not a fault: a resumed run or a warm-up, which advances a schedule before the loop at another line; a first rate of
+    0, which is skipped on purpose; an explicit epoch, which sets the rate of that epoch; and a skipped first batch,
+    where a backward pass comes before the first call, and all other calls come after steps.
     """
     for process in run.processes:
         skipped = [event["n"] for event in process.of("skipped_step")]
@@ -114,7 +114,7 @@ def schedule_after_the_step(run: Run, record: Record) -> None:
             first, second = schedule.calls[:2]
             step = schedule.windows[0]
             early = first["n"] < step.n < second["n"] and first["at"] == second["at"]
-            # Exactly one advance between two steps, in the first ten: an advance a step, not an epoch.
+            # Exactly one advance between two steps, in the first ten: the schedule advances by step, not by epoch.
             one_for_each = all(
                 sum(a.n < call["n"] < b.n for call in schedule.calls) == 1 for a, b in pairwise(schedule.windows[:10])
             )
@@ -140,8 +140,8 @@ def schedule_after_the_step(run: Run, record: Record) -> None:
 def schedule_once_a_step(run: Run, record: Record) -> None:
     """A schedule advances after every micro-batch, and its horizon counts optimizer steps.
 
-    A horizon that counts micro-batches is right. It is sure only where the horizon is the number of steps (within 5 %)
-    and the run advances the schedule beyond it; without a horizon it is a hint.
+    A horizon in micro-batches would be correct. The claim is falsified only if the horizon is the number of steps
+    (within 5 %) and the schedule advances beyond it. Without a horizon it is a hint.
     """
     for process in run.processes:
         for schedule in _schedules(process):
@@ -247,7 +247,7 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
 
 
 def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: int, record: Record) -> bool:
-    """Note a schedule that is planned in epochs and advances with every step; return whether there is a finding."""
+    """Judge a schedule that is planned in epochs and advances with every step; return whether there is a finding."""
     steps, calls = [w.n for w in schedule.windows], len(schedule.calls)
     begun = {(e["loader"], e["index"]): e["n"] for e in process.of("pass")}
     loaders = Counter(
@@ -304,9 +304,9 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
 def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> None:
     """ReduceLROnPlateau gets a loss with mode "max", or an accuracy with mode "min".
 
-    The rate is then cut while the model gets better. That the number is a loss or an accuracy is known by its value:
-    it is, in every call, a reading of the evaluation before. An accuracy of one half may be an error rate as well, so
-    such a call does not count.
+    The rate is then reduced while the model improves. The value shows whether the metric is a loss or an accuracy: in
+    every call, it equals a loss or an accuracy of the last evaluation. An accuracy of one half may also be an error
+    rate, so such a call does not count.
     """
     for process in run.processes:
         plateaus = [s for s in _schedules(process) if s.event["kind"] == "ReduceLROnPlateau" and s.calls]
@@ -339,11 +339,11 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
 
 @claim("TR-RATE-007", "no optimizer has several groups of one rate, of which the script sets rates by itself")
 def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
-    """The script sets the rate of the first group by itself, and leaves the rates of the other groups unchanged.
+    """The script itself sets the rate of the first group, and leaves the rates of the other groups unchanged.
 
-    A rate may be fixed on purpose, for a part of the model or for a predictor: such a group has a rate or an option of
-    its own. Here the groups began with one rate, and differ in nothing but the weight decay, by which no one means to
-    choose who follows the schedule.
+    A rate may be fixed on purpose for a part of the model, such as a predictor. Such a group has a separate rate or
+    option. Here all groups begin with the same rate and differ only in the weight decay, which is no reason to give
+    them different schedules.
     """
     optimizers = {(id(process), e["optimizer"]): e for process in run.processes for e in process.of("optimizer")}
     for process, optimizer, windows in windows_of(run):

@@ -7,7 +7,7 @@ from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Event, Process, Run
 
 VISIBLE = 1e-3
-"""A change of outputs, relative to their spread, that rounding does not explain."""
+"""Smallest change of outputs, relative to their standard deviation, that rounding does not explain."""
 EQUAL = 1e-6
 NO_TEXT = "no loss was seen whose labels are tokens of the model's input"
 
@@ -22,11 +22,11 @@ def _batches(process: Process) -> dict[int, list[Event]]:
 
 
 def _shares(batches: list[Event]) -> dict[int, float]:
-    """Return in which share of the scored labels the label at t is the token at t + offset.
+    """Return, by offset, the fraction of the scored labels at t that equal the token at t + offset.
 
-    Time runs along the axis with the largest share.
+    The time axis is the axis with the largest fraction.
     """
-    # 32 labels at least, so that a share of 95 % is no accident of a few tokens.
+    # At least 32 labels, so that a fraction of 95 % is not a coincidence of a few tokens.
     best: dict[int, float] = {}
     for axis in (1, 0):
         counts: dict[str, list[list[int]]] = defaultdict(list)
@@ -50,7 +50,7 @@ def _is_next_token(batches: list[Event]) -> bool:
 
 
 def _probes(run: Run, record: Record, name: str) -> Iterator[tuple[Process, Event]]:
-    """Yield what a probe has seen of each model; note why there is nothing."""
+    """Yield the results of a probe with their processes; record the reason if there are none."""
     for process in run.processes:
         for event in process.of("no_probe"):
             record.not_reached = record.not_reached or event["reason"]
@@ -209,10 +209,12 @@ def ends_are_scored(run: Run, record: Record) -> None:
 def mask_is_used(run: Run, record: Record) -> None:
     """A mask of padding changes no output, or hides the real tokens instead of the padding.
 
-    Changes of embeddings of padding change outputs of real tokens by attention. That the mask changes no output at all
-    excludes a mask that is meant for the loss, or for a mean over positions. Reversed: no real token sees the first
-    one, and all of them see padding. A float mask is added to the scores of attention: one of zeros and ones hides
-    nothing, and a bias would have other numbers than these two.
+    Three cases falsify the claim:
+
+    1. Not used: embeddings of padding affect outputs of real tokens through attention, and the mask changes no output.
+    2. Inverted: no real token depends on the first real token, and real tokens depend on padding.
+    3. A float mask of zeros and ones is added to the scores of attention, so it hides nothing. A bias would have other
+       values.
     """
     for process, probe in _probes(run, record, "attention"):
         record.tried += bool(probe.get("masks"))

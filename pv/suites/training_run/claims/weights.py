@@ -9,7 +9,7 @@ from pv.suites.training_run.claim import Record, claim, is_finite, numbers, wind
 from pv.suites.training_run.run import Loss, Pass, Process, Run, Window, largest_ratio
 
 UNEXPLAINED_RATIO = 1.02
-"""Ratio of weights that are called unequal over ranks, whose losses may be computed in half precision."""
+"""Smallest ratio of weights on different ranks that counts as unequal; losses may be computed in half precision."""
 
 DIVISION = "divide by the number of micro-batches in the step or, better, by its scored elements"
 LIBRARY_DIVISIONS = {
@@ -20,16 +20,16 @@ LIBRARY_DIVISIONS = {
     "lightning": "the Trainer divides by accumulate_grad_batches = {full} in all steps: in training_step, multiply the "
     f"loss by {{full}} and {DIVISION}; or set limit_train_batches to a multiple of {{full}}",
 }
-"""By the library that has divided a loss by the planned micro-batches: the change that corrects short steps."""
+"""By library that divides a loss by the planned number of micro-batches: the change that corrects short steps."""
 
 
 def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[Loss]]]:
-    """Return the steps in which all losses of a key are known and weigh their elements alike.
+    """Return the steps in which all losses of a key are known, and every loss gives equal weights to its elements.
 
-    Chunks of one backward pass whose elements weigh alike are one loss of all their elements.
+    Chunks of one backward pass with equal weights are combined into one loss.
     """
     rows = [(window, [_whole(backward, key) for backward in window.passes]) for window in windows]
-    # A loss that is known only by its gradient may be unknown in some passes, which are then no short steps.
+    # A loss that is known only by its gradient may be unknown in some passes. A step with such passes is not short.
     fitted = {
         x.key for window in windows for backward in window.passes for x in backward.losses if not is_finite(x.value)
     }
@@ -60,7 +60,7 @@ def equal_weights(run: Run, record: Record) -> None:
                 continue
             window, losses = max(unequal, key=lambda row: largest_ratio(loss.weight for loss in row[1]))
             weights = [loss.weight for loss in losses]
-            # A mean over n elements gives each the weight 1/n, so n times the weight is the same in all micro-batches.
+            # In a mean over n elements, an element has the weight 1/n, so n times the weight is the same everywhere.
             exactly = all(
                 largest_ratio(loss.elements * loss.weight for loss in row) < max(loss.precision for loss in row)
                 for _, row in unequal
@@ -127,17 +127,18 @@ def _larger(sizes: list[float], count: int) -> frozenset[int]:
 
 
 def _distinct(window: Window) -> bool:
-    """Return whether the backward passes of a step have different inputs. Losses of one batch are no micro-batches."""
+    """Return whether the backward passes of a step have different inputs: several losses of one batch do not count."""
     inputs = [p.input for p in window.passes]
     return all(inputs) and len(set(inputs)) == len(inputs)
 
 
 @claim("TR-WEIGHT-002", "no optimizer took steps of different numbers of micro-batches")
 def short_windows(run: Run, record: Record) -> None:
-    """The last window of an epoch is divided by the planned number: nothing else gives exactly its share of weight.
+    """The last step of an epoch has fewer micro-batches, but is divided by the planned number.
 
-    Sums over chunks of a sequence or over tasks weigh like this on purpose, so the windows must be those at the ends of
-    passes over a loader. Gradients that are added and divided by nothing are a sum, which may be meant: a hint.
+    The total weight of the step is then exactly (number of micro-batches) / (planned number). Sums over chunks of a
+    sequence or over tasks have such weights on purpose, so the short steps must be at the ends of passes over a loader.
+    Gradients that are added without a division are a hint, since a sum may be intended.
     """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
@@ -156,7 +157,7 @@ def short_windows(run: Run, record: Record) -> None:
                 )
                 continue
             record.tried += len(short)
-            # The median of full steps. A short step that is divided by the planned number has count / full of it.
+            # The median of full steps. A short step divided by the planned number has count / full of this weight.
             level = sorted(whole)[len(whole) // 2]
             if level and all(abs(total / level - count / full) <= 2e-3 * count / full for count, total, *_ in short):
                 count, total, window, losses = short[0]
@@ -179,8 +180,8 @@ def short_windows(run: Run, record: Record) -> None:
 
 
 def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]) -> bool:
-    """Return whether these windows end passes over a loader whose every batch has one backward pass."""
-    # One kind of loader, each of whose batches has one backward pass at most.
+    """Return whether the short windows end passes over a loader with one backward pass per batch."""
+    # There must be one kind of loader, and at most one backward pass per batch.
     loaders = {p.loader for window in windows for p in window.passes} - {None}
     # A loader may be created again for every epoch.
     kinds = {(e["at"], e["examples"]) for e in process.of("loader") if e["loader"] in loaders}
@@ -200,11 +201,11 @@ def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]
 
 @claim("TR-WEIGHT-003", "no step had several micro-batches with a known loss", premises=("TR-WEIGHT-006",))
 def averaged_once(run: Run, record: Record) -> None:
-    """The weights of a step of M micro-batches sum to M or 1/M instead of 1.
+    """The weights of a step with M micro-batches sum to M or 1/M instead of 1.
 
-    A hint: a sum of the losses of M tasks has the weight M on purpose. It is sure where transformers.Trainer or
-    accelerate is asked to accumulate over M micro-batches, which means their average, and every step adds up the means
-    of its micro-batches.
+    This is a hint, since a sum of the losses of M tasks has the weight M on purpose. It is a failure if
+    transformers.Trainer or accelerate is configured to accumulate over M micro-batches, which means an average, and
+    every step adds the means of its micro-batches.
     """
     planned = {
         event["n"]: event["planned"]
@@ -257,7 +258,7 @@ def averaged_once(run: Run, record: Record) -> None:
     premises=("TR-WEIGHT-002", "TR-GRAD-004"),
 )
 def constant_total(run: Run, record: Record) -> None:
-    """The gradient grows with the number of elements. A hint: sums and fixed normalizers are meant in some losses."""
+    """The gradient grows with the number of elements. Always a hint: sums and fixed normalizers may be intended."""
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
             steps = _micro_batches(windows, key)
@@ -282,7 +283,7 @@ def constant_total(run: Run, record: Record) -> None:
 
 
 def _over_ranks(run: Run, *, by_hand: bool) -> Iterator[tuple[str, list[tuple[Window, ...]]]]:
-    """Yield each key of a loss, with the steps that every rank took, where gradients are averaged over ranks."""
+    """Yield every key of a loss with the common steps of all ranks, if gradients are averaged over ranks."""
     ranks = run.ranks
     if len(ranks) < 2 or not all(
         process.has_ddp or (process.averages and (by_hand or _is_sharded(process))) for process in ranks
@@ -296,7 +297,7 @@ def _over_ranks(run: Run, *, by_hand: bool) -> Iterator[tuple[str, list[tuple[Wi
 
 
 def _is_sharded(process: Process) -> bool:
-    """Return whether FSDP2 takes the mean of all gradients over ranks."""
+    """Return whether FSDP2 averages all gradients over ranks."""
     held = process.held.values()
     return all(event.get("shards") == event["parameters"] and not event["divides_otherwise"] for event in held)
 
@@ -337,7 +338,7 @@ def equal_weights_over_ranks(run: Run, record: Record) -> None:
 def world_size_once(run: Run, record: Record) -> None:
     """The weights of all ranks together sum to 1 before the mean over ranks, which divides again.
 
-    A hint: a communication hook may sum in place of the mean.
+    Always a hint: a communication hook may compute a sum instead of the mean.
     """
     world = len(run.ranks)
     for key, steps in _over_ranks(run, by_hand=False):
@@ -353,9 +354,10 @@ def world_size_once(run: Run, record: Record) -> None:
 
 
 def reduction(windows: Sequence[Window]) -> float | None:
-    """Return c if the ranks of a step apply c times the sum of their gradients; None if they do not, or share one.
+    """Return c if all ranks of a step apply c times the sum of their gradients; else None.
 
-    A factor of the loss scaler, and a clipping by the norm of the sum, are taken out of c.
+    None is also returned if the ranks have nearly the same gradient. The factors of a loss scaler, and of clipping by
+    the norm of the sum, are not included in c.
     """
     mine: list[list[float]] = [window.event.get("local_gradient", []) for window in windows]
     applied: list[list[float]] = [window.event.get("gradient", []) for window in windows]
@@ -363,11 +365,11 @@ def reduction(windows: Sequence[Window]) -> float | None:
         return None
     total = [math.fsum(column) for column in zip(*mine, strict=True)]
     size = max(map(abs, total))
-    # Ranks with nearly the same gradient do not tell a sum from a mean of copies.
+    # With nearly equal gradients on all ranks, a sum cannot be distinguished from a multiple of one gradient.
     spread = max(max(column) - min(column) for column in zip(*mine, strict=True))
     if not (0 < size < math.inf) or spread < 1e-2 * size:
         return None
-    # Least squares: the factor c that brings c * total nearest to the applied gradient. Then it must fit every element.
+    # Least squares: the factor c for which c * total is nearest to the applied gradient. It must fit every element.
     factor = math.fsum(a * b for a, b in zip(applied[0], total, strict=True)) / math.fsum(a * a for a in total)
     off = max(abs(a - factor * b) for row in applied for a, b in zip(row, total, strict=True))
     if not off <= 1e-3 * abs(factor) * size:
@@ -386,12 +388,12 @@ def reduction(windows: Sequence[Window]) -> float | None:
     "no run of several ranks whose gradients the script itself reduces, with a known loss",
 )
 def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
-    """Gradients of means are added up over ranks, and divided by nothing, or are divided twice.
+    """Gradients of means are added over ranks without a division, or are divided twice.
 
-    Losses that are divided by the elements of all ranks are added up on purpose: their weights sum to 1 over all
-    ranks, not on every rank. A sum of means may be meant where it changes little (Adam) or the rate is scaled. It is
-    sure if every rank takes the mean of its micro-batches, so that the gradient does not grow with their number, and
-    the size of the gradient counts: it is clipped, or the optimizer is plain SGD.
+    Losses that are divided by the number of elements of all ranks are added on purpose: their weights sum to 1 over all
+    ranks, not on every rank. A sum of means may be intended if it changes little (Adam), or if the rate is scaled. The
+    claim is falsified if every rank takes the mean of its micro-batches, so that the gradient does not grow with their
+    number, and the size of the gradient matters: it is clipped, or the optimizer is plain SGD.
     """
     world = len(run.ranks)
     for optimizers in run.replicas if world > 1 else ():
