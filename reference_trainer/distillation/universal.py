@@ -240,7 +240,7 @@ class Paired(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """The teacher's output for a row. spans: the student's tokens of the groups, int64 [G, 2]. probabilities: [G, V]."""
+    """The teacher's output for a row. spans: the student's tokens of a group, int64 [G, 2]. probabilities: [G, V]."""
 
     spans: Tensor
     probabilities: Tensor
