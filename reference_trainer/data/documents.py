@@ -113,8 +113,8 @@ def document_positions(batch: Batch) -> Iterator[tuple[int, Tensor]]:
 def first_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
     """Return the indices in each row: put every size, in order, into the first row with room for it, or a new row.
 
-    Indices increase within a row. The time is proportional to the number of sizes times the number of rows. Raise `DataError` for a size
-    larger than `capacity`.
+    Indices increase within a row. The time is proportional to the number of sizes times the number of rows. Raise
+    `DataError` for a size larger than `capacity`.
     """
     rows: list[list[int]] = []
     free: list[int] = []
