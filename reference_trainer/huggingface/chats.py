@@ -561,8 +561,8 @@ class ChatWriter:
         """Return the position in the tokens `after` of all messages where the last one, an answer, begins.
 
         It is the end of the prompt. If the prompt ends in tokens that the answer lacks, such as `<think>`, it is the
-        end of the common beginning, if this is longer than the earlier messages. For a first answer, or one after an answer
-        that the template renders differently in a prompt, it is the first token that changes with the content.
+        end of the common beginning, if this is longer than the earlier messages. For a first answer, or one after an
+        answer that the template renders differently in a prompt, it is the first token that changes with the content.
 
         Raise `DataError` if the answer does not begin with the prompt.
         """

@@ -78,7 +78,7 @@ def _labels(paths: Sequence[Path]) -> list[str]:
 
 
 def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tuple[str, ...]]:
-    """Return the metrics to draw, and what is left out of them; loss and learning rate come first."""
+    """Return the metrics to draw, loss and learning rate first, and lines about metrics that are left out."""
     known = list(dict.fromkeys(name for run in runs for name in run.points))
     for name in metrics:
         if name not in known:
@@ -106,6 +106,6 @@ def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tup
 
 
 def _is_constant(name: str, runs: Iterable[Run]) -> bool:
-    """Return whether a metric has one value in all runs, each of which has it several times, if at all."""
+    """Return whether a metric has the same value in all runs, and no run has it only once."""
     values = [run.points[name][1] for run in runs if name in run.points]
     return all(len(series) > 1 for series in values) and len({value for series in values for value in series}) == 1

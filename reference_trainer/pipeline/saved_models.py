@@ -1,4 +1,4 @@
-"""The command `evaluate`: measure saved models and checkpoints on the rows of a run, all against the same teacher.
+"""The command `evaluate`: measure saved models and checkpoints on the same rows, against the same teacher.
 
 `evaluate_saved` loads one model after the other, and `Evaluator` computes its sums. Custom parts are the class that the
 setting `parts` names; a run whose custom parts replace `evaluate` is measured by that method.
@@ -64,7 +64,7 @@ def metric_names(settings: Settings, *, taught: bool, top_k: int | None = None) 
 
 
 class ScoredModel:
-    """A model with the logits of the last batch, which are computed once even if it is both teacher and student.
+    """A model that caches the logits of the last batch, so that they are computed once if it is teacher and student.
 
     Args:
         path: The directory of a saved model; None for a teacher that custom parts create.
@@ -219,7 +219,7 @@ def _load_custom(path: Path, run: Run) -> nn.Module:
         if hint := _hint(path):
             error.add_note(hint.removeprefix("; "))
         raise
-    except Exception as error:  # of a user's code, or of a library
+    except Exception as error:  # raised by code of the user or of a library
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise ModelFileError(f"{type(run).__name__} cannot load {path}: {reason}{_hint(path)}") from error
 

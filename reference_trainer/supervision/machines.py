@@ -60,10 +60,10 @@ class Machines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """What the leader wants of all machines: an attempt, or with a verdict their end.
+    """The instruction of the leader to all machines: join an attempt or, with a verdict, end.
 
-    run_id: of the rendezvous of the attempt; empty to wait. arguments: of the command that the ranks run. verdict: the
-    exit code.
+    run_id: the id of the rendezvous of the attempt; empty to wait. arguments: the arguments of the command that the
+    ranks run. verdict: the exit code.
     """
 
     run_id: str = ""

@@ -65,7 +65,11 @@ from reference_trainer.supervision.progress import check_model, is_done, model_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """step: what is to be reached, None for the planned end. silent_s: age of the heartbeat of a rank to be killed."""
+    """The limits of a supervised run.
+
+    step: the step to reach; None for the planned end. silent_s: age of a heartbeat after which its rank is killed, in
+    seconds.
+    """
 
     step: int | None
     max_retries: int
