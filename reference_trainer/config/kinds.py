@@ -41,7 +41,7 @@ def read_number(text: str) -> float:
 
 
 def read_steps(text: str) -> float:
-    """Return the integer or decimal number that `text` is. Errors: `ValueError`."""
+    """Return the integer or decimal number that `text` is. Raise `ValueError` for other texts."""
     return read_number(text) if "." in text or "e" in text.lower() else read_integer(text)
 
 

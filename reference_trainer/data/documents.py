@@ -365,7 +365,7 @@ TOKENS, ENDS = "tokens", "ends"
 
 
 def write_documents(directory: Path, documents: Iterable[Document]) -> None:
-    """Write documents into two files of a directory, one after the other. Errors: `OSError`."""
+    """Write documents into two files of a directory, one after the other. Raise `OSError`."""
     end = 0
     with (directory / TOKENS).open("wb") as tokens, (directory / ENDS).open("wb") as ends:
         for document in documents:
@@ -378,7 +378,7 @@ def write_documents(directory: Path, documents: Iterable[Document]) -> None:
 
 
 class StoredDocuments(Sequence[Document]):
-    """The documents that `write_documents` has written, or a slice of them. Each is read when it is asked for.
+    """The documents that `write_documents` has written, or a slice of them. A document is read when it is indexed.
 
     Tokens are read and not mapped, since mapped pages count as memory of the process.
     """

@@ -114,7 +114,7 @@ def kept_settings(settings: Settings) -> dict[str, object]:
 
 
 def resumed_settings(settings: Settings) -> Settings:
-    """Return the settings of a resumed run: the chosen ones, and for all others those of its checkpoint.
+    """Return the settings of a resumed run: explicit settings, and all others from its checkpoint.
 
     `check_conditions` refuses a chosen setting that a resumed run may not change.
 

@@ -51,7 +51,7 @@ def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force:
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """Return the runs of metrics files or directories, each with a label of its own. Errors: those of `plot`."""
+    """Return the runs of metrics files or directories, each with a different label. Raise as `plot`."""
     if not 1 <= len(paths) <= MOST_RUNS:
         raise SettingError(f"invalid number of runs {len(paths)}: expected 1 to {MOST_RUNS}")
     return [_read(path, label) for path, label in zip(paths, _labels(paths), strict=True)]

@@ -386,8 +386,8 @@ def evaluate_saved(
 
     Args:
         paths: The directories of the models.
-        settings: Those of `OF_A_RUN`, data, batch_size, device, threads, teacher, and the parts that load models and
-            data.
+        settings: The settings of `OF_A_RUN`, data, batch_size, device, threads, teacher, and the parts that load models
+            and data.
         whole: Measure on all rows; by default on those that a run on this data holds back.
         cache: A directory in which sums are stored and looked up; None for no cache. Sums that custom parts compute are
             not stored, because a change of their code would not be noticed.
@@ -489,7 +489,7 @@ def table(evaluation: Evaluation) -> list[str]:
 
 
 def _columns(evaluation: Evaluation) -> Iterable[str]:
-    """Return the names of the metrics: all possible ones, or for custom parts those of the first model."""
+    """Return the names of the metrics: all possible names or, for custom parts, the names of the first model."""
     if evaluation.config.own is not None:
         return evaluation.models[0].metrics
     taught, top_k = evaluation.teacher is not None, evaluation.config.top_k

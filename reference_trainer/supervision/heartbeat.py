@@ -61,7 +61,7 @@ class Failure:
 
 
 class Heart:
-    """The heartbeat of this process in the file `path`; `step` is set by whoever takes the steps."""
+    """The heartbeat of this process in the file `path`. The training sets `step`."""
 
     def __init__(self, path: Path) -> None:
         self.step, self._path, self._born = 0, path, _born(os.getpid())

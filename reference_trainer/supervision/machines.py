@@ -80,7 +80,7 @@ def place_of(out: Path) -> Path:
 class Leader:
     """The announcements of the first machine, in files that `leading` renews and removes.
 
-    has_announced: whether the files are those of this leader; before, those of another one may be there.
+    has_announced: whether this leader has written the files; before, files of another leader may exist.
     """
 
     def __init__(self, place: Path) -> None:
