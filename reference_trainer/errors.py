@@ -1,6 +1,6 @@
-"""The errors that the trainer raises on purpose, under one root.
+"""The errors that the trainer raises on purpose, with the base class `TrainerError`.
 
-A message names the location, the value, and what to try. What a caller would expect as a `ValueError` is one.
+A message names the location, the value, and what to try. Errors about a value are also a `ValueError`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ PACKAGES = {
     "tensorboard": "tensorboard",
     **dict.fromkeys(("pyarrow", "transformers"), "hf"),
 }
-"""Packages that only an extra installs, with the extra."""
+"""The extra that installs a package, by the name of the package."""
 
 
 class TrainerError(Exception):
-    """The root of every error that this package raises on purpose."""
+    """Base class of the errors that this package raises on purpose."""
 
 
 class ShapeError(TrainerError, ValueError):
@@ -46,7 +46,7 @@ class DataError(TrainerError, ValueError):
 
 
 class ModelFileError(TrainerError, ValueError):
-    """A directory holds no model of this package, or one that does not fit."""
+    """A model cannot be loaded from its files, or does not fit."""
 
 
 class CheckpointError(TrainerError, ValueError):
@@ -58,7 +58,7 @@ class DriftError(CheckpointError, SettingError):
 
 
 class OutputError(TrainerError, OSError):
-    """Results cannot be written to a path, or it holds other files already."""
+    """Results cannot be written to a path, or other files exist there."""
 
 
 class PackageError(TrainerError, ImportError):
@@ -98,30 +98,30 @@ class PassConsumedError(TrainerError, RuntimeError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the message of a library's error, without what follows it; the type without a message.
+    """Return the first line of the message of an error, or the name of its type if it has no message.
 
-    Libraries append stack frames, hints and jokes. Messages of this package are one line.
+    Libraries append stack frames and hints. Messages of this package are one line.
     """
     lines = (" ".join(line.split()) for line in str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)
 
 
 def missing_package(error: Exception) -> str | None:
-    """Return how to install the package of an extra that `error` reports as missing; None for others."""
+    """Return how to install the missing package that `error` reports; None if no extra installs it."""
     if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES:
         return f"{error.name} is not installed: pip install 'pv-contracts[{PACKAGES[error.name]}]'"
     return None
 
 
 def similar_path(path: Path) -> str:
-    """Return ` (did you mean 'PATH'?)` for a path that does not exist beside one that is spelt alike, else "".
+    """Return ` (did you mean 'PATH'?)` if `path` does not exist and a similar name does, else "".
 
-    Compared is the outermost part of `path` that is missing, with the names beside it.
+    The outermost missing part of `path` is compared with the names in its directory.
     """
     try:
         missing = next((part for part in reversed((path, *path.parents)) if not part.exists()), None)
         beside = [] if missing is None else [entry.name for entry in missing.parent.iterdir()]
-    except OSError:  # of a directory that cannot be read, or a name that is too long
+    except OSError:  # the directory cannot be read, or the name is too long
         return ""
     near = missing and difflib.get_close_matches(missing.name, beside, n=1)
     return f" (did you mean '{missing.with_name(near[0]) / path.relative_to(missing)}'?)" if missing and near else ""

@@ -38,15 +38,15 @@ WRITTEN = WrittenNote("the model had been written")
 # A scheduler may repeat these warnings, the kernel sends SIGXCPU once a second: only the first has an effect.
 _WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *_WARNINGS)
-# Long enough for the cleanup. Not forever: Python drops an exception that is raised in a destructor, and then the user
-# has to interrupt again.
+# Long enough for the cleanup. Not forever: Python drops an exception that is raised in a destructor, so that the user
+# must interrupt again.
 _REPEATED_S = 3.0
 # A terminal and a launcher may both send a signal.
 _SAME_S = 1.0
 
 
 def exit_at_once() -> None:
-    """Exit at a signal from now on, with one line; for the time before there is anything to clean up."""
+    """Exit at a signal from now on, with one line. Use it while there is nothing to clean up."""
     _exchange(signal.default_int_handler, _exit)
     _exchange(signal.SIG_DFL, _exit)
 
@@ -114,7 +114,7 @@ def _exit(number: int, frame: object) -> None:
 
 
 class _Once:
-    """A handler that raises once, then ignores signals for some seconds, and later warnings of schedulers for ever."""
+    """A handler that raises, and then ignores signals for 3 s and warnings of schedulers forever."""
 
     def __init__(self) -> None:
         self.quiet_until, self.is_warned = float("-inf"), False
@@ -130,10 +130,10 @@ class _Note(_Once):
     """A handler that records signals.
 
     Attributes:
-        received: Whether there was a signal.
-        returned: Whether `poll` has returned that there was one.
-        insisted: Whether there was a signal that is no warning; the next one of this kind raises.
-        of_children: The handler of SIGCHLD before the first signal; None before it.
+        received: Whether a signal was received.
+        returned: Whether `poll` has returned True since the last signal.
+        insisted: Whether a signal other than a warning was received; the next such signal raises.
+        of_children: The handler of SIGCHLD that the first signal replaced; None before.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""Callbacks of a run: the base class, the context that hooks receive, the checks of instances, and the calls.
+"""The base class of callbacks, the context that hooks receive, and functions that check and call callbacks.
 
-Hooks are called in the loop's thread, on every callback that has the hook: those of a larger `priority` first, then in
-the order of registration; on several ranks, on each of them. A hook returns an `Action`, or None for
-`Action.CONTINUE`. Values of the context are computed, or read from the device, when a hook asks for them.
+Hooks are called in the thread of the loop, on every rank, on every callback that overrides the hook: callbacks of a
+larger `priority` first, then in the order of registration. A hook returns an `Action`, or None for `Action.CONTINUE`.
+Values of the context are computed, or read from the device, when a hook reads them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from reference_trainer.plan.schedule import Action, Event
 
 
 class _Readable:
-    """Attributes that are computed when they are first asked for.
+    """Attributes that are computed when they are first read.
 
-    _late: how each of them is computed. _read: reads the others from the device, all at once.
+    _late: the function that computes an attribute, by name. _read: reads all others from the device together.
     """
 
     __slots__ = ("_late", "_read")
@@ -30,7 +30,7 @@ class _Readable:
     _read: Callable[[], None]
 
     def __getattr__(self, name: str) -> object:
-        """Return an attribute that is not set yet. Raise `AttributeError` for one that is not computed."""
+        """Compute an attribute that is not set yet. Raise `AttributeError` if there is no such attribute."""
         if name.startswith("_") or not hasattr(self, "_late"):
             raise AttributeError(name)
         if name in self._late:
@@ -42,29 +42,39 @@ class _Readable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context(_Readable):
-    """State of a run at an event. On several ranks every field is set on each of them.
+    """State of a run at an event. All fields are set on every rank.
 
-    step: from `on_step_begin` to `on_step_end` the number of the step, from 1; elsewhere the optimizer steps taken.
-    epoch: the current one, from 1; 0 before the first. hook: the name of the hook that is called.
-    micro_batch: in `on_before_forward` and `on_after_backward` its number in the step, from 1; elsewhere None.
-    loss: nats per scored token, before the update of that step. At `on_epoch_end` it is the epoch's mean over its
-    scored tokens, elsewhere the loss of the last step; None if no token was scored.
-    learning_rate: of the last step taken; None before the first. best_loss: the smallest finite loss of a step so far.
-    elapsed_s: seconds since `on_train_begin`, of the runs before this one too if it was resumed. tokens, sequences:
-    scored and consumed so far, by all ranks. total_steps: as planned.
-    metrics: from `on_log` to `on_step_end` of a logged step, means over the tokens that were scored since the last
-    logged one; elsewhere empty. gradient_norm, temperature and weights are those of the step.
-    gradient_norm: from `on_pre_optimizer_step` to `on_step_end`, before clipping; None where it is not measured, in a
-    step that is neither logged nor clipped. batch_metrics: in `on_after_backward`, loss and tokens of the micro-batch
-    of this rank; elsewhere empty. validation_metrics: of the step's evaluation, checkpoint_path: of its checkpoint,
-    both up to `on_step_end`; empty and None in other steps.
-    memory: bytes that this process holds, of the GPU if it computes on one. rank, local_rank: of this process among all
-    `world_size`, and among those of its machine. run, attempt: name of the run, and number of this start of it: a
-    resumed run has a larger one, and repeats events.
+    Memory, and values on the device, are read when a hook first reads them. On several ranks, loss, best_loss, tokens
+    and sequences have the values of the last position at which all ranks read them: a logged, evaluated or saved step,
+    or the end of an epoch.
 
-    Values on the device and memory are read when they are first asked for. On several ranks loss, best_loss, tokens and
-    sequences are those of the last step that every rank has read: a logged, evaluated or saved step, or the end of an
-    epoch.
+    Attributes:
+        step: From `on_step_begin` to `on_step_end` the number of the step, from 1; elsewhere the number of optimizer
+            steps taken.
+        epoch: The present epoch, from 1; 0 before the first.
+        hook: The name of the hook.
+        micro_batch: In `on_before_forward` and `on_after_backward` the number of the micro-batch in the step, from 1;
+            elsewhere None.
+        loss: Nats per scored token of the last step, before its update; at `on_epoch_end` the mean over all scored
+            tokens of the epoch. None if no token was scored.
+        learning_rate: The rate of the last step taken; None before the first.
+        best_loss: The smallest finite loss of a step so far.
+        elapsed_s: Seconds since `on_train_begin`, including the earlier runs of a resumed run.
+        tokens: The number of scored tokens so far, of all ranks.
+        sequences: The number of sequences so far, of all ranks.
+        total_steps: The number of planned steps.
+        metrics: From `on_log` to `on_step_end` of a logged step, means over the tokens scored since the last logged
+            step, with gradient_norm, temperature and weights of this step; elsewhere empty.
+        gradient_norm: From `on_pre_optimizer_step` to `on_step_end`, the norm before clipping; None in a step that is
+            neither logged nor clipped.
+        batch_metrics: In `on_after_backward`, loss and tokens of the micro-batch on this rank; elsewhere empty.
+        validation_metrics: After an evaluation, its metrics until `on_step_end`; elsewhere empty.
+        checkpoint_path: After a save, the path of the checkpoint until `on_step_end`; elsewhere None.
+        memory: Bytes that this process has allocated on the GPU it computes on, or in main memory.
+        rank: The number of this process among all `world_size` processes.
+        local_rank: The number of this process on its machine.
+        run: The name of the run.
+        attempt: The number of this start of the run. It is larger in a resumed run, which repeats events.
     """
 
     step: int
@@ -104,7 +114,7 @@ class Context(_Readable):
 
     @property
     def steps_per_s(self) -> float | None:
-        """Steps per second of the whole run; None if no time has passed. `metrics` has that of the logged steps."""
+        """Steps per second of the whole run; None if no time has passed. `metrics` has the rate since the last log."""
         return self.step / self.elapsed_s if self.elapsed_s > 0 else None
 
     @property
@@ -119,17 +129,17 @@ class Context(_Readable):
         late: Mapping[str, Callable[[], object]],
         read: Callable[[], None] | None = None,
     ) -> Context:
-        """Return a context with the `known` values. `late` computes others; `read` will `complete` the rest."""
+        """Return a context with the values `known`. `late` computes others; `read` calls `complete` for the rest."""
         context = object.__new__(cls)
         context.complete({**known, "_late": late} | ({} if read is None else {"_read": read}))
         return context
 
     def snapshot(self) -> Context:
-        """Return a deep copy, in which everything is read."""
+        """Return a deep copy with all values computed and read."""
         return Context(**{name: self._copied(name) for name in _FIELDS})
 
     def for_hook(self) -> Context:
-        """Return a deep copy for one hook, whose values are read through this context when they are asked for."""
+        """Return a deep copy for one hook. Values that are not set yet are read through this context."""
         return Context.incomplete({}, {name: partial(self._copied, name) for name in _FIELDS})
 
     def _copied(self, name: str) -> Any:
@@ -152,19 +162,21 @@ SILENT = (Event.SAVE, Event.TRAIN_END)
 class Callback:
     """Base class of callbacks: override the hooks you need. A hook that no callback overrides costs nothing.
 
-    Hooks are plain functions, and no other method starts with `on_`: `checked` refuses misspelt and asynchronous
-    hooks. An exception in a hook ends the run; `on_train_end` is still called. A SKIP or STOP of `on_step_begin` counts
-    before its step; one of the later hooks of a step is carried out after its `on_step_end`. LOG, EVALUATE and SAVE are
-    carried out in this step if their event is still to come, else in the next one, and a SAVE after the last step at
-    the end of the run. What one rank answers, all carry out; on several ranks up to one step later, on GPUs two.
+    Hooks are plain functions, and no other method may start with `on_`: `checked` refuses misspelt and asynchronous
+    hooks. An exception in a hook ends the run; `on_train_end` is still called.
 
-    In a resumed run `on_train_begin` is followed by `on_save`, if the checkpoint is one of its own output, and
-    `on_step_end` of the step that was saved.
+    A SKIP or STOP of `on_step_begin` takes effect before the step, of a later hook of the step after its `on_step_end`.
+    LOG, EVALUATE and SAVE are carried out in this step if their event has not passed yet, else in the next step; a SAVE
+    after the last step is carried out at the end of the run. If one rank returns an action, all ranks carry it out:
+    with several ranks up to one step later, on GPUs up to two.
 
-    A callback that is given to several runs forgets in `on_train_begin` what it has kept of the run before, unless
-    `load_state_dict` was called just before.
+    In a resumed run, `on_train_begin` is followed by `on_save`, if the checkpoint is in the output directory of this
+    run, and by `on_step_end` of the saved step.
 
-    priority: callbacks of a larger one are called first at every event; those of the same one in the order of
+    A callback that is used in several runs must reset its state in `on_train_begin`, unless `load_state_dict` was
+    called just before.
+
+    priority: callbacks with a larger priority are called first at every event, with equal priority in the order of
     registration.
     """
 
@@ -174,14 +186,14 @@ class Callback:
         """Called once with the prepared `Distillation`, before its training; not called by a bare `loop.train`."""
 
     def state_dict(self) -> Mapping[str, object]:
-        """Return what a checkpoint holds of the callback, as JSON values; nothing by default, and of observers."""
+        """Return the state to save in checkpoints, as JSON values; empty by default. Not called for observers."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Called before `on_train_begin` of a resumed run, with what `state_dict` returned when it was saved."""
+        """Called before `on_train_begin` of a resumed run, with the saved result of `state_dict`."""
 
     def on_train_begin(self, context: Context) -> Action | None:
-        """Called once, before anything else."""
+        """Called once, before all other hooks."""
         return None
 
     def on_epoch_begin(self, context: Context) -> Action | None:
@@ -205,7 +217,7 @@ class Callback:
         return None
 
     def on_optimizer_step(self, context: Context) -> Action | None:
-        """Called when the weights have changed; the gradient is still there."""
+        """Called after the weights have changed, before the gradient is cleared."""
         return None
 
     def on_log(self, context: Context) -> Action | None:
@@ -232,11 +244,11 @@ class Callback:
         return None
 
     def on_train_end(self, context: Context) -> None:
-        """Called exactly once however the run ends, also after exceptions of other callbacks."""
+        """Called exactly once at the end of the run, also after an exception or after exceptions of other callbacks."""
 
 
 def event_of(hook: Event | str) -> Event:
-    """Return the event of a hook's name. Raise `CallbackError` for an unknown one."""
+    """Return the event of a hook. Raise `CallbackError` for an unknown name."""
     if isinstance(hook, Event):
         return hook
     if hook not in [event.value for event in Event]:
@@ -327,22 +339,22 @@ def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) ->
 
 
 def _name(callback: Callback, event: Event, error: BaseException) -> None:
-    """Name the hook on an exception of it, unless the callback is one of this package."""
+    """Add a note with the hook to an exception that it raised, unless the callback is part of this package."""
     if callback.__module__.partition(".")[0] != __name__.partition(".")[0]:
         error.add_note(CallbackNote(f"raised by {type(callback).__name__}.{event.value}"))
 
 
 def call_train_end(callbacks: Sequence[Callback], context: Context, cause: BaseException | None) -> None:
-    """Call `on_train_end` of every callback, whatever the others raise.
+    """Call `on_train_end` of every callback, also if others raise.
 
-    `cause` is the exception that ended the run. The caller keeps seeing it: exceptions of `on_train_end` become notes
-    on it. Without a cause, raise the first such exception, with the others as notes.
+    cause: the exception that ended the run; None if the run succeeded. Exceptions of `on_train_end` become notes on the
+    cause, which the caller raises. Without a cause, the first such exception is raised, with the others as notes.
     """
     first = cause
     for callback in callbacks:
         try:
             callback.on_train_end(context.for_hook())
-        except BaseException as error:  # an exit or interrupt in one callback must not skip the others
+        except BaseException as error:  # also SystemExit and KeyboardInterrupt: call the other callbacks first
             if first is None:
                 first = error
                 _name(callback, Event.TRAIN_END, error)

@@ -1,10 +1,10 @@
-"""Callbacks that a TOML file names: an import path and JSON arguments each, so that every process makes the same ones.
+"""Create callbacks from a TOML file with import paths and JSON arguments, so that all processes create the same ones.
 
     [[callbacks]]
     use = "reference_trainer.callbacks.stopping:EarlyStopping"
     arguments = { metric = "eval/hard_loss", patience = 3 }
 
-Nothing of a command line is executed but what this file names, and no message holds an argument: it may be a secret.
+Only code that this file names is executed. Messages contain no argument values, because these may be secrets.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from reference_trainer.config.kinds import import_object
 from reference_trainer.errors import SettingError, similar_path
 
 LARGEST_FILE = 2**20
-"""In bytes; a device such as /dev/zero has no end."""
+"""Largest size of a file in bytes, because a device such as /dev/zero has no end."""
 _KEYS = ("use", "arguments")
-_SECRET = 4  # characters, at least: shorter texts are words, such as a mode
+_SECRET = 4  # least number of characters of a text that messages hide; shorter texts are words, such as a mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """One callback of a file. where: the file and the callback's number. use: MODULE:CLASS."""
+    """One callback in a file. where: the file and the number of the callback. use: MODULE:CLASS."""
 
     where: str
     use: str
@@ -43,13 +43,13 @@ class Spec:
 def load_callbacks(path: Path | None) -> tuple[Callback, ...]:
     """Return new instances of the callbacks that a file names, in its order; none without a file.
 
-    Raise `SettingError`, with file and number of the callback, for what cannot be read, imported or made.
+    Raise `SettingError`, with file and number of the callback, if it cannot be read, imported or created.
     """
     return () if path is None else tuple(map(create_callback, read_specs(path)))
 
 
 def read_specs(path: Path) -> tuple[Spec, ...]:
-    """Return the callbacks of a file. Nothing is imported."""
+    """Return the callbacks of a file without importing them."""
     try:
         with path.open("rb") as file:
             text = file.read(LARGEST_FILE + 1)
@@ -100,7 +100,7 @@ def _not_json(arguments: Mapping[str, object]) -> Iterator[str]:
 
 
 def check_callbacks(path: Path | None) -> None:
-    """Raise `SettingError` for what cannot be read, imported or called so. No callback is made."""
+    """Raise `SettingError` if the file, a class or its arguments are invalid. No callback is created."""
     for spec in () if path is None else read_specs(path):
         kind = _kind(spec)
         try:
@@ -119,7 +119,7 @@ def _kind(spec: Spec) -> type[Callback]:
 
 
 def create_callback(spec: Spec) -> Callback:
-    """Return a new instance. Raise `SettingError` if it cannot be imported or made, or has hooks that are refused."""
+    """Return a new instance. Raise `SettingError` if it cannot be imported or created, or has invalid hooks."""
     kind = _kind(spec)
     try:
         callback = kind(**json.loads(json.dumps(spec.arguments)))  # a copy, as another process would read it
@@ -134,7 +134,7 @@ def create_callback(spec: Spec) -> Callback:
 
 
 def _without_values(text: str, value: object) -> str:
-    """Return the text with every argument that is a text replaced: a constructor may quote a secret in its error."""
+    """Return the text with all text arguments replaced, since the error of a constructor may quote a secret."""
     if isinstance(value, dict):
         value = list(value.values())
     for item in value if isinstance(value, list) else ():

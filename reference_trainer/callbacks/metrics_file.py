@@ -25,9 +25,10 @@ from reference_trainer.errors import DataError, OutputError
 
 
 class LineFile:
-    """Open file of lines. Raise `OutputError` with the path, once, if a line or the end cannot be written.
+    """An open file of lines.
 
-    `mode` is a binary mode of `open`, whose `OSError` is raised as it is: the caller knows the remedy.
+    If a write or the final close fails, raise `OutputError` with the path, once. mode: a binary mode of `open`, whose
+    `OSError` is not converted, because the caller can say what to do.
     """
 
     def __init__(self, path: Path, mode: str) -> None:
@@ -37,18 +38,18 @@ class LineFile:
         self._file: IO[bytes] = path.open(mode)
 
     def goes_to_end_of_line(self, length: int) -> bool:
-        """Return whether a line ends after `length` bytes; the next line is written there."""
+        """Return whether a line ends after `length` bytes, and seek to this position."""
         self._file.seek(max(length - 1, 0))
         return length == 0 or self._file.read(1) == b"\n"
 
     def truncate(self, length: int) -> None:
-        """Keep the first `length` bytes, and write after them."""
+        """Truncate the file to `length` bytes, and write from there."""
         with self._failures_named():
             self._file.seek(length)
             self._file.truncate(length)
 
     def write(self, line: str) -> int:
-        """Write and flush a line, given without its end, and return its bytes."""
+        """Write a line and its end, flush, and return the number of bytes."""
         text = line.encode() + b"\n"
         with self._failures_named():
             self._file.write(text)
@@ -60,7 +61,7 @@ class LineFile:
         try:
             self._file.close()
         except OSError as error:
-            if not self._failed:  # otherwise the same failure was raised before
+            if not self._failed:  # this failure was raised already otherwise
                 raise self._unwritten(error) from error
         if self._made and self._path.is_file() and self._path.stat().st_size == 0:
             self._path.unlink()
@@ -87,8 +88,8 @@ _FIELDS = (
 class EventLog(Observer):
     """Observer that appends each event to a file, as one line of strict JSON; rank 0 writes.
 
-    hooks: the events that are written. The lines of a run that was killed and resumed stay, and some events come twice:
-    `attempt` tells them apart. Raise `OutputError` if the file cannot be opened, `CallbackError` for an unknown hook.
+    hooks: the events to write. A resumed run keeps the lines of the killed run and repeats some of its events, with a
+    larger `attempt`. Raise `OutputError` if the file cannot be opened, `CallbackError` for an unknown hook.
     """
 
     def __init__(self, path: str | Path, *, hooks: Iterable[str] = EVENTS) -> None:
@@ -100,7 +101,7 @@ class EventLog(Observer):
 class ResourceLog(Observer):
     """Observer that appends learning rate, memory, processor time and speed of each logged step to a file.
 
-    cpu_s: seconds of all threads of the process since it began. Every rank writes, of several each its own file.
+    `cpu_s` is the CPU time of all threads of the process, in seconds. With several ranks, each writes its own file.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -129,7 +130,7 @@ def _write(file: LineFile, fields: str, context: Context, **others: float) -> No
 
 
 def _json_value(value: object) -> object:
-    """Return the value for JSON, which has neither NaN nor infinity: they are written as strings."""
+    """Return the value for JSON: NaN and infinities, which JSON does not have, become strings."""
     if isinstance(value, Mapping):
         return {name: _json_value(item) for name, item in value.items()}
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
@@ -161,7 +162,7 @@ def schema() -> str:
 
 
 def line(context: Context) -> str:
-    """Return the line of a logged or evaluated step, without its end; metrics on held-back text are among the others.
+    """Return the line of a logged or evaluated step, without its end. `metrics` includes the ones of an evaluation.
 
     JSON has neither NaN nor infinity: a number that is not finite is written as a string.
     """
@@ -184,14 +185,15 @@ def _json_number(value: float | None) -> float | str | None:
 class MetricsCallback(Callback):
     """Callback that writes each step that has metrics; after a killed run only the last line may be incomplete.
 
-    A step that is logged and evaluated has one line, which is written when it is logged and replaced when its
-    evaluation is there.
+    A step that is logged and evaluated has one line, which is written at the log and replaced after the evaluation.
 
-    Without `truncate_to` the file must not exist. With it, the file keeps its first `truncate_to` bytes, such as the
-    `length` that was recorded with a checkpoint, and a resumed run goes on from there; 0 starts over. The file is
-    opened at once; the rest is removed when the run begins. Raise `OutputError` if the file cannot be opened, exists,
-    has no line that ends at `truncate_to`, or a line cannot be written, and if a run begins before the last line: each
-    run has a callback of its own.
+    truncate_to: the number of bytes of an existing file to keep, such as the `length` that was recorded with a
+    checkpoint; a resumed run continues from there, 0 starts over. None: the file must not exist. The file is opened at
+    once and truncated when the run begins.
+
+    Raise `OutputError` if the file cannot be opened, exists although `truncate_to` is None, or has no line that ends at
+    `truncate_to`, if a line cannot be written, and if a run begins before the step of the last line: use a new callback
+    for every run.
     """
 
     def __init__(self, path: Path, *, truncate_to: int | None = None) -> None:
@@ -214,7 +216,7 @@ class MetricsCallback(Callback):
 
     @property
     def length(self) -> int:
-        """Return the bytes of the lines so far. A run that resumes after this step passes it as `truncate_to`."""
+        """Return the number of bytes of the lines so far, the `truncate_to` of a run that resumes after this step."""
         return self._length
 
     def on_train_begin(self, context: Context) -> None:
@@ -247,10 +249,10 @@ class MetricsCallback(Callback):
 
 
 def read_metrics(path: Path) -> list[MetricsLine]:
-    """Return the lines of a metrics file. A last line without its end is left out: the run was killed.
+    """Return the lines of a metrics file. A last line without its end is left out, since the run was killed.
 
-    Raise `DataError`, with file and line number, for a line that does not fit the schema or whose step is not larger
-    than the one before; and if the file cannot be read.
+    Raise `DataError`, with file and line number, if a line does not fit the schema, or its step is not larger than the
+    previous one, and if the file cannot be read.
     """
     try:
         *complete, _ = path.read_bytes().split(b"\n")
@@ -280,7 +282,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _reason(error: ValueError) -> object:
-    """Return the error, or the first finding of pydantic with the place of the value in the line."""
+    """Return the error; for an error of pydantic, its first message with the location of the value."""
     if not isinstance(error, ValidationError):
         return error
     first = error.errors()[0]

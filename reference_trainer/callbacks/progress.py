@@ -1,6 +1,6 @@
-"""Progress of a run: the formats of its log lines, their writer, and on a terminal a bar below them.
+"""Show the progress of a run: formats of log lines, their writer, and a progress bar on a terminal.
 
-The formats are shared by the code that writes the lines and the code that parses them.
+The code that writes the lines and the code that parses them share the formats.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ LOGGED_METRICS = (
     *("loss", "hard_loss", "soft_loss", "universal_distance", "feature", "kl_at_1"),
     *("student_perplexity", "teacher_perplexity"),
 )
-"""Metrics of a line, in its order."""
+"""Metrics of the line of a logged step, in order."""
 EVALUATED_METRICS = tuple(
     EVALUATED + name
     for name in ("hard_loss", "soft_loss", "universal_distance", "kl_at_1", "student_perplexity", "agreement")
 )
-"""The first metrics of an evaluation, in the order of its line."""
+"""The first metrics of the line of an evaluation, in order."""
 
 
 def duration(seconds: float) -> str:
-    """Return a number of seconds in the unit that suits it: `45 s`, `12 min` or `3.5 h`."""
+    """Return a number of seconds as `45 s`, `12 min` or `3.5 h`, depending on its size."""
     minutes = seconds / 60
     return f"{seconds:.0f} s" if minutes < 2 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
 def metrics_line(metrics: Mapping[str, float]) -> str:
-    """Return the line of a logged step: those of `LOGGED_METRICS` that are present, with four significant digits.
+    """Return the line of a logged step: the metrics of `LOGGED_METRICS` that are present, with four significant digits.
 
     Return "" if none of them is present.
     """
@@ -68,7 +68,7 @@ def metrics_line(metrics: Mapping[str, float]) -> str:
 
 
 def evaluation_line(step: int, total: int, metrics: Mapping[str, float]) -> str:
-    """Return the line of an evaluated step: those of `EVALUATED_METRICS` that are present, then all others by name.
+    """Return the line of an evaluated step: the metrics of `EVALUATED_METRICS` that are present, then others by name.
 
     Return "" if there are none.
     """
@@ -116,7 +116,7 @@ class Lines:
             self._stream.flush()
 
     def open_bar(self, title: str, total: int, unit: str = "byte") -> None:
-        """Show a progress bar if the stream is a terminal. unit: of the tokens that are trained on."""
+        """Show a progress bar if the stream is a terminal. unit: what a token is, "byte" or "token"."""
         if self.on_a_terminal:
             self._bar = Progress(
                 TextColumn("{task.description}"),
@@ -126,15 +126,15 @@ class Lines:
                 TimeRemainingColumn(),
                 console=Console(file=cast(TextIO, self._stream)),
                 transient=True,
-                redirect_stderr=False,  # messages for standard error stay there, the failure of this stream above all
+                redirect_stderr=False,  # standard error must still show a failure of this stream
             )
             self._bar.add_task(title, total=total, context=None, unit=unit)
             self._bar.start()
 
     def update_bar(self, context: Context) -> None:
-        """Store the step, and the context of a logged one; they are formatted when the bar is next drawn.
+        """Store the step, and the context of a logged step, for the next time the bar is drawn.
 
-        The bar is drawn by its own thread, which must not read the losses of other steps from the device.
+        The bar is drawn by its own thread, which must not read the losses of steps that are not logged from the device.
         """
         if self._bar is not None:
             task = self._bar.task_ids[0]
@@ -148,7 +148,7 @@ class Lines:
 
 
 class SilentLines(Lines):
-    """Writer of nothing, for ranks other than 0."""
+    """A `Lines` that writes nothing, for ranks other than 0."""
 
     def __init__(self) -> None:
         super().__init__(io.StringIO())
@@ -158,7 +158,7 @@ class SilentLines(Lines):
 
 
 class BarCallback(Callback):
-    """Callback that shows how far a training is, as a bar below the lines if they go to a terminal.
+    """Callback that shows the progress of a training as a bar below the lines, if they go to a terminal.
 
     unit: what a token of the data is, "byte" or "token".
     """
@@ -229,10 +229,10 @@ class _LossAndSpeed(ProgressColumn):
 class ProgressCallback(Callback):
     """Callback that writes a line every `log_every` steps (0: none) and one at the end of each epoch.
 
-    The first step that a run takes is followed by the time that the others will take at its rate; the second one, if
-    `compiles`, because the first step compiles the models. Any other step that is not logged costs two comparisons:
-    nothing is formatted, read from a device or written. `title` names the model if it is not the student: its step
-    lines carry the title in another format than the student's, and it has no epoch lines.
+    After the first step of a process, an estimate of the remaining time is written; with `compiles` after the second,
+    because the first step compiles the models. Any other step that is not logged costs two comparisons: nothing is
+    formatted, read from a device or written. title: the name of the model if it is not the student; then step lines
+    have another format, with the title, and there are no epoch lines.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class ProgressCallback(Callback):
         self._began = (context.step, context.elapsed_s)
 
     def on_step_end(self, context: Context) -> None:
-        if self._began is not None and context.step > self._began[0]:  # a resumed run ends its saved step first
+        if self._began is not None and context.step > self._began[0]:  # a resumed run first ends its saved step
             began, self._began = self._began, None
             self._write_estimate(context, *began)
         if is_due(context.step, self.log_every):
@@ -263,7 +263,7 @@ class ProgressCallback(Callback):
                 self._write(metrics_line(context.metrics))
 
     def _write_estimate(self, context: Context, steps: int, elapsed_s: float) -> None:
-        """Write how long the steps that are left take, if they take as long as those since `steps` and `elapsed_s`."""
+        """Write the remaining time at the rate since step `steps` and the time `elapsed_s`."""
         left, seconds = context.total_steps - context.step, (context.elapsed_s - elapsed_s) / (context.step - steps)
         if not left:
             return

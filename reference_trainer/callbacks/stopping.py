@@ -1,4 +1,4 @@
-"""Early stopping: the run ends when a metric has not improved for some evaluations."""
+"""Stop a run if a metric has not improved for some evaluations."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from reference_trainer.plan.schedule import Action
 
 
 class EarlyStopping(Callback):
-    """Callback that answers STOP after `patience` evaluations in a row without an improvement of `metric`.
+    """Callback that returns STOP after `patience` evaluations in a row without an improvement of `metric`.
 
-    mode: whether smaller ("min") or larger ("max") is better. min_delta: an improvement is larger than this. source:
-    "evaluation" looks at `validation_metrics` of each evaluation, "log" at `metrics` of each logged step. A value that
-    is not finite is never the best, and improves nothing. best: the best value so far; None before the first.
-    waited: evaluations since then. Both are saved with the run. A run begins without them if it is not resumed, or if
-    the saved run looked at another metric, mode or source.
-    Raise `SettingError` for arguments outside their domains, and in the run for a metric that is not there.
+    A value that is not finite is no improvement. `best` and `waited` are saved in checkpoints; a resumed run restores
+    them, unless the saved run had another metric, mode or source. Raise `SettingError` for arguments outside their
+    domains, and during the run if the metric is missing.
+
+    Attributes:
+        metric: The name of the metric.
+        mode: Whether smaller ("min") or larger ("max") is better.
+        patience: The number of evaluations without an improvement after which the run stops.
+        min_delta: A change must be larger than this to be an improvement.
+        source: "evaluation" for `validation_metrics` of evaluations, "log" for `metrics` of logged steps.
+        best: The best value so far; None before the first.
+        waited: The number of evaluations since the best value.
     """
 
     def __init__(
@@ -56,7 +62,7 @@ class EarlyStopping(Callback):
         return self._judge(context.metrics) if self.source == "log" else None
 
     def attach(self, pipeline: Any) -> None:
-        """Raise `SettingError` for a metric of evaluations if there are none, or if they do not have it."""
+        """Raise `SettingError` for a metric of evaluations if the run has no evaluations, or they lack the metric."""
         if self.source != "evaluation":
             return
         if not pipeline.settings.evaluation.every:

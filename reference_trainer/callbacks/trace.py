@@ -1,4 +1,4 @@
-"""Trace of a run: a file with one line of JSON per event; `trace.json` beside this file is its schema."""
+"""Write the trace of a run: one line of JSON per event; `trace.json` beside this file is the schema of a line."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _START = b'{"event": "on_train_'
 class TraceCallback(Callback):
     """Callback that writes each event as it happens; after a killed run only the last line may be incomplete.
 
-    The file is created at once; an older one is kept until the first event is written. Raise `OutputError` if the
-    file cannot be created, exists already (unless `force`), or a line cannot be written: a trace with a gap would
-    be read as a complete one.
+    The file is created at once; an older trace is kept until the first event is written. Raise `OutputError` if the
+    file cannot be created or exists already (unless `force`), and if a line cannot be written, because a trace with a
+    gap would look complete.
     """
 
     def __init__(self, path: Path, *, force: bool = False) -> None:
@@ -84,7 +84,7 @@ class TraceCallback(Callback):
 
 
 def _refuse_what_is_no_trace(path: Path) -> None:
-    """Refuse any other file: `force` overwrites an older trace, not a settings file given by mistake."""
+    """Raise `OutputError` if the file is not a trace, so that `force` cannot overwrite a settings file by mistake."""
     if not path.is_file():
         return  # missing, or refused when it is opened
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Watchdog of a run: the stack of every thread, once no step has ended for some time."""
+"""Print the stacks of all threads if no event of a run has come for some time."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from contextlib import suppress
 from reference_trainer.callbacks.base import Callback, Context
 
 REARMED_S = 1.0
-"""Arming costs about 0.1 ms, so it is not done in every step."""
+"""Least number of seconds between two restarts of the timer, each of which takes about 0.1 ms."""
 
 
 class WatchdogCallback(Callback):
     """Callback that writes the stack of every thread to standard error once no event has come for `seconds`.
 
-    It does so within two seconds after that, also while native code keeps the interpreter locked; a process that was
-    stopped writes nothing. A line with the last event precedes the stacks, unless the interpreter is locked. With
-    `leave` the process then ends at once, with exit code 1, so that a supervisor tries again. The timer is that of
-    `faulthandler`, of which a process has one; it does not survive a fork. descriptor: where it writes, by default a
-    duplicate of standard error, which `close` closes. title: what is trained.
+    The stacks are written at most two seconds late, also while native code holds the interpreter lock; a process that
+    was stopped by a signal writes nothing. A line with the last event comes first, unless the interpreter is locked.
+    The timer is `faulthandler.dump_traceback_later`: there is one per process, and it does not survive a fork.
+
+    leave: whether the process then exits with code 1, so that a supervisor can start it again.
+    descriptor: the file descriptor to write to; by default a duplicate of standard error, which `close` closes.
+    title: the name of the trained model.
     """
 
     _timer: threading.Timer | None = None  # writes the line with the last event
@@ -50,7 +52,7 @@ class WatchdogCallback(Callback):
         self._stop()
 
     def close(self) -> None:
-        """End the timer, also of a run that failed before its first event."""
+        """Stop the timer, also if the run failed before its first event."""
         self._stop()
         if self._is_duplicate:
             os.close(self._descriptor)
@@ -68,7 +70,7 @@ class WatchdogCallback(Callback):
         self._start()
 
     def _start(self) -> None:
-        """Start the timer again. It runs longer by the time in which it is not started again, so it is never early."""
+        """Restart the timer. It runs `REARMED_S` longer, in which events do not restart it, so it is never early."""
         now = self._clock()
         if now - self._armed >= REARMED_S:
             if self._timer is not None:
@@ -91,7 +93,7 @@ class WatchdogCallback(Callback):
 
 
 def _standard_error() -> int:
-    """Return a duplicate: the number of a closed descriptor is given to the next file that is opened."""
+    """Return a duplicate of standard error: the number of a closed descriptor would be reused by the next open file."""
     if sys.__stderr__ is not None:
         with suppress(OSError):
             return os.dup(2)

@@ -23,7 +23,7 @@ from reference_trainer.errors import SettingError
 LOGGERS = ("tensorboard", "wandb", "mlflow")
 OPTIMIZERS = ("adamw", "adafactor")
 LIMIT = 10**18
-"""Integers are below it: they have at most 18 digits, and fit into 64 bits."""
+"""Upper bound of integers, which have at most 18 digits and fit into 64 bits."""
 
 
 def read_integer(text: str) -> int:
@@ -41,7 +41,7 @@ def read_number(text: str) -> float:
 
 
 def read_steps(text: str) -> float:
-    """Return the integer or decimal number that `text` is. Errors: `ValueError`."""
+    """Return the integer or decimal number that `text` is. Raise `ValueError` for other texts."""
     return read_number(text) if "." in text or "e" in text.lower() else read_integer(text)
 
 
@@ -126,9 +126,9 @@ def json_object(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a type of settings is described and read.
+    """The description and the parser of a type of settings.
 
-    expected: the allowed values, for messages. metavar: the value's place in `--help`; empty for a switch.
+    expected: the allowed values, for messages. metavar: the placeholder of the value in `--help`; empty for a switch.
     read: returns the value of a text from a flag or variable, or raises `ValueError`.
     """
 
@@ -346,14 +346,14 @@ ELSEWHERE = {
     "train_batch_size": "batch_size",
     "warmup_steps": "warmup",
 }
-"""Settings by the names that they have in other trainers."""
+"""The settings of this trainer, by their names in other trainers."""
 MOST_SHOWN = 8
 """The most settings that one message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourcedValue:
-    """A value as a flag, a variable or the file gives it, and the place that gives it, such as `--smoke`."""
+    """A value from a flag, a variable or a file, and its source, such as `--smoke`."""
 
     value: Any
     origin: str
@@ -427,7 +427,7 @@ def choices(known: Iterable[str]) -> str:
 
 
 def import_object(where: str, use: str) -> Any:
-    """Return what `use`, MODULE:NAME, names. Raise `SettingError`, with `where` it is written, if there is none."""
+    """Return the object with the import path `use`, MODULE:NAME. Raise `SettingError`, with its source `where`."""
     module, _, name = use.partition(":")
     if module == "__main__":  # another process has another program there, whose names would be looked up
         raise SettingError(

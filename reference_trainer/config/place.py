@@ -1,4 +1,4 @@
-"""The place of a process among those of its run, as a launcher gives it in the environment. Nothing imports torch."""
+"""Read the rank of a process from the environment variables of a launcher. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reference_trainer.errors import SettingError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a process stands. rank: from 0 to world_size - 1. local_rank: on its machine, from 0."""
+    """The rank of a process. rank: from 0 to world_size - 1. local_rank: its number on its machine, from 0."""
 
     rank: int = 0
     world_size: int = 1
@@ -18,7 +18,7 @@ class Place:
 
 
 def read_place(environment: Mapping[str, str]) -> Place:
-    """Return the place that a launcher such as `torchrun` gives; without one, that of a single process.
+    """Return the rank that a launcher such as `torchrun` sets; without a launcher, the rank of a single process.
 
     Raise `SettingError` for a variable that is missing, not an integer, or outside its range.
     """
@@ -31,7 +31,7 @@ def read_place(environment: Mapping[str, str]) -> Place:
 
 
 def variable(environment: Mapping[str, str], name: str, least: int, most: int) -> int:
-    """Return the integer from `least` to `most` in a variable. Errors: `SettingError`."""
+    """Return the integer from `least` to `most` in a variable. Raise `SettingError` for other values."""
     text = environment.get(name, "")
     if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
         raise SettingError(

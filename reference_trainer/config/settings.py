@@ -1,7 +1,8 @@
 """The settings of a distillation, in groups. One declaration gives a setting its type, names, default and help.
 
-A setting has a dotted name, `objective.temperature`, and a flat one, `temperature`: the name in its group, unless
-`flat` gives another. Flags and keys of files may be either; variables, manifests and checkpoints have the flat name.
+A setting has a dotted name, `objective.temperature`, and a flat name, `temperature`: the name in its group, unless
+`flat` gives another. Flags and keys of files may have either name; variables, manifests and checkpoints have the flat
+one.
 `find_unused` names settings that have no effect beside the others. Importing this module never imports torch.
 """
 
@@ -74,7 +75,7 @@ from reference_trainer.errors import SettingError
 def _setting(default: object, help: str, *, flat: str | None = None, alias: str | None = None) -> Any:
     """Declare a setting.
 
-    flat: its name outside its group, if another than in it. alias: an older environment variable for it.
+    flat: the name outside its group, if it differs. alias: an older environment variable of the setting.
     """
     return Field(default, description=help, serialization_alias=flat, validation_alias=alias)
 
@@ -438,7 +439,7 @@ class Settings(BaseModel):
 
     @property
     def trains_teacher(self) -> bool:
-        """Whether a run trains its teacher, or reads one from the cache: because it is asked to, or for an own text."""
+        """Whether a run trains its teacher, or reads a trained one from the cache."""
         has_teacher = any((self.teacher.model, self.teacher.outputs, self.teacher.url))
         return not has_teacher and (self.teacher.steps is not None or self.data.path is not None)
 
@@ -458,7 +459,7 @@ class Settings(BaseModel):
             return self.flat()[name]
 
     def flat(self, *, chosen: bool = False) -> dict[str, Any]:
-        """Return the values by their flat names; only those that were given to the constructor if `chosen`."""
+        """Return the values by flat names. chosen: return only values that were given to the constructor."""
         groups = {name: getattr(self, name) for name in GROUPS}
         return {
             name: getattr(groups[group], leaf)

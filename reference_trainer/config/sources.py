@@ -19,7 +19,7 @@ from reference_trainer.errors import SettingError, similar_path
 PREFIX, ALIAS_PREFIX = "REFERENCE_TRAINER_", "APR_DISTILL_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 LARGEST_FILE = 2**20
-"""In bytes; a device such as /dev/zero has no end."""
+"""Largest size of a file in bytes, because a device such as /dev/zero has no end."""
 
 
 def recipes() -> dict[str, Path]:

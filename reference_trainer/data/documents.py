@@ -1,13 +1,13 @@
-"""Documents of a text as rows of tokens: one document a row with padding, or several packed into a row.
+"""Make rows of tokens from documents: one document per row with padding, or several packed into a row.
 
-A document ends after each occurrence of a separator, which belongs to it, so that a model learns where documents end.
-A padded batch has padding after each document, where causal attention cannot see it, and so suits every causal model. A
-packed batch has segments, which the model must take: attention and positions are confined to a document. Labels say
-which tokens are predicted, in rows with padding, prompts or several documents.
+A document of a text ends after each occurrence of a separator, which belongs to it, so that a model learns where
+documents end. A padded batch suits every causal model: padding follows the document, where causal attention cannot see
+it. A packed batch has segments, which the model must accept: attention and positions are confined to a document. Labels
+say which tokens are predicted.
 
-Documents can be in files, of which only those of a batch are in memory: `tokens` has the tokens of all documents as
-int32, a token that is not predicted as its bitwise complement; `ends` has the number of tokens up to the end of each
-document as int64.
+Documents can be stored in two files, from which a batch reads only its documents: `tokens` has the tokens of all
+documents as int32, with the bitwise complement for a token that is not predicted; `ends` has the number of tokens up to
+the end of each document as int64.
 
 Shape letters: N bytes or tokens, B batch, T position.
 """
@@ -36,11 +36,11 @@ from reference_trainer.errors import DataError, ShapeError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Document:
-    """The tokens of a document, integers [N], of which the first `prompt` are given and not predicted.
+    """The tokens of a document, integers [N].
 
-    given: bool [N], True for other tokens that are not predicted, such as the questions of a chat; None if there are
-    none. Raise `ShapeError` for other tokens or another mask, `DataError` for a prompt that is negative or longer than
-    the document.
+    prompt: the number of tokens at the beginning that are not predicted. given: bool [N], True for further tokens that
+    are not predicted, such as the questions of a chat; None if there are none. Raise `ShapeError` for tokens or a mask
+    of another type or shape, `DataError` for a prompt that is negative or longer than the document.
     """
 
     tokens: Tensor
@@ -60,9 +60,9 @@ class Document:
 
 
 def pad_documents(documents: Sequence[Document], *, padding_id: int) -> Batch:
-    """Return one row for each document, as wide as the longest, filled with `padding_id`; padding is never predicted.
+    """Return one row per document, padded with `padding_id` to the longest document; padding is never predicted.
 
-    Padding is decided by the lengths: a document may hold `padding_id` as a token.
+    Padding is determined by the lengths, so a document may contain the token `padding_id`.
     """
     width = max((len(document.tokens) for document in documents), default=0)
     return replace(batch_of_rows([[one] for one in documents], length=width, padding_id=padding_id), segments=None)
@@ -81,7 +81,7 @@ def pack_documents(documents: Sequence[Document], *, length: int, padding_id: in
 def batch_of_rows(rows: Sequence[Sequence[Document]], *, length: int, padding_id: int) -> Batch:
     """Return rows of `length` tokens, each with its documents in order and their segments.
 
-    The batch is on the CPU; providers and step move its tensors to the device of their model.
+    The batch is on the CPU; `ModuleTeacher`, `ModuleStudent` and the step move its tensors to their devices.
     """
     tokens_BT = torch.full((len(rows), length), padding_id, dtype=torch.int64, device="cpu")
     segments_BT, prompts_BT = torch.zeros_like(tokens_BT), torch.zeros_like(tokens_BT, dtype=torch.bool)
@@ -111,10 +111,10 @@ def document_positions(batch: Batch) -> Iterator[tuple[int, Tensor]]:
 
 
 def first_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
-    """Return the indices in each row: each size in turn goes to the first row with room for it, or to a new row.
+    """Return the indices in each row: put every size, in order, into the first row with room for it, or a new row.
 
-    Indices increase within a row. The time grows with the product of sizes and rows. Raise `DataError` for a size
-    larger than `capacity`.
+    Indices increase within a row. The time is proportional to the number of sizes times the number of rows. Raise
+    `DataError` for a size larger than `capacity`.
     """
     rows: list[list[int]] = []
     free: list[int] = []
@@ -133,11 +133,11 @@ def first_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
 
 
 def pack_sizes(sizes: Sequence[int], capacity: int) -> list[list[int]]:
-    """Return the indices in each row: by first fit, or where that needs fewer rows, by first fit decreasing.
+    """Return the indices in each row, by first fit or, if that needs fewer rows, by first fit decreasing.
 
-    First fit decreasing places the largest size first, and needs at most 11/9 of the fewest possible rows, and 6/9 of a
-    row (Dosa 2007). Indices increase within a row and, for the first of each, from row to row. Errors: those of
-    `first_fit`.
+    First fit decreasing places the largest size first. It needs at most 11/9 n + 6/9 rows, where n is the fewest
+    possible (Dosa 2007). Indices increase within a row, and rows are in the order of their first index. Raise
+    as `first_fit`.
     """
     in_order = first_fit(sizes, capacity)
     largest_first = sorted(range(len(sizes)), key=lambda index: -sizes[index])
@@ -166,7 +166,7 @@ def split_document(document: Document, length: int) -> list[Document]:
 def create_labels(
     tokens: Tensor, segments: Tensor | None = None, *, padding_id: int | None = None, prompts: Tensor | None = None
 ) -> Tensor:
-    """Return labels, int64 [B, T]: the token where it is predicted, otherwise -100. `kd_step` shifts them.
+    """Return labels, int64 [B, T]: the token if it is predicted, otherwise -100. `kd_step` shifts labels.
 
     A token is predicted if it is neither padding nor part of a prompt, and the token before it belongs to the same
     document. tokens: integers [B, T]. segments: [B, T], the number of the document of each token from 1, 0 for padding
@@ -200,19 +200,19 @@ def _check(tokens_BT: Tensor, **others: Tensor | None) -> None:
             )
 
 
-PADDING = 0  # the token of positions without a document; decided by the lengths, so a document may hold it
-PACKED_TOGETHER = 1000  # neighbouring documents, because the time of `first_fit` grows with the square of their number
+PADDING = 0  # the token of positions without a document; a document may contain it too
+PACKED_TOGETHER = 1000  # documents packed at a time, because the time of `first_fit` is quadratic in their number
 PACKING = f"first fit, or first fit decreasing, of {PACKED_TOGETHER} documents"
-"""Which rows packed documents are in; a resumed run must have the same."""
+"""The method by which documents are packed into rows; it must be the same in a resumed run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentRows:
-    """A part of a text as rows of documents, which batches keep in the given order.
+    """A part of a text as rows of documents.
 
-    order: the numbers of the documents, row by row. ends: of each row, in `order`. length: T of packed rows; None for
-    rows of one document each, padded to the longest of their batch. first: the number of the first row among the
-    examples of the whole text.
+    order: the numbers of the documents, row by row. ends: the end of each row in `order`. length: T of packed rows;
+    None for rows of one document, padded to the longest document of their batch. first: the number of the first row
+    among the examples of the whole text.
     """
 
     documents: Sequence[Document]
@@ -365,7 +365,7 @@ TOKENS, ENDS = "tokens", "ends"
 
 
 def write_documents(directory: Path, documents: Iterable[Document]) -> None:
-    """Write documents into two files of a directory, one after the other. Errors: `OSError`."""
+    """Write documents into two files of a directory, one after the other. Raise `OSError`."""
     end = 0
     with (directory / TOKENS).open("wb") as tokens, (directory / ENDS).open("wb") as ends:
         for document in documents:
@@ -378,7 +378,7 @@ def write_documents(directory: Path, documents: Iterable[Document]) -> None:
 
 
 class StoredDocuments(Sequence[Document]):
-    """The documents that `write_documents` has written, or a slice of them. Each is read when it is asked for.
+    """The documents that `write_documents` has written, or a slice of them. A document is read when it is indexed.
 
     Tokens are read and not mapped, since mapped pages count as memory of the process.
     """

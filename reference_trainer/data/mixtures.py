@@ -1,7 +1,7 @@
-"""The order of rows of several sources that are mixed by weights.
+"""Order the rows of several sources that are mixed by weights.
 
-After any number of rows of an epoch, each source has its exact share to within one row: `source_pattern` deals the
-sources, `mixed_order` puts shuffled rows into their places.
+After any number of rows of an epoch, the number of rows of a source differs from its exact share by less than one row:
+`source_pattern` assigns a source to every position, `mixed_order` fills the positions with shuffled rows.
 """
 
 from __future__ import annotations

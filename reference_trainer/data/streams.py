@@ -20,7 +20,7 @@ from reference_trainer.errors import DataError
 
 @dataclass(kw_only=True)
 class StreamedBatches:
-    """Batches of the documents that a function yields for each epoch, dealt to the ranks batch by batch.
+    """Batches of the documents that a function yields for each epoch, distributed to the ranks batch by batch.
 
     A batch depends only on epoch and position, so a resumed run has the batches of an uninterrupted one. To reach a
     later batch, the documents before it are read and dropped; to reach an earlier batch, the epoch is read again from

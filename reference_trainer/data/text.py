@@ -122,8 +122,8 @@ class Rows(Protocol):
 class Sequences:
     """A part of a text as sequences of T = `length` bytes, each starting with the last byte of the previous one.
 
-    So every byte but the first is predicted exactly once; an incomplete last sequence is omitted. first: the number of
-    the first sequence among the examples of the whole text.
+    Every byte but the first is therefore predicted exactly once; an incomplete last sequence is omitted. first: the
+    number of the first sequence among the examples of the whole text.
     """
 
     bytes_N: Tensor
@@ -152,21 +152,21 @@ class Sequences:
 
 @lru_cache(maxsize=2)
 def epoch_order(seed: int, epoch: int, count: int) -> Tensor:
-    """Return the order of `count` sequences in an epoch: a permutation, int64 [count], of the arguments only."""
+    """Return the order of `count` sequences in an epoch, int64 [count], which depends on the arguments only."""
     return permutation(f"{seed}/{epoch}", count)
 
 
 def permutation(key: str, count: int) -> Tensor:
-    """Return a permutation of `count` numbers, int64 [count], that is drawn from the digest of the key."""
+    """Return a permutation of `count` numbers, int64 [count], drawn with a seed from the digest of the key."""
     digest = hashlib.sha256(key.encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7]))
     return torch.randperm(count, generator=generator, device="cpu")
 
 
 WINDOW = 50
-"""Batches whose rows are sorted by length together: enough for batches of similar lengths, which stay random."""
+"""Number of batches whose rows are sorted by length together. Rows in a batch have similar lengths and stay random."""
 RUN = 8
-"""Batches of similar lengths in a row, so that ranks that take a batch each have similar work."""
+"""Number of consecutive batches of similar lengths, so that ranks that take one each have similar work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -190,13 +190,13 @@ class LengthGroups:
 
 @lru_cache(maxsize=2)
 def grouped_order(seed: int, epoch: int, groups: LengthGroups) -> Tensor:
-    """Return the order of rows in an epoch in batches of similar lengths: a permutation, of the arguments only.
+    """Return the order of rows in an epoch, in batches of similar lengths, which depends on the arguments only.
 
-    1. Take the order of `epoch_order`, in windows of `WINDOW` batches.
-    2. Sort each window by length, the longest first.
-    3. If the last batch of the epoch is smaller, its rows are those neighbours in the last window with which padding
-       is least; as for every window, no other choice of batches has less.
-    4. Shuffle runs of `RUN` batches; the smaller batch stays the last.
+    1. Divide the order of `epoch_order` into windows of `WINDOW` batches.
+    2. Sort every window by length, the longest first. No other division of its rows into batches needs less padding.
+    3. If the last batch of the epoch is smaller, choose its rows as consecutive rows of the last window such that the
+       padding is least.
+    4. Shuffle runs of `RUN` batches; the smaller batch stays last.
     """
     size, count = groups.batch_size, len(groups.lengths)
     order = epoch_order(seed, epoch, count)
@@ -221,7 +221,7 @@ def grouped_order(seed: int, epoch: int, groups: LengthGroups) -> Tensor:
 
 
 class EpochOrder(Protocol):
-    """The rows of epochs in another order than that of `epoch_order`, such as `LengthGroups`."""
+    """An order of the rows of epochs, other than `epoch_order`, such as `LengthGroups`."""
 
     @property
     def batches(self) -> int:
@@ -229,12 +229,12 @@ class EpochOrder(Protocol):
         ...
 
     def order(self, seed: int, epoch: int) -> Tensor:
-        """Return the rows of an epoch, int64, which depend on the arguments only."""
+        """Return the numbers of the rows of an epoch, int64, which depend on the arguments only."""
         ...
 
 
 class Batches(Protocol):
-    """The batches of a run: any of them can be asked for, in any order, and equal numbers give equal batches."""
+    """The batches of a run. They can be read in any order; equal arguments return equal batches."""
 
     @property
     def batches(self) -> int:
@@ -248,11 +248,10 @@ class Batches(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffledBatches:
-    """The rows of a text, in an order of its own in each epoch, dealt to the ranks batch by batch.
+    """The rows of a text, shuffled anew in each epoch, distributed to the ranks batch by batch.
 
-    A rank that has run out of batches receives one row whose labels are all ignored, so that it joins the collectives
-    without changing the loss. order: of the rows of an epoch, if it is another one
-    than that of `epoch_order`.
+    A rank without a batch in the last round gets one row whose labels are all ignored, so that it joins the collectives
+    without changing the loss. order: the order of the rows of an epoch; None for `epoch_order`.
     """
 
     sequences: Rows

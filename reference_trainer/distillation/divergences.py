@@ -1,12 +1,12 @@
-"""Cross-entropy, and divergences of a student from its teacher, one row function each.
+"""Compute cross-entropy and divergences of blocks of rows, with their derivatives, in place.
 
 A divergence takes blocks of rows of scaled logits, s / tau and t / tau, each row shifted to a maximum of 0, and a spare
-block. It returns the nats of each row, float64 [C], and leaves their derivative by s / tau in the student's block. The
-other two blocks are overwritten. p and q are the softmax of t / tau and s / tau.
+block. It returns the divergence of every row in nats, float64 [C], and writes its derivative by s / tau to the
+student's block. The other two blocks are overwritten. p and q are the softmax of t / tau and s / tau.
 
-KL(a || b) = sum a (log a - log b). A token to which `a` gives no mass (a logit of -inf) has no term. A token to which
-only `b` gives none makes KL +inf. The derivative is finite nevertheless: at such tokens that of KL(q || p) takes t = s.
-beta is the teacher's share of the mixture of p and q; the KLs have no mixture and ignore it.
+KL(a || b) = sum a (log a - log b). A token of probability 0 in `a` (a logit of -inf) has no term. A token of
+probability 0 in `b` alone makes KL +inf. The derivative is always finite: for KL(q || p), t = s is used at such tokens.
+beta is the teacher's share of the mixture of p and q; forward and reverse KL ignore it.
 
 Shape letters: C rows of a block, V vocabulary.
 """
@@ -23,7 +23,7 @@ from torch import Tensor
 def cross_entropy(logits_CV: Tensor, labels_C1: Tensor, gradient_CV: Tensor) -> tuple[Tensor, Tensor]:
     """Return -log softmax(s)[y] of unscaled rows, and the logarithm of their largest probability.
 
-    `gradient_CV` gets softmax(s) - onehot(y); the rows are unchanged.
+    Write softmax(s) - onehot(y) to `gradient_CV`. The rows are unchanged.
     """
     logit_C1 = logits_CV.gather(1, labels_C1)
     torch.softmax(logits_CV, -1, out=gradient_CV)
@@ -43,15 +43,15 @@ def teacher_metrics(
     total_C, log_p_C = _normaliser(torch.softmax(teacher_CV, -1, out=other_CV))
     kl_C = _mean(spare_CV.mul_(other_CV), total_C) + log_p_C - log_q_C + infinite_C
     hard_C = -(teacher_CV.gather(1, labels_C1)[:, 0] + log_p_C)
-    terms_CV = torch.mul(teacher_CV, other_CV, out=spare_CV).nan_to_num_()  # NaN is a banned token, which has no term
+    terms_CV = torch.mul(teacher_CV, other_CV, out=spare_CV).nan_to_num_()  # NaN is 0 * -inf
     return kl_C, hard_C, -(_mean(terms_CV, total_C) + log_p_C)
 
 
 def agreement(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tensor:
-    """Return 1 for each row whose first largest logit, which is 0, is at the same token in both models, otherwise 0.
+    """Return 1 for every row whose first largest logit is at the same token in both models, otherwise 0.
 
-    Tokens are numbered in the dtype of the rows: exactly up to 2^24 of them in float32. `argmax` takes three times as
-    long on the CPU.
+    The largest logit of a row is 0. Tokens are numbered in the dtype of the rows, which is exact up to 2^24 tokens in
+    float32. `argmax` would take three times as long on the CPU.
     """
     from_last_V = torch.arange(student_CV.shape[-1], 0, -1, dtype=spare_CV.dtype, device=spare_CV.device)
     student_C, teacher_C = (
@@ -88,8 +88,9 @@ def reverse_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, beta: f
 def jensen_shannon(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, beta: float) -> Tensor:
     """Return beta KL(p || m) + (1 - beta) KL(q || m) with m = beta p + (1 - beta) q: finite for 0 < beta < 1.
 
-    At the ends, where that is 0, the divergence is its limit divided by beta or by 1 - beta: KL(p || q) at beta = 0,
-    KL(q || p) at beta = 1. The derivative is (1 - beta) q (d - sum q d) with d = log q - log m.
+    At beta = 0 and 1 this expression is 0; there the divergence is the limit of the expression divided by beta or by
+    1 - beta: KL(p || q) at beta = 0, KL(q || p) at beta = 1.
+    The derivative is (1 - beta) q (d - sum q d) with d = log q - log m.
     Source: Agarwal et al. 2024, arXiv:2306.13649, equation 1; p is the teacher.
     """
     if beta in (0, 1):
@@ -97,7 +98,7 @@ def jensen_shannon(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, bet
     gap_CV = torch.sub(teacher_CV, student_CV, out=spare_CV)
     total_q_C, log_q_C = _softmax(student_CV)
     total_p_C, log_p_C = _softmax(teacher_CV)
-    # A banned token gets a finite gap, so that its probability of 0 removes it; NaN is a token banned twice.
+    # At a token of probability 0 the gap is made finite, so that 0 * gap is 0. It is NaN if both models exclude it.
     gap_CV.add_((log_p_C - log_q_C)[:, None]).nan_to_num_()
     p_over_m_CV, q_over_m_CV = _over_mixture(gap_CV, beta)
     of_p_C = _mean(teacher_CV.mul_(p_over_m_CV), total_p_C)
@@ -111,17 +112,20 @@ BY_NAME: Mapping[str, Callable[[Tensor, Tensor, Tensor, float], Tensor]] = {
     "reverse_kl": reverse_kl,
     "jensen_shannon": jensen_shannon,
 }
-"""The function of each of `objective.DIVERGENCES`."""
+"""The functions of `objective.DIVERGENCES` by name."""
 
 
 def _over_mixture(gap_CV: Tensor, beta: float) -> tuple[Tensor, Tensor]:
     """Return log p - log m and log q - log m from log p - log q, which is overwritten.
 
-    Of the distributions a and b with shares w <= 1/2 and 1 - w, and g = log a - log b, the second has the log ratio
-    -log(1 + w (e^g - 1)), which is exact also near 0. To it the first adds g. Nothing overflows, because for g beyond
-    k = min(g, -log w) the logarithm is taken of 1 + w (e^k - 1) e^(k - g), and k - g is added.
+    Call the distributions a and b, with shares w <= 1/2 and 1 - w, and let g = log a - log b. Then
+
+        log b - log m = -log(1 + w (e^g - 1)),    log a - log m = g + (log b - log m).
+
+    The first form is exact also near 0. To avoid overflow for large g, let k = min(g, -log w); then the logarithm is
+    taken of 1 + w (e^k - 1) e^(k - g), and k - g is added.
     """
-    share = max(min(beta, 1 - beta), torch.finfo(gap_CV.dtype).tiny)  # a smaller one is 0 in this dtype
+    share = max(min(beta, 1 - beta), torch.finfo(gap_CV.dtype).tiny)  # a smaller share would be 0 in this dtype
     if beta > share:
         gap_CV.neg_()
     smaller_CV = gap_CV.clamp_max(-math.log(share))
@@ -133,12 +137,12 @@ def _over_mixture(gap_CV: Tensor, beta: float) -> tuple[Tensor, Tensor]:
 
 
 def _softmax(logits_CV: Tensor) -> tuple[Tensor, Tensor]:
-    """Replace the rows by their softmax; return as `_normaliser`."""
+    """Replace the rows by their softmax, up to rounding; return the result of `_normaliser`."""
     return _normaliser(torch.softmax(logits_CV, -1, out=logits_CV))
 
 
 def _normaliser(probability_CV: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum of each row and the logarithm of its largest probability, which belongs to the logit 0: float64.
+    """Return the sum of every row, and the logarithm of its largest probability (of the logit 0), both float64.
 
     The sum is not exactly 1, because the kernel normalises a long row in its own dtype.
     """
@@ -147,20 +151,20 @@ def _normaliser(probability_CV: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _difference_and_infinities(first_CV: Tensor, second_CV: Tensor, out_CV: Tensor) -> Tensor:
-    """Write first - second, made finite; return for each row +inf if only the second has -inf at some token, else 0."""
-    torch.sub(first_CV, second_CV, out=out_CV).nan_to_num_(posinf=math.inf)  # a finite number is multiplied by 0
+    """Write first - second, made finite. Return +inf for rows in which only the second has a -inf, else 0."""
+    torch.sub(first_CV, second_CV, out=out_CV).nan_to_num_(posinf=math.inf)  # 0 times the finite -inf is 0
     infinite_C = torch.where(out_CV.amax(-1) == math.inf, math.inf, 0.0)
     out_CV.nan_to_num_(posinf=0.0)
     return infinite_C
 
 
 def _mean(terms_CV: Tensor, total_C: Tensor) -> Tensor:
-    """Return the sum of the terms, each a value times its probability, over the sum of the probabilities: float64."""
+    """Return the mean of values: terms, each a value times its probability, summed over `total_C`; float64."""
     return terms_CV.sum(-1, dtype=torch.float64) / total_C
 
 
 def _centre(values_CV: Tensor, probability_CV: Tensor, total_C: Tensor, spare_CV: Tensor) -> Tensor:
-    """Subtract the mean of the values, and return it; twice, because the first one has the rounding of large values."""
+    """Subtract the mean of the values and return it. Done twice, because of rounding."""
     mean_C = _mean(torch.mul(values_CV, probability_CV, out=spare_CV), total_C)
     torch.mul(values_CV.sub_(mean_C[:, None]), probability_CV, out=spare_CV)
     rest_C = _mean(spare_CV, total_C)

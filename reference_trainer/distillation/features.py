@@ -24,9 +24,9 @@ google/maxtext, `CombinedDistillationStrategy`, for the two distances. There two
 
 Domain:
 
-* `scored_BT[b, t]` states whether the hidden states at position t count, as `labels_BT[b, t] != ignore_index` does for
-  the logits of that position in `kd_loss`; nothing is shifted here. Unscored states, even NaN, have no influence, and
-  their gradient is exactly 0. NaN in scored states gives NaN.
+* `scored_BT[b, t]` states whether position t counts, as `labels_BT[b, t] != ignore_index` in `kd_loss`; nothing is
+  shifted here. Unscored states, even NaN, have no influence, and their gradient is exactly 0. NaN in scored states
+  gives NaN.
 * With no scored position (also B = 0 or T = 0), sum and count are 0 and the sum is still differentiable.
 * float16, bfloat16 and float32 states are computed in float32, float64 states in float64; of two models the wider
   dtype is used. Sums over features, positions and layers are float64; counts are int64. Autograd adds the gradients of
@@ -62,17 +62,23 @@ def feature_loss(
 ) -> LossSum:
     """Return the distance of hidden states, averaged over pairs of layers and summed over scored positions.
 
-    student: floating states [B, T, S], one tensor for each layer. teacher: the same, [B, T, W]. scored_BT: bool [B, T].
-    layers: pairs of a student's and a teacher's layer, as indices of the two sequences; -1 is the last layer.
-    distance: a key of `DISTANCES`. projections: one module for each pair, such as `torch.nn.Linear(S, W)`; it is called
-    with the scored states of the student's layer, [N, S] in float32 or float64. Required where S differs from W.
-
     The sum has no unit, and is differentiable with respect to the student's states and the projections only; the
     teacher is detached. The count is the number of scored positions, as for `kd_loss`, so `sum / count` is a mean over
     positions and pairs. Definition and domain: see the module's docstring.
 
-    Raise `ShapeError` for shapes, dtypes, devices or widths that do not match, and `SettingError` for an unknown
-    distance, no pair, a layer that does not exist, and another number of projections than pairs.
+    Args:
+        student: The states of all layers, floating [B, T, S].
+        teacher: The states of all layers, floating [B, T, W].
+        scored_BT: Whether a position is scored, bool.
+        layers: Pairs of a student's and a teacher's layer, as indices of the two sequences; -1 is the last layer.
+        distance: A key of `DISTANCES`.
+        projections: One module per pair, such as `torch.nn.Linear(S, W)`, called with the scored states of the
+            student's layer, [N, S] in float32 or float64. Required if S differs from W.
+
+    Raises:
+        ShapeError: If shapes, dtypes, devices or widths do not match.
+        SettingError: If the distance is unknown, there is no pair, a layer does not exist, or there are not as many
+            projections as pairs.
     """
     check_pairs(distance, layers, len(student), len(teacher))
     if projections is not None and len(projections) != len(layers):
@@ -89,9 +95,9 @@ def feature_loss(
 
 
 def cosine_distance(student_NW: Tensor, teacher_NW: Tensor) -> Tensor:
-    """Return half the squared distance of the two directions of each row, from 0 to 2: float64 [N].
+    """Return half the squared distance of the two directions of every row, from 0 to 2: float64 [N].
 
-    It is 1 - cos without its cancellation: near agreement 1 - cos keeps no digit in float32.
+    It equals 1 - cos, which would lose all digits to cancellation for nearly equal directions in float32.
     """
     return (_direction(student_NW) - _direction(teacher_NW)).square().sum(1, dtype=torch.float64) / 2
 
@@ -161,11 +167,11 @@ NO_PROJECTIONS: Sequence[nn.Module] = ()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureMatching:
-    """What a step matches. layers, distance: as in `features.feature_loss`.
+    """The pairs of hidden states that a step matches. layers, distance: as in `feature_loss`.
 
-    projections: none, or one module for each pair, from the student's width to the teacher's. They are trained with the
-    student: their parameters belong to its optimizer. Under data-parallel ranks each one that has parameters is a
-    `DistributedDataParallel` module of its own, so that its gradient is reduced too.
+    projections: empty, or one module per pair, from the student's width to the teacher's. They are trained with the
+    student: the optimizer has their parameters. On data-parallel ranks, every projection with parameters is wrapped in
+    its own `DistributedDataParallel`, so that its gradient is reduced.
     """
 
     layers: Sequence[tuple[int, int]] = ((-1, -1),)
@@ -180,10 +186,10 @@ class FeatureMatching:
     def differentiate(
         self, student: Sequence[Tensor], teacher: Sequence[Tensor], scored_BT: Tensor, scale: float | Tensor
     ) -> tuple[Tensor, list[Tensor | None]]:
-        """Return the distance summed over scored positions, and `scale` times its gradient for each student's state.
+        """Return the distance summed over scored positions, and `scale` times its gradient by every student state.
 
         `scale` times the gradient of the projections is accumulated in their parameters. student: detached states
-        [B, T, S] on the device of the projections; teacher: [B, T, W]. Errors: those of `features.feature_loss`.
+        [B, T, S] on the device of the projections. teacher: states [B, T, W]. Raise as `feature_loss`.
         """
         states = [state.detach().requires_grad_() for state in student]
         with torch.enable_grad():
@@ -202,10 +208,10 @@ class FeatureMatching:
 def new_matching(
     student: Sequence[Tensor], teacher: Sequence[Tensor], *, layers: Sequence[tuple[int, int]], distance: str, seed: int
 ) -> FeatureMatching:
-    """Return the matching of models with hidden states like these, with new projections if any widths differ.
+    """Return the matching of models with hidden states of these shapes, with new projections if any widths differ.
 
-    The projections are linear layers from S to W on the student's device, drawn from `seed`, in float64 if either state
-    is; a pair of equal widths keeps its states. No generator of the process moves. Errors: those of `check_pairs`.
+    The projections are linear layers from S to W on the student's device, drawn with `seed`, in float64 if either state
+    is; states of equal widths are not projected. The global random generators are not changed. Raise as `check_pairs`.
     """
     check_pairs(distance, layers, len(student), len(teacher))
     pairs = [(student[i], teacher[j]) for i, j in layers]

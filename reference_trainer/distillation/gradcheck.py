@@ -1,4 +1,4 @@
-"""Comparison of the closed-form gradient of the distillation loss with automatic differentiation.
+"""Compare the closed-form gradient of the distillation loss with automatic differentiation.
 
 Shape letters: B batch, T position, V vocabulary, N scored positions, K tokens of these with a probability above 0.
 """
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from reference_trainer.distillation import losses
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 
-# Rounding of two ways to sum V products in float64, with a margin; an extra factor tau differs by 0.5 or more.
+# Above the rounding error of V products in float64; an additional factor tau gives a difference of 0.5 or more.
 AGREE = 1e-10
 
 
@@ -34,10 +34,10 @@ def relative_difference(
     """Return ||closed form - autograd|| / ||autograd||, both computed in float64 from these logits.
 
     student_BTV, teacher_BTV: floating logits [B, T, V]; labels_BT: integers [B, T]. Teacher and labels are moved to the
-    student's device. The denominator is the norm of the gradient's two terms where that is larger, because they nearly
-    cancel at a high temperature; if both weights are 0, the result is 0 or +inf. A result up to `AGREE` is rounding.
-    gradient: the closed form; it is called like `losses.kd_logit_gradient`. Errors: as for `losses.kd_loss`. Scored
-    logits may be -inf; a reverse KL that this makes infinite has no derivative, and the result is NaN.
+    student's device. If the norm of the gradient's two terms is larger, it is the denominator, because the terms nearly
+    cancel at a high temperature. If both weights are 0, the result is 0 or +inf. A result up to `AGREE` is rounding.
+    gradient: the closed form, called like `losses.kd_logit_gradient`. Raise as `losses.kd_loss`. Scored logits may be
+    -inf; if this makes a reverse KL infinite, it has no derivative, and the result is NaN.
     """
     student_BTV = student_BTV.detach().double().requires_grad_()
     teacher_BTV, labels_BT = teacher_BTV.to(student_BTV.device), labels_BT.to(student_BTV.device).long()
@@ -55,7 +55,7 @@ def relative_difference(
 
 
 def _textbook_loss(student_NV: Tensor, teacher_NV: Tensor, labels_N: Tensor, weights: Weights) -> Tensor:
-    """Return the loss in float64, formed by differentiable operations alone; a term of weight 0 is absent."""
+    """Return the loss in float64 by differentiable operations. A term of weight 0 is left out."""
     loss = student_NV[:, :0].sum()
     if weights.ce_weight:
         loss = loss + weights.ce_weight * F.cross_entropy(student_NV, labels_N, reduction="sum")
@@ -77,7 +77,7 @@ def _jensen_shannon(log_p_NV: Tensor, log_q_NV: Tensor, beta: float) -> Tensor:
 
 
 def _kl(log_a_NV: Tensor, log_b_NV: Tensor) -> Tensor:
-    allowed_NV = log_a_NV != -math.inf  # a banned token has no term
+    allowed_NV = log_a_NV != -math.inf  # a token of probability 0 has no term
     log_a_K, log_b_K = log_a_NV[allowed_NV], log_b_NV[allowed_NV]
     return (log_a_K.exp() * (log_a_K - log_b_K)).sum()
 
@@ -98,7 +98,7 @@ def differences(
 ) -> Iterator[tuple[float, float]]:
     """Yield five temperatures, each with the relative difference for random float64 logits of `shape` [B, T, V].
 
-    compare: returns the difference; it is called like `relative_difference`.
+    compare: returns the difference, called like `relative_difference`.
     """
     generator = torch.Generator().manual_seed(seed)
     student_BTV, teacher_BTV = (

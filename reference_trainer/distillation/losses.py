@@ -15,7 +15,7 @@ Domain of loss and gradient:
 * A token whose teacher logit is -inf has no KL term, whatever the student's logit. If the student's logit is -inf where
   the teacher's probability is positive, or at the label, the loss is +inf and the gradient is finite. In the reverse KL
   the two models change places; Jensen-Shannon is finite for 0 < beta < 1.
-* A term of weight 0 is absent, not multiplied by 0, so its infinities are absent too.
+* A term of weight 0 is left out, not multiplied by 0, so that an infinite term of weight 0 has no effect.
 * With no scored position (also B = 0 or T = 0), sum and count are 0, the gradient is all zeros, and the sum is still
   differentiable.
 * Weights are supported up to 1e30, which float32 can represent.
@@ -30,18 +30,18 @@ Errors, all subclasses of `ValueError`:
   outside [0, 1], a non-integer `ignore_index`.
 
 float16, bfloat16 and float32 logits are computed in float32, float64 logits in float64; of two models the wider dtype
-is used. Weighting, and sums over tokens and positions, are float64; counts are int64. Accuracy is claimed for
-temperatures from 0.25 to 20; in the rest of `TEMPERATURES` only that nothing overflows.
+is used. Weighting, and sums over tokens and positions, are float64; counts are int64. Results are accurate for
+temperatures from 0.25 to 20; in the rest of `TEMPERATURES` nothing overflows, and accuracy is not specified.
 
 Results depend on the arguments alone: not on autocast, grad mode, default dtype or device, memory layout or earlier
-calls; no random number is drawn. Results are owned by the caller: ordinary tensors (inference tensors under inference
-mode) that share no memory with the arguments and may be changed in place.
+calls; no random number is drawn. Results are ordinary tensors (inference tensors under inference mode) that share no
+memory with the arguments, so that the caller may change them in place.
 
-Loss and gradient are computed together, a block of rows at a time: a block is read once from memory, and the rest
-happens in the cache.
+Loss and gradient are computed together, a block of rows at a time: a block is read from memory once, and is then in
+the cache.
 
 Shape letters: B batch, T position, V vocabulary, P = B * T rows, N rows that are scored or read, C rows of a block, K
-numbers of a row, F = 1 + 3 * P places of a fault, of which the first stands for none.
+numbers of a row, F = 1 + 3 * P possible faults; the first means no fault.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ __all__ = [
     "weighted_sum",
 ]
 
-KINDS = 4  # of one row: none, and the three maxima that are not finite
+KINDS = 4  # faults of a row: none, or a maximum of NaN, +inf or -inf
 
 
 def check_tensors(student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor) -> None:
@@ -115,10 +115,12 @@ def _describe(value: object) -> str:
 
 
 def first_fault(labels_BT: Tensor, scored_P: Tensor, maxima_2P: Tensor, vocabulary: int) -> Tensor:
-    """Return the argument of `raise_fault`, 0 if there is nothing to raise: int64, on the device of the labels.
+    """Return the first fault, which `raise_fault` takes, as int64 on the device of the labels; 0 without a fault.
 
-    labels_BT: int64. scored_P: bool. maxima_2P: the largest logit of each row of student and teacher; it is finite
-    exactly if the row has a softmax distribution, which is required of every row here. Labels are checked first.
+    Labels are checked first, then the logits of the student, then of the teacher.
+
+    labels_BT: int64. scored_P: bool. maxima_2P: the largest logit of every row of student and teacher. A row has a
+    softmax distribution if and only if its maximum is finite; every row here must have one.
     """
     labels_P = labels_BT.flatten()
     outside_P = scored_P & ((labels_P < 0) | (labels_P >= vocabulary))
@@ -129,7 +131,10 @@ def first_fault(labels_BT: Tensor, scored_P: Tensor, maxima_2P: Tensor, vocabula
 
 
 def raise_fault(fault: int | Tensor, labels_BT: Tensor, vocabulary: int) -> None:
-    """Raise `LabelError` or `LogitsError`, with its position, for a fault of `first_fault` or `loss_fault`; 0: none."""
+    """Raise `LabelError` or `LogitsError`, with the position, for a fault of `first_fault` or `loss_fault`.
+
+    If the fault is 0, do nothing.
+    """
     fault = int(fault)
     if not fault:
         return
@@ -155,20 +160,26 @@ def raise_fault(fault: int | Tensor, labels_BT: Tensor, vocabulary: int) -> None
     )
 
 
-CPU_BLOCK_BYTES = 2 << 20  # about five blocks are in use, and together they stay in the last level of cache
-BLOCK_BYTES = 64 << 20  # on other devices, where the launch of a kernel takes as long as 20 MiB of traffic
+CPU_BLOCK_BYTES = 2 << 20  # about five blocks are in use; together they fit into the last level of cache
+BLOCK_BYTES = 64 << 20  # on other devices the launch of a kernel takes as long as 20 MiB of traffic
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The loss of the rows of some logits, detached. Numbers of rows are float64, and 0 in unscored rows.
+    """The loss of rows of logits, detached. Tensors of shape [P] are float64, and 0 in unscored rows.
 
-    cross_entropy_P: nats against the labels. divergence_P: nats at the temperature, without temperature^2. Either is 0
-    if its weight is 0 and metrics are not asked for. The next five are metrics, and empty unless asked for: kl_at_1_P
-    and kl_P, KL(teacher || student) in nats at temperature 1 and at the temperature; teacher_cross_entropy_P and
-    teacher_entropy_P, nats at temperature 1; agreement_P, 1 if the first most probable token is the same in both
-    models. count: scored rows, int64. gradient_BTV: of the weighted sum, times `scale`; empty without a `scale`.
-    fault: 0, or the argument of `checks.raise_fault`, int64.
+    Attributes:
+        cross_entropy_P: Cross-entropy against the labels in nats; 0 if its weight is 0 and metrics are not requested.
+        divergence_P: Divergence at the temperature in nats, without the factor temperature^2; 0 in the same case.
+        kl_at_1_P: KL(teacher || student) at temperature 1 in nats. This metric and the next four are empty unless
+            metrics are requested.
+        kl_P: KL(teacher || student) at the temperature in nats.
+        teacher_cross_entropy_P: Cross-entropy of the teacher at temperature 1 in nats.
+        teacher_entropy_P: Entropy of the teacher at temperature 1 in nats.
+        agreement_P: 1 if both models have the same first most probable token, else 0.
+        count: Number of scored rows, int64.
+        gradient_BTV: Gradient of the weighted sum, times `scale`; empty without a `scale`.
+        fault: 0, or a fault for `raise_fault`, int64.
     """
 
     cross_entropy_P: Tensor
@@ -196,9 +207,9 @@ def loss_by_blocks(
     deferred: bool = False,
     select: bool | None = None,
 ) -> Rows:
-    """Return nats of every scored row and, with `scale`, the gradient of `scale` times their weighted sum.
+    """Return the loss of every scored row and, with `scale`, the gradient of `scale` times the weighted sum.
 
-    Logits whose first two axes cannot be viewed as one are copied. With `deferred` and without `select`, no number is
+    Logits whose first two axes cannot be viewed as one are copied. With `deferred` and without `select`, no value is
     read from the device.
 
     Args:
@@ -207,11 +218,11 @@ def loss_by_blocks(
         labels_BT: The label of each row.
         weights: The arguments of the loss.
         ignore_index: The label of unscored rows.
-        scale: A number, or a tensor without axes on the device of the logits; None forms no gradient.
-        metrics: Whether the metrics, and nats whose weight is 0, are computed too.
-        deferred: Whether the first wrong value of logits and labels is returned as `fault` instead of raised.
-        select: Whether scored rows alone are read, the default on the CPU. On other devices selecting would wait for
-            the device, so every row is read, and results of unscored rows are replaced by 0.
+        scale: A number, or a scalar tensor on the device of the logits; None computes no gradient.
+        metrics: Whether to compute the metrics, and terms whose weight is 0.
+        deferred: Whether to return the first invalid label or logit as `fault` instead of raising.
+        select: Whether to read only scored rows; the default on the CPU. On other devices a selection would wait for
+            the device, so all rows are read, and results of unscored rows are replaced by 0.
 
     Returns:
         The rows. The gradient is new, contiguous and exactly 0 at unscored positions; float64 for a float64 student,
@@ -232,9 +243,9 @@ def loss_by_blocks(
 def collected(
     numbers_KP: Tensor, labels_BT: Tensor, scored_P: Tensor, vocabulary: int, gradient_BTV: Tensor, *, deferred: bool
 ) -> Rows:
-    """Return the rows from their numbers; raise for the first wrong value unless that is `deferred`.
+    """Return the rows from their numbers. Raise for the first invalid value, unless `deferred`.
 
-    numbers_KP: as `Walk.numbers` returns them. labels_BT: int64.
+    numbers_KP: the result of `BlockwiseLoss.numbers`. labels_BT: int64.
     """
     fault = first_fault(labels_BT, scored_P, numbers_KP[-2:], vocabulary)
     if not deferred and fault != 0:
@@ -244,41 +255,41 @@ def collected(
 
 
 def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
-    """Return the loss in nats, summed over the scored rows; a term of weight 0 is absent, even if it is infinite."""
+    """Return the loss in nats, summed over the scored rows. A term of weight 0 is left out, even if it is infinite."""
     return _weighted(rows, weights).sum()
 
 
 def _weighted(rows: Rows, weights: Weights) -> Tensor:
-    """Return both terms of the loss of each row, [2, P] in nats."""
+    """Return the two weighted terms of the loss of every row, [2, P] in nats."""
     terms = (weights.ce_weight, rows.cross_entropy_P), (weights.kd_weight * weights.temperature**2, rows.divergence_P)
     return torch.stack([weight * nats_P if weight else torch.zeros_like(nats_P) for weight, nats_P in terms])
 
 
 def loss_fault(rows: Rows, weights: Weights, feature: Tensor | None = None) -> Tensor:
-    """Return the argument of `raise_fault`: the fault of the rows, or the first row whose loss is not finite.
+    """Return the fault of the rows or, if there is none, the first row whose loss is not finite, for `raise_fault`.
 
-    feature: the distance of hidden states, which has to be finite too. 0 if there is nothing to raise; int64, on the
-    device of the rows.
+    feature: the distance of hidden states, which must be finite too. The result is int64 on the device of the rows, 0
+    without a fault.
     """
     broken_P = ~_weighted(rows, weights).isfinite().all(0)
     parts = [broken_P.new_zeros(1), broken_P] + ([] if feature is None else [~feature.isfinite()[None]])
     first = torch.cat(parts).byte().argmax()
-    # Places of the labels, and of the logits of both models, come before that of the loss of a row.
+    # Faults are numbered: P labels, P logits of the student, P of the teacher, then P losses and the distance.
     return torch.where((rows.fault == 0) & (first > 0), KINDS * (3 * len(broken_P) + first) + 1, rows.fault)
 
 
 def rows_per_block(vocabulary: int, dtype: torch.dtype, device: torch.device) -> int:
-    """Return how many rows of logits fit into a block, at least 1."""
+    """Return the number of rows of logits in a block, at least 1."""
     size = CPU_BLOCK_BYTES if device.type == "cpu" else BLOCK_BYTES
     return max(size // (vocabulary * dtype.itemsize), 1)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Run the operations of this thread on one core of the CPU.
+    """Within the context, run the operations of this thread on one core of the CPU.
 
-    Those on a block are short, and each would wait for the last of its threads: beside one other busy process, that
-    takes more time than a second core saves.
+    Operations on a block are short, and each would wait for its slowest thread. If another process is busy, this wait
+    takes longer than a second core saves.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -289,10 +300,11 @@ def _one_thread() -> Iterator[None]:
 
 
 class BlockwiseLoss:
-    """Logits, labels and arguments of a loss that is computed block by block, and the blocks, which are allocated once.
+    """Compute a loss and its gradient block by block, in buffers that are allocated once.
 
-    gradient_BTV: where to write the gradient, which may be the student's logits; by default a new tensor.
-    cap: the soft cap of the student's logits y = cap * tanh(x / cap), whose gradient is by x; None for y = x.
+    gradient_BTV: the tensor to write the gradient to, which may be the student's logits; by default a new tensor.
+    cap: the soft cap of the student's logits y = cap * tanh(x / cap). The gradient is the derivative by x. None for
+    y = x.
     """
 
     def __init__(
@@ -309,7 +321,7 @@ class BlockwiseLoss:
     ) -> None:
         (B, T, V), device = student_BTV.shape, student_BTV.device
         self.student_PV, self.teacher_PV = student_BTV.flatten(0, 1), teacher_BTV.flatten(0, 1)
-        self.labels_P1 = labels_BT.flatten().clamp(0, V - 1)[:, None]  # a label outside the vocabulary is a fault
+        self.labels_P1 = labels_BT.flatten().clamp(0, V - 1)[:, None]  # `first_fault` reports invalid labels
         self.scored_P, self.weights, self.metrics, self.cap = scored_P, weights, metrics, cap
         self.scale = None if scale is None else torch.zeros((), dtype=torch.float64, device=device) + scale
         dtype = torch.promote_types(student_BTV.dtype, torch.float32)
@@ -321,9 +333,9 @@ class BlockwiseLoss:
         self.blocks = torch.empty(5, self.size, V, dtype=dtype, device=device)
 
     def numbers(self, select: bool) -> Tensor:
-        """Form the gradient, and return the numbers of all rows, which are 0 in unscored ones.
+        """Write the gradient, and return the numbers of all rows, float64 [K, P], 0 in unscored rows.
 
-        select: read scored rows only.
+        select: whether to read only scored rows.
         """
         with _one_thread() if self.blocks.device.type == "cpu" else nullcontext():
             return self._numbers(select)
@@ -339,7 +351,7 @@ class BlockwiseLoss:
         return numbers_KP.masked_fill_(~self.scored_P, 0)
 
     def clear(self, count: int | None) -> None:
-        """Set the gradient of unscored rows to 0; `count` is their number, if it is known."""
+        """Set the gradient of unscored rows to 0. count: the number of unscored rows, if known."""
         gradient_PV = self.gradient_BTV.flatten(0, 1)
         if count is None:
             gradient_PV.masked_fill_(~self.scored_P[:, None], 0)
@@ -347,7 +359,7 @@ class BlockwiseLoss:
             gradient_PV.index_fill_(0, self.scored_P.byte().argsort()[:count], 0)
 
     def block(self, at_C: slice | Tensor) -> list[Tensor]:
-        """Return the numbers of some rows: two terms, five metrics if asked for, two maxima; write their gradient."""
+        """Write the gradient of a block; return its numbers: two terms, five metrics if requested, two maxima."""
         weights, labels_C1 = self.weights, self.labels_P1[at_C]
         student_CV, teacher_CV, hard_CV, spare_CV, other_CV = self.blocks[:, : len(labels_C1)]
         of_student_C = _read(self.student_PV, at_C, student_CV)
@@ -382,7 +394,7 @@ class BlockwiseLoss:
         *,
         spares: tuple[Tensor, Tensor],
     ) -> list[Tensor]:
-        """Return the five metrics; the second is the divergence itself, and left at 0, if that is the forward KL."""
+        """Return the five metrics. The second is 0 if the divergence is the forward KL; the caller copies it then."""
         kl_at_1_C, *of_teacher = teacher_metrics(student_CV, teacher_CV, labels_C1, log_q_C, *spares)
         spare_CV, _ = spares
         agreement_C = agreement(student_CV, teacher_CV, spare_CV)
@@ -393,7 +405,7 @@ class BlockwiseLoss:
         return [kl_at_1_C, kl_C, *of_teacher, agreement_C]
 
     def _write(self, at_C: slice | Tensor, soft_CV: Tensor, hard_CV: Tensor, scale: Tensor) -> None:
-        """Write the weighted sum of the two derivatives to its rows."""
+        """Write the weighted sum of the two derivatives to the rows `at_C` of the gradient."""
         weights, gradient_PV = self.weights, self.gradient_BTV.flatten(0, 1)
         soft_CV.mul_(scale * weights.kd_weight * weights.temperature)
         if isinstance(at_C, slice) and self.cap is None:
@@ -410,9 +422,9 @@ class BlockwiseLoss:
 
 
 def _parts(places_N: Tensor, size: int, *, known: bool) -> Iterator[slice | Tensor]:
-    """Yield the rows of each block: a slice where they are neighbours, which are then read and written in place.
+    """Yield the rows of each block: a slice if they are adjacent, so that they can be read and written in place.
 
-    known: `places_N` is 0, 1, ..., so it need not be read from the device.
+    known: whether `places_N` is 0, 1, ..., so that it need not be read from the device.
     """
     places = range(len(places_N)) if known else places_N.tolist()  # once, because a read waits for the device
     end = 0
@@ -424,7 +436,7 @@ def _parts(places_N: Tensor, size: int, *, known: bool) -> Iterator[slice | Tens
 
 
 def _read(logits_PV: Tensor, at_C: slice | Tensor, out_CV: Tensor) -> Tensor:
-    """Read rows, shifted to a maximum of 0 so that large logits do not overflow; return the maxima, float64."""
+    """Copy rows to `out_CV`, shifted to a maximum of 0 so that `exp` cannot overflow; return the maxima, float64."""
     rows_CV = logits_PV[at_C] if isinstance(at_C, slice) else logits_PV.index_select(0, at_C)
     maximum_C1 = rows_CV.amax(-1, keepdim=True)
     torch.sub(rows_CV, maximum_C1.to(out_CV.dtype), out=out_CV)
@@ -457,9 +469,9 @@ def kd_loss(
 ) -> LossSum:
     """Return ce_weight * CE + kd_weight * temperature^2 * divergence in nats, summed over scored positions.
 
-    student_BTV, teacher_BTV: floating logits [B, T, V]; labels_BT: integers [B, T]. Sum and count are returned
-    undivided. The sum is differentiable with respect to the student only; the teacher is detached.
-    Domain, dtypes and errors: see the module's docstring. Source: arXiv:1503.02531, section 2.
+    student_BTV, teacher_BTV: floating logits [B, T, V]. labels_BT: integers [B, T]. The sum is not divided.
+    It is differentiable with respect to the student only; the teacher is detached. Domain, dtypes and errors: see the
+    module's docstring. Source: arXiv:1503.02531, section 2.
     """
     check_tensors(student_BTV, teacher_BTV, labels_BT)
     weights = Weights(
@@ -485,10 +497,13 @@ def kd_logit_gradient(
 ) -> Tensor:
     """Return the derivative of `kd_loss(...).sum` with respect to the student's logits, in closed form.
 
-    ce_weight * (softmax(s) - onehot(y)) + kd_weight * tau * (softmax(s/tau) - softmax(t/tau)) at scored positions for
-    KL(teacher || student), for the others see `divergences`; exactly 0 elsewhere. Shape [B, T, V]; float64 for a
-    float64 student, otherwise float32; always finite; in nats per logit, of the sum: the caller divides. Domain and
-    errors: as for `kd_loss`. Source: arXiv:1503.02531, section 2, equation 2.
+    For KL(teacher || student) it is, at scored positions,
+
+        ce_weight * (softmax(s) - onehot(y)) + kd_weight * tau * (softmax(s/tau) - softmax(t/tau)),
+
+    and exactly 0 elsewhere; for other divergences see `divergences`. The result has shape [B, T, V], is float64 for a
+    float64 student, otherwise float32, and always finite. It is the gradient of the sum, in nats per logit: the caller
+    divides. Domain and errors: as for `kd_loss`. Source: arXiv:1503.02531, section 2, equation 2.
     """
     weights = Weights(
         temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight, divergence=divergence, beta=beta
@@ -498,7 +513,7 @@ def kd_logit_gradient(
 
 
 class _Loss(torch.autograd.Function):
-    """The weighted sum of rows, whose backward gives the gradient that was formed with them."""
+    """The weighted sum of rows; its backward returns the gradient that was computed with the rows."""
 
     @staticmethod
     def forward(ctx: Any, student: Tensor, rows: Rows, weights: Weights) -> Tensor:

@@ -1,10 +1,10 @@
-"""Metrics of an interval: sums travel with their counts, and are divided once, here.
+"""Compute the metrics of an interval. Sums are kept with their counts and divided once, in this module.
 
 `accepted` counts the tokens of a draft that a speculative decoder would accept, on a text under teacher forcing. A
-draft begins at any scored position. Its token is accepted where student and teacher have the same first most probable
-token, and the draft ends at the first that is not (greedy verification, Leviathan, Kalman, Matias 2023,
-arXiv:2211.17192). The context is the text: the numbers are those of a decoder only on text that the teacher wrote
-greedily.
+draft begins at any scored position. Its token is accepted if student and teacher have the same first most probable
+token; the draft ends at the first token that is not accepted (greedy verification, Leviathan, Kalman, Matias 2023,
+arXiv:2211.17192). The context is the text, so the numbers equal the ones of a decoder only on text that the teacher
+wrote greedily.
 
 Shape letters: B batch, T position, K depth.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def accepted_name(depth: int) -> str:
-    """Return the name of a metric: the share of drafts whose token `depth` is accepted, if all tokens before it are.
+    """Return the name of the metric: the share of drafts whose token `depth` is accepted, given that all before it are.
 
     Args:
         depth: The position in the draft, from 1.
@@ -34,16 +34,16 @@ def accepted_name(depth: int) -> str:
 def accepted(
     agreed_BT: Tensor, scored_BT: Tensor, segments_BT: Tensor | None, depth: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Count the drafts whose token is tried, and those whose token is accepted, for each depth.
+    """Count, for each depth, the drafts whose token is tried (trials) and whose token is accepted (hits).
 
     A draft of k tokens is a trial of depth k if all its positions are scored and in one document, and its first k - 1
     tokens agree; it is a hit if the last one agrees too. Unscored positions, such as those of a prompt, end a draft.
-    Each row counts alone, so the counts of batches and ranks can be added.
+    Rows are counted independently, so counts of batches and ranks can be added.
 
     Args:
-        agreed_BT: Whether student and teacher have the same most probable token, bool; indexed, as `scored_BT`, by
+        agreed_BT: Whether student and teacher have the same most probable token, bool. As in `scored_BT`, the index is
             the position whose logits predict the token.
-        scored_BT: Whether the predicted token counts, bool.
+        scored_BT: Whether the predicted token is scored, bool.
         segments_BT: The document of each position, integers; None if each row is one document.
         depth: The largest number of tokens of a draft, K.
 
@@ -56,7 +56,7 @@ def accepted(
     hits: list[Tensor] = []
     trials: list[Tensor] = []
     # `tried` at depth k marks the starts of drafts whose k-th token is tried. A hit is a trial of depth k + 1 if its
-    # next position is scored and in the same document. Each step drops the last column, where no next position is.
+    # next position is scored and in the same document. Each step drops the last column, which has no next position.
     tried = scored_BT
     for k in range(depth):
         hit = tried & agreed_BT[:, k:]
@@ -97,7 +97,7 @@ def weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
     beyond float64 is infinite.
 
     Args:
-        pairs: Pairs (sum, count). A value that is no mean over tokens is the pair (value, 1).
+        pairs: Pairs (sum, count). A value that is not a mean over tokens is the pair (value, 1).
     """
     pairs = tuple(pairs)
     count = sum(count for _, count in pairs)
@@ -112,7 +112,7 @@ def _sum(values: list[float]) -> float:
 
 
 def perplexity(cross_entropy: MetricSum) -> float | None:
-    """Return exp(min(mean, 20)), which is at least 1; None if nothing is counted. NaN stays NaN.
+    """Return exp(min(mean, 20)), which is at least 1; None if the count is 0. NaN stays NaN.
 
     Args:
         cross_entropy: The sum over all tokens, in nats, and their number. Divide before the exponential: the mean of
@@ -124,13 +124,13 @@ def perplexity(cross_entropy: MetricSum) -> float | None:
 
 
 def add(left: Mapping[str, MetricSum], right: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
-    """Return the metrics of two micro-batches, ranks or steps together: sums and counts are added by name.
+    """Add the sums and counts of two micro-batches, ranks or steps by name.
 
     Associative and commutative up to the rounding of the sums, with {} as identity.
 
     Args:
         left: Metrics by name.
-        right: Metrics by name. A metric that only one of the two has is returned as it is.
+        right: Metrics by name. A metric in only one of the two is returned unchanged.
     """
     return {**left, **{name: left[name] + total if name in left else total for name, total in right.items()}}
 
@@ -138,8 +138,8 @@ def add(left: Mapping[str, MetricSum], right: Mapping[str, MetricSum]) -> dict[s
 def covering(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
     """Return the sums over the same tokens as the loss, and the norm of the last gradient.
 
-    A sum covers fewer tokens if some step did not compute it: its weight was 0, or the run logged nothing until it was
-    resumed.
+    A sum covers fewer tokens if some step did not compute it, because its weight was 0, or because logging was off
+    before the run was resumed.
 
     Args:
         sums: Metrics by name, with "loss".
@@ -151,7 +151,7 @@ def covering(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
 def derived(sums: Mapping[str, MetricSum]) -> dict[str, float]:
     """Return the mean of each metric, the perplexities of student and teacher, and the length of accepted drafts.
 
-    Losses, divergences and entropies are in nats per token. A metric that counts nothing is left out, with the numbers
+    Losses, divergences and entropies are in nats per token. A metric with count 0 is left out, and so are the numbers
     that are derived from it:
 
     - `student_perplexity` from `hard_loss`, the student's cross-entropy without its weight;

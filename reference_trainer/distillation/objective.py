@@ -1,4 +1,4 @@
-"""The arguments of the loss, their domains, and limits that settings and arithmetic share; imports no torch."""
+"""The arguments of the loss and their domains. Importing this module does not import torch."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ DIVERGENCES = {
     "reverse_kl": "KL(student || teacher)",
     "jensen_shannon": "both to their mixture",
 }
-"""The formula of each divergence; `divergences.BY_NAME` has its function."""
+"""The formula of each divergence by name; `divergences.BY_NAME` has the functions."""
 WITH_BETA = ("jensen_shannon",)
-"""Those with a mixture of both models, in which the teacher has the share beta."""
+"""Names of the divergences from a mixture of both models, in which the teacher has the share beta."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """The objective: ce_weight * cross-entropy + kd_weight * temperature^2 * divergence, in nats per scored row.
+    """The arguments of ce_weight * cross-entropy + kd_weight * temperature^2 * divergence, in nats per scored row.
 
     A step that matches features adds feature_weight * `features.feature_loss`, which has no unit.
 
-    divergence: one of `DIVERGENCES`. beta: the teacher's share, from 0 to 1, of the mixture of those in `WITH_BETA`.
+    divergence: one of `DIVERGENCES`. beta: the teacher's share of the mixture, from 0 to 1, for `WITH_BETA`.
     Raise `SettingError` for a value outside its domain.
     """
 
@@ -55,7 +55,7 @@ class Weights:
 
 
 def check_ignore_index(ignore_index: int) -> None:
-    """Raise `SettingError` unless this is an integer."""
+    """Raise `SettingError` unless `ignore_index` is an integer."""
     if not isinstance(ignore_index, int) or isinstance(ignore_index, bool):
         raise SettingError(
             f"invalid value {ignore_index!r} for 'ignore_index': expected an integer, usually {IGNORE_INDEX}"

@@ -1,12 +1,14 @@
-"""Protocols of teachers and students, and the batch, as the distillation step uses them.
+"""Protocols of teachers and students in a distillation step, and the batch.
 
-Of a teacher may be known the K most probable tokens alone, and the mass of the rest: `TopK`. The loss is the divergence
-between two distributions of K + 1 outcomes: the kept tokens, and the rest as one, the tail. So it is never negative,
-student mass in the tail costs what it costs, and K = V is the whole teacher. Kept probabilities are not renormalised.
+`TopK` describes a teacher by its K most probable tokens and the probability of all others together, the tail. The loss
+is the divergence between two distributions of K + 1 outcomes: the K tokens, and the tail. It is never negative, the
+student's probability of the tail counts, and K = V gives the loss of the full teacher. The K probabilities are not
+renormalised.
 
-`completed` shares the tail out among its tokens as the student does, p_j = p_tail q_j / q_tail. Every such token then
-has the ratio p_tail / q_tail, so each divergence of `objective.DIVERGENCES` between the completed teacher and the
-student is that of the K + 1 outcomes, and its derivative with the completed teacher held fixed is too.
+`completed` distributes the tail among its tokens in the student's proportions, p_j = p_tail q_j / q_tail. All tokens of
+the tail then have the same ratio p_j / q_j. Every divergence of `objective.DIVERGENCES` between the completed teacher
+and the student therefore equals the divergence of the K + 1 outcomes, and so do their derivatives with the completed
+teacher held fixed.
 
 tau is the temperature. Shape letters: B batch, T position, N positions, V vocabulary, W width, K kept tokens.
 """
@@ -29,11 +31,16 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 class Batch:
     """Token sequences and their labels.
 
-    tokens: integers [B, T]. labels: integers [B, T], labels[b, i] is the label of tokens[b, i], -100
-    where that token is not predicted. `kd_step` shifts labels against logits. segments: integers [B, T] that number
-    the documents of each row from 1, 0 where there is padding; None if each row is one document, padded at its end if
-    at all. examples: integers [B], the number of each row in the data, from 0, by which outputs of a teacher are found
-    on disk; None if rows have none. Raise `ShapeError` if a tensor is not integer or the shapes differ.
+    Raise `ShapeError` if a tensor is not integer or the shapes differ.
+
+    Attributes:
+        tokens: Integers [B, T].
+        labels: Integers [B, T]. labels[b, i] is the label of tokens[b, i], -100 if this token is not predicted.
+            `kd_step` shifts labels against logits.
+        segments: Integers [B, T], the number of the document in its row, from 1, and 0 for padding; None if every row
+            is one document, with padding only at its end.
+        examples: Integers [B], the number of every row in the data, from 0, by which stored outputs of a teacher are
+            looked up; None if rows have no numbers.
     """
 
     tokens: Tensor
@@ -70,7 +77,7 @@ class Outputs:
 
 @runtime_checkable
 class Teacher(Protocol):
-    """A frozen model. Its logits are read, never written to: they may share the model's memory."""
+    """A frozen model. Callers must not change its logits in place: they may share memory with the model."""
 
     @property
     def vocab_size(self) -> int:
@@ -92,7 +99,7 @@ class StudentPass(Protocol):
         ...
 
     def backward(self, logit_gradient: Tensor) -> None:
-        """Apply the derivative of the loss by these logits, [B, T, V]; at most once, even if applying it raises."""
+        """Apply the derivative of the loss by these logits, [B, T, V]. Call it at most once, even if it raises."""
         ...
 
 
@@ -134,7 +141,7 @@ class FeaturePass(Protocol):
         ...
 
     def backward(self, logit_gradient: Tensor, hidden_gradients: Sequence[Tensor | None]) -> None:
-        """Apply the derivative of the loss by logits and hidden states together; None is a gradient of 0."""
+        """Apply the derivatives of the loss by logits and hidden states together; None stands for a gradient of 0."""
         ...
 
 
@@ -143,7 +150,7 @@ class FeatureStudent(Student, Protocol):
     """A student whose hidden states can be matched."""
 
     def forward_features(self, batch: Batch) -> FeaturePass:
-        """Return a new pass over the batch's tokens that keeps its hidden states."""
+        """Return a new pass over the batch's tokens, with hidden states."""
         ...
 
 
@@ -197,8 +204,8 @@ def checked_logits(model: str, logits: object, tokens_BT: Tensor, vocab_size: in
 class TopK:
     """The K largest logits of each position, in decreasing order, shifted so that the first is 0.
 
-    logits: floating [..., K]. tokens: integers [..., K]. rest: floating [...], log-sum-exp of the other shifted logits
-    divided by `temperature`; -inf if they have no mass.
+    logits: floating [..., K]. tokens: integers [..., K]. rest: floating [...], the log-sum-exp of all other shifted
+    logits divided by `temperature`; -inf if their probability is 0.
     """
 
     logits: Tensor
@@ -207,11 +214,11 @@ class TopK:
     temperature: float
 
     def to(self, device: torch.device) -> TopK:
-        """Return these positions on a device."""
+        """Return a copy on a device."""
         return TopK(self.logits.to(device), self.tokens.to(device), self.rest.to(device), self.temperature)
 
     def rows(self, places_N: Tensor) -> TopK:
-        """Return some of the positions, of which all are numbered one after another."""
+        """Return the positions `places_N`, which count through all axes but the last, flattened."""
         at_N = places_N.to(self.rest.device)
         logits_PK, tokens_PK = self.logits.flatten(0, -2), self.tokens.flatten(0, -2)
         return TopK(logits_PK[at_N], tokens_PK[at_N], self.rest.flatten()[at_N], self.temperature)
@@ -219,7 +226,7 @@ class TopK:
 
 @runtime_checkable
 class TopKTeacher(Protocol):
-    """A frozen model of which only the most probable tokens are known."""
+    """A frozen model that gives only its most probable tokens."""
 
     @property
     def vocab_size(self) -> int:
@@ -227,12 +234,12 @@ class TopKTeacher(Protocol):
         ...
 
     def top_k(self, batch: Batch) -> TopK:
-        """Return what is known at each position [B, T]; unscored positions have any values."""
+        """Return the most probable tokens of all positions [B, T]. Values at unscored positions are arbitrary."""
         ...
 
 
 def keep_top_k(logits_NV: Tensor, k: int, temperature: float) -> TopK:
-    """Return the k largest logits of each position; of equal ones, those of the first tokens."""
+    """Return the k largest logits of every position. Among equal logits, lower token numbers come first."""
     wide_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
     sorted_NV, tokens_NV = torch.sort(wide_NV, dim=-1, descending=True, stable=True)
     sorted_NV = sorted_NV - sorted_NV[..., :1]
@@ -241,10 +248,11 @@ def keep_top_k(logits_NV: Tensor, k: int, temperature: float) -> TopK:
 
 
 def completed(top_k: TopK, student_BTV: Tensor, temperature: float) -> Tensor:
-    """Return logits [B, T, V] of a teacher with these tokens, whose tail is shared out as the student does.
+    """Return teacher logits [B, T, V] from its top tokens, with the tail distributed as the student does.
 
-    Their dtype is the wider one of both, at least float32. A tail to which the student gives nothing is shared out
-    equally. Raise `SettingError` for another temperature: the mass of the rest is known at one.
+    The dtype is the wider one of both models, at least float32. A tail whose probability is 0 for the student is
+    distributed equally. Raise `SettingError` for a temperature other than `top_k.temperature`, since `rest` is known
+    only at this one.
     """
     if temperature != top_k.temperature:
         raise SettingError(
@@ -262,7 +270,7 @@ def completed(top_k: TopK, student_BTV: Tensor, temperature: float) -> Tensor:
 
 
 def teacher_logits(teacher: Teacher | TopKTeacher, batch: Batch, student_BTV: Tensor, temperature: float) -> Tensor:
-    """Return the logits that a loss compares with the student's, on its device: the teacher's, or completed ones."""
+    """Return the teacher's logits [B, T, V] on the student's device, completed if the teacher is a `TopKTeacher`."""
     if isinstance(teacher, TopKTeacher):
         return completed(teacher.top_k(batch).to(student_BTV.device), student_BTV, temperature)
     teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)

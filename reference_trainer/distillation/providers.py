@@ -1,13 +1,13 @@
 """Teachers and students for `kd_step` that wrap any `nn.Module`.
 
-A module with hidden states has a forward with the parameter `output_hidden_states`, which returns an object with
-`.logits` and `.hidden_states` when it is True, as `Decoder` and the models of Hugging Face do.
+Hidden states can be matched if the forward of a module has the parameter `output_hidden_states`, and returns an object
+with `.logits` and `.hidden_states` if it is True, as `Decoder` and the models of Hugging Face do.
 
-A module that has a large vocabulary and an output layer, as `heads` documents it, never forms all logits of a
-batch in a step: its output layer is applied a chunk of rows at a time. `note` is called with a line that says why, if
-that is not possible.
+If a module has a large vocabulary and an output layer, as `heads` documents it, a step applies the output layer to a
+chunk of rows at a time, and never forms all logits of a batch. If this is not possible, `note` is called with the
+reason.
 
-`FixtureTeacher` and `FixtureStudent` are tables of logits, with a row for each token.
+`FixtureTeacher` and `FixtureStudent` are tables of logits, with one row per token.
 
 Shape letters: B batch, T position, V vocabulary, K token ids with a row in a table.
 """
@@ -75,7 +75,7 @@ class FixtureStudent:
     """A student that is a table of logits, floating [K, V]: gradient descent in logit space, without a model.
 
     `backward` updates the table immediately: learning_rate * gradient[b, t] is subtracted from row tokens[b, t] for
-    every b and t, and gradients of one row add up. `logits_table` returns a copy of the current table. Raise
+    every b and t; gradients of the same row are summed. `logits_table` returns a copy of the present table. Raise
     `ShapeError` for another table, `ProviderError` for a token without a row, `SettingError` for a learning rate that
     is negative or not finite.
     """
@@ -125,8 +125,8 @@ def _row_indices(model: str, table_KV: Tensor, batch: Batch) -> Tensor:
 class OncePass:
     """Logits and a function that applies their gradient once; the function and its graph are then released.
 
-    A misshapen gradient is refused before the pass is consumed. An application that raises consumes it, because part
-    of the gradient may have been applied.
+    A gradient of a wrong shape is refused, and the pass can still be used. If the function raises, the pass is used up,
+    because a part of the gradient may have been applied.
     """
 
     def __init__(
@@ -163,12 +163,13 @@ class OncePass:
 class ModuleTeacher:
     """A teacher that wraps any `nn.Module` mapping tokens [B, T] to logits [B, T, V] or to an object with `.logits`.
 
-    Its parameters are frozen, and every forward runs without a graph and with every submodule in eval mode; training
-    flags are restored afterwards, also after an exception. This holds even for modules shared with a student in train
-    mode: shared parameters are frozen for both, shared buffers (BatchNorm) are updated by the student's forward only.
-    The forward does not run in inference mode, because a student's graph may use tensors that a shared module keeps.
-    A module whose forward has a parameter `segments` gets those of the batch. Tokens and segments are moved to the
-    module's device. Raise `ProviderError` for a result that is not logits, or for segments that it does not take.
+    The parameters are frozen. Every forward runs without a graph, with all submodules in eval mode; training flags are
+    restored afterwards, also after an exception. A student may share modules: shared parameters are frozen for both
+    models, and shared buffers (BatchNorm) are updated by the student's forward only. The forward does not run in
+    inference mode, because a shared module may keep tensors that the student's graph uses.
+
+    Tokens are moved to the module's device, and so are the segments of a batch, which are passed as `segments`. Raise
+    `ProviderError` if the result is not logits, or if the batch has segments and the forward has no such parameter.
     """
 
     def __init__(self, module: nn.Module, vocab_size: int, *, note: Callable[[str], object] = warnings.warn) -> None:
@@ -194,7 +195,7 @@ class ModuleTeacher:
         return Outputs(outputs.logits.detach(), [state.detach() for state in outputs.hidden_states])
 
     def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
-        """Return output layer and hidden states of one forward; None if the module offers only logits."""
+        """Return output layer and hidden states of one forward; None if the output layer cannot be used."""
         if not self._layer.is_offered(batch, self.logits):
             return None
         self._freeze()
@@ -212,10 +213,11 @@ class ModuleStudent:
     """A student that wraps any `nn.Module` mapping tokens [B, T] to logits [B, T, V] or to an object with `.logits`.
 
     A pass keeps its graph. `backward` accumulates into the parameters' `.grad` through autograd, in place and with
-    hooks. No gradient is zeroed and no optimizer is stepped: the training loop does both. A module whose forward has a
-    parameter `segments` gets those of the batch. Tokens and segments are moved to the module's device. Raise
-    `ProviderError` for a result that is not logits, for segments that the module does not take, or if no parameter
-    requires a gradient.
+    hooks. Gradients are not zeroed and no optimizer is stepped: the training loop does both.
+
+    Tokens are moved to the module's device, and so are the segments of a batch, which are passed as `segments`. Raise
+    `ProviderError` if the result is not logits, if the batch has segments and the forward has no such parameter, or if
+    no parameter requires a gradient.
     """
 
     def __init__(self, module: nn.Module, vocab_size: int, *, note: Callable[[str], object] = warnings.warn) -> None:
@@ -235,17 +237,17 @@ class ModuleStudent:
         return _module_pass(_outputs("student", self._module, batch, self._vocab_size))
 
     def logits(self, batch: Batch) -> Tensor:
-        """Return the logits of a forward in eval mode, as a teacher's: without a graph, nothing is changed."""
+        """Return the logits of a forward in eval mode, without a graph, as a teacher."""
         with torch.no_grad(), evaluating(self._module):
             return self.forward(batch).logits
 
     def outputs(self, batch: Batch) -> Outputs:
-        """Return logits and hidden states in eval mode, without a graph. Errors: as `forward_features`."""
+        """Return logits and hidden states in eval mode, without a graph. Raise as `forward_features`."""
         with torch.no_grad(), evaluating(self._module):
             return _outputs("student", self._module, batch, self._vocab_size)
 
     def offers_head(self, batch: Batch) -> bool:
-        """Return whether `forward_head` is possible. All ranks call this at once: the first call runs a forward."""
+        """Return whether `forward_head` is possible. All ranks call this together: the first call runs a forward."""
         return self._layer.is_offered(batch, self.logits)
 
     def forward_head(
@@ -256,7 +258,7 @@ class ModuleStudent:
         hidden_states: bool = False,
         evaluated: bool = False,
     ) -> FeaturePass:
-        """Run a forward with `consume` in the place of the output layer; see `heads.HeadStudent`."""
+        """Run a forward in which `consume` replaces the output layer; see `heads.HeadStudent`."""
         with ExitStack() as stack:
             stack.enter_context(self._layer.consumed(consume))
             if evaluated:
@@ -266,7 +268,7 @@ class ModuleStudent:
 
 
 def _module_pass(outputs: Outputs) -> OncePass:
-    """Return a pass whose backward runs once through the graph, from logits and hidden states together."""
+    """Return a pass that runs one backward from logits and hidden states together."""
 
     def accumulate(gradient_BTV: Tensor, hidden_gradients: Sequence[Tensor | None]) -> None:
         if not outputs.logits.requires_grad:
@@ -283,9 +285,9 @@ def _module_pass(outputs: Outputs) -> OncePass:
 
 
 def _takes(module: nn.Module, name: str, *, by_any_name: bool = False) -> bool:
-    """Return whether a module's forward has a parameter; a wrapper such as DDP passes all of them to its `module`.
+    """Return whether the forward of a module has a parameter. Wrappers such as DDP are looked through at `module`.
 
-    by_any_name: whether `**kwargs` of another module is enough.
+    by_any_name: whether `**kwargs` of a module that is not a wrapper is sufficient.
     """
     parameters = inspect.signature(module.forward).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -316,7 +318,7 @@ def _outputs_of(model: str, module: nn.Module, batch: Batch, vocab_size: int, hi
 
 
 def _outputs(model: str, module: nn.Module, batch: Batch, vocab_size: int) -> Outputs:
-    # The models of transformers take it by `**kwargs`; that a module has ignored it shows in what it returns.
+    # The models of transformers take the option by `**kwargs`. A module that ignores it returns no hidden states.
     if not _takes(module, "output_hidden_states", by_any_name=True):
         raise ProviderError(
             f"the forward of the {model}'s module has no parameter 'output_hidden_states', so it has no hidden states "
@@ -345,7 +347,7 @@ def _logits_of(output: object) -> object:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Set every submodule to eval mode; restore each one's own mode afterwards, also after an exception."""
+    """Set all submodules to eval mode; restore the mode of each afterwards, also after an exception."""
     before = [(part, part.training) for part in module.modules()]
     try:
         for part, _ in before:

@@ -1,4 +1,4 @@
-"""One distillation step: both forwards, the loss, and the student's gradient.
+"""Run one distillation step: both forwards, the loss, and the student's backward.
 
 Shape letters: B batch, T position, V vocabulary.
 """
@@ -47,8 +47,8 @@ class MetricSum:
 class StepResult:
     """The results of one step, measured before its gradient is applied.
 
-    loss: nats per scored token, None if nothing is scored. sum: the undivided loss in nats. count: scored tokens.
-    metrics: sums in nats, as `sums_of` names them; absent if nothing is scored.
+    loss: nats per scored token; None if no token is scored. sum: the loss in nats, not divided. count: number of scored
+    tokens. metrics: sums by the names of `sums_of`; empty if no token is scored.
     """
 
     loss: float | None
@@ -68,11 +68,11 @@ def kd_step(
 ) -> StepResult:
     """Run both forwards and pass the gradient of the mean loss over scored tokens to the student; return the result.
 
-    Logits at position i are compared with the label of position i + 1; this is the only shift. The gradient is divided
-    by the number of scored tokens, once. It has the full shape [B, T, V], with zeros in the last position, which
-    predicts nothing, and everywhere if nothing is scored. The caller steps the student's optimizer. Teacher logits and
-    labels are moved to the student's device. Loss and gradient depend on logits and labels alone, not on autocast or
-    other modes of torch; labels may have any integer dtype.
+    Logits at position i are compared with the label of position i + 1; this is the only shift. The gradient has the
+    shape [B, T, V] and is divided once by the number of scored tokens. It is 0 in the last position, which predicts no
+    token, and everywhere if no token is scored. The caller steps the student's optimizer. Teacher logits and labels
+    are moved to the student's device. Loss and gradient depend on logits and labels alone, not on autocast or other
+    modes of torch; labels may have any integer dtype.
 
     Raise `VocabularyError` before either forward if the vocabulary sizes differ, `ProviderError` for a result that is
     not logits, and the errors of `losses`. After any error the student has no gradient.
@@ -92,7 +92,7 @@ def kd_step(
 
 
 def check_vocabularies(teacher: Teacher | AlignedTeacher, student: Student | Teacher) -> None:
-    """Raise `VocabularyError` if the sizes differ, unless the teacher has other tokens than the student."""
+    """Raise `VocabularyError` if the vocabulary sizes differ, unless the teacher is an `AlignedTeacher`."""
     if isinstance(teacher, AlignedTeacher):
         return
     if teacher.vocab_size != student.vocab_size:
@@ -103,7 +103,7 @@ def check_vocabularies(teacher: Teacher | AlignedTeacher, student: Student | Tea
 
 
 def labels_of_logits(labels_BT: Tensor) -> Tensor:
-    """Return, for each position, the label that its logits predict; the last position predicts nothing."""
+    """Return the label that the logits of each position predict, int64 [B, T]: -100 in the last position."""
     shifted_BT = torch.full_like(labels_BT, IGNORE_INDEX, dtype=torch.int64)
     shifted_BT[:, :-1] = labels_BT[:, 1:]
     return shifted_BT
@@ -111,7 +111,7 @@ def labels_of_logits(labels_BT: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """The results of one forward and backward: rows, and their sums as `sums_of` names them."""
+    """The results of one forward and backward: the rows, and their sums by the names of `sums_of`."""
 
     rows: Rows
     sums: Mapping[str, Tensor]
@@ -131,25 +131,26 @@ def forward_backward(
 ) -> StepRows:
     """Run both forwards, pass `scale` times the gradient of the summed loss to the student, and return the rows.
 
-    1. Run the teacher: its logits, its output layer if logits can be formed in chunks, or its most probable tokens.
-    2. Run the student, and form loss and gradient of the logits, whole or in chunks.
+    1. Run the teacher. It returns logits, its output layer if logits can be formed in chunks, or its most probable
+       tokens.
+    2. Run the student, and compute loss and gradient of the logits, all at once or in chunks.
     3. Add the distance of hidden states, if it has a weight.
-    4. Give the gradients to the student's backward.
+    4. Pass the gradients to the student's backward.
 
     Args:
-        teacher: None if ce_weight is the only weight above 0; then no metric of a teacher is formed.
+        teacher: None if ce_weight is the only weight above 0; then metrics of the teacher are not computed.
         student: The model that accumulates the gradient.
-        batch: Tokens [B, T], with what else the models take.
+        batch: The batch.
         labels_BT: The labels of the logits, as `labels_of_logits` returns them.
         weights: The arguments of the loss.
         scale: The factor of the gradient.
-        metrics: Whether metrics of the rows are formed.
-        deferred: Whether an invalid row is recorded in `Rows.fault` instead of raised.
-        features: What is matched if the weights have a feature_weight; by default the last layers. Without such a
-            weight the models are not asked for hidden states.
+        metrics: Whether to compute the metrics of the rows.
+        deferred: Whether to record an invalid row in `Rows.fault` instead of raising.
+        features: The hidden states to match if the weights have a feature_weight; by default of the last layers.
+            Without a feature_weight the models do not return hidden states.
 
     Raises:
-        TrainerError: As of `checked_logits`, `losses` and `features.feature_loss`, before the student has a gradient.
+        TrainerError: As `checked_logits`, `losses` and `features.feature_loss`, before the student has a gradient.
     """
     matched = weights.feature_weight > 0
     if isinstance(teacher, AlignedTeacher) and not matched:
@@ -166,7 +167,7 @@ def forward_backward(
     forward_pass, rows, gradient_BTV = learn(
         student, batch, taught, labels_BT, weights, matched=matched, scale=scale, metrics=metrics, deferred=deferred
     )
-    del taught  # the memory of the teacher's logits is free for the backward
+    del taught  # free the memory of the teacher's logits for the backward
     if not matched:
         forward_pass.backward(gradient_BTV)
         return StepRows(rows, sums_of(rows, weights, metrics=metrics, whole=whole))
@@ -183,7 +184,7 @@ def measured_rows(
 ) -> tuple[Rows, Tensor]:
     """Return the rows of both models with their metrics, and the student's most probable tokens, int64 [B, T].
 
-    There is no gradient. Tokens of unscored rows may be -1. Errors: as of `forward_backward`.
+    No gradient is computed. Tokens of unscored rows may be -1. Raise as `forward_backward`.
     """
     if isinstance(teacher, AlignedTeacher):
         student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
@@ -216,9 +217,9 @@ def _measured_in_chunks(
 
 
 def _taught(teacher: Any, batch: Batch, *, chunked: bool, matched: bool) -> tuple[Taught, Sequence[Tensor]]:
-    """Return what is known of the teacher, and its hidden states if they are `matched`.
+    """Run the teacher. Return its output, and its hidden states if they are `matched`.
 
-    That is its output layer if logits can be formed in chunks, else its logits; or its most probable tokens.
+    The output is the output layer if logits can be formed in chunks, else the logits; or the most probable tokens.
     """
     if teacher is None or (isinstance(teacher, TopKTeacher) and not matched):
         return None if teacher is None else teacher.top_k(batch), ()
@@ -229,7 +230,7 @@ def _taught(teacher: Any, batch: Batch, *, chunked: bool, matched: bool) -> tupl
 
 
 def _known_logits(taught: Any, student_BTV: Tensor, weights: Weights) -> Tensor:
-    """Return the logits that are compared with the student's, on its device; without a teacher only a shape."""
+    """Return the teacher's logits on the student's device; without a teacher, a tensor of the same shape."""
     if taught is None:
         return student_BTV  # only its shape is used
     if isinstance(taught, TopK):
@@ -250,7 +251,7 @@ def _learned(
     metrics: bool,
     deferred: bool,
 ) -> tuple[Any, Rows, Tensor]:
-    """Return a pass of the student, its rows, and the gradient of its logits."""
+    """Run the student. Return its pass, the rows, and the gradient of the logits."""
     forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
     student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
     tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
@@ -270,7 +271,7 @@ def _learned_in_chunks(
     metrics: bool,
     deferred: bool,
 ) -> tuple[Any, Rows, Tensor]:
-    """Return the pass, its rows, and what its backward takes in place of a gradient of logits."""
+    """Run the student in chunks. Return its pass, the rows, and the argument of `backward` in place of a gradient."""
     seen: list[Rows] = []
 
     def consume(head: Head) -> Gradients:
@@ -294,14 +295,23 @@ def sums_of(
 ) -> dict[str, Tensor]:
     """Return the sums over scored tokens: float64 scalars on the device of the rows.
 
-    loss: the weighted sum. hard_loss: cross-entropy of the student. soft_loss: T^2 times the divergence at the
-    temperature T. A term of weight 0 is absent without `metrics`; with them also kl_at_T and kl_at_1, KL(teacher ||
-    student) at T and at temperature 1; teacher_loss, its cross-entropy; teacher_entropy; all in nats; and agreement,
-    the tokens whose most probable successor is the same for both. feature: the distance of hidden states, if it is
-    minimised; it has no unit, and its weighted sum is part of the loss. whole: whether every logit of the teacher is
-    known; else kl_at_T, kl_at_1, teacher_loss, teacher_entropy and agreement are absent.
-    aligned: whether the rows are those of `aligned_rows`; then universal_distance, without a unit, has the place of
-    soft_loss.
+    The sums are in nats, except for agreement and distances:
+
+    - loss: the weighted sum.
+    - hard_loss: cross-entropy of the student. Left out without `metrics` if its weight is 0.
+    - soft_loss: T^2 times the divergence at the temperature T. Left out without `metrics` if its weight is 0.
+    - kl_at_T, kl_at_1: KL(teacher || student) at T and at temperature 1, with `metrics`.
+    - teacher_loss, teacher_entropy: cross-entropy and entropy of the teacher, with `metrics`.
+    - agreement: number of tokens for which both models have the same most probable token, with `metrics`.
+
+    Args:
+        rows: The rows.
+        weights: The arguments of the loss.
+        metrics: Whether the rows have metrics.
+        feature: The distance of hidden states, if it is minimised, without a unit. The loss includes its weighted sum.
+        whole: Whether all logits of the teacher are known. If not, the metrics that compare with the teacher, from
+            kl_at_T to agreement, are left out.
+        aligned: Whether the rows are the result of `aligned_rows`; then universal_distance replaces soft_loss.
     """
     sums = {"loss": weighted_sum(rows, weights)}
     if feature is not None:

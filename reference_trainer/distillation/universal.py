@@ -55,15 +55,15 @@ WINDOW = 8
 
 
 def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[bytes, list[int | None]]:
-    """Return a text in UTF-8, and where each of its tokens ends in it; None for a token that ends within a character.
+    """Return the text of tokens in UTF-8, and the end of every token in it; None for an end within a character.
 
-    A token ends where the text ends that it and the tokens before it spell together, since a tokenizer may write a
-    token differently at the beginning of a text. A special token is one byte, `SPECIAL`, so that the ends of an answer
-    in two tokenizers are equal, whatever they are called.
+    The end of a token is the length of the text of all tokens up to it, since a tokenizer may decode a token
+    differently at the beginning of a text. A special token is the one byte `SPECIAL`, so that the ends of answers are
+    equal in two tokenizers with different special tokens.
 
     Args:
-        tokenizer: A tokenizer of transformers. The time is linear in the tokens for a fast one, and quadratic for
-            another, of which every beginning of the text is decoded.
+        tokenizer: A tokenizer of transformers. The time is linear in the number of tokens for a fast tokenizer, and
+            quadratic for a slow one, which decodes every prefix of the tokens.
         tokens: The tokens.
     """
     special = set(tokenizer.all_special_ids)
@@ -81,8 +81,8 @@ def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[
         if token in special:
             spelling += content[written:size] + SPECIAL
             written, specials = size, specials + 1
-        # Half a character is decoded as U+FFFD. Where the text has that character itself, its first tokens seem to be
-        # whole, and the one after them adds nothing.
+        # Half a character is decoded as U+FFFD. If the text itself has this character, its first tokens seem
+        # to be whole, and the next token adds nothing.
         end = size + specials if is_beginning else None
         if ends and end == ends[-1]:
             ends[-1] = None
@@ -126,11 +126,11 @@ def align(student_ends: Sequence[int | None], teacher_ends: Sequence[int | None]
     """Return the groups of the tokens of one text, in order; tokens after the last common end are in no group.
 
     Args:
-        student_ends: Where each token of the student ends, as `spelled` returns it.
-        teacher_ends: The same for the teacher.
+        student_ends: The ends of the student's tokens, as `spelled` returns them.
+        teacher_ends: The ends of the teacher's tokens.
 
     Returns:
-        Groups of at least one token on either side.
+        Groups of at least one token of each model.
     """
     last_of = [{end: number for number, end in enumerate(ends) if end} for ends in (student_ends, teacher_ends)]
     groups, begins = [], [0, 0]
@@ -144,16 +144,17 @@ def align(student_ends: Sequence[int | None], teacher_ends: Sequence[int | None]
 def answer_groups(
     tokenizers: Sequence[object], documents: Sequence[tuple[Sequence[int], Sequence[bool]]]
 ) -> list[Group]:
-    """Return the groups of the tokens that are predicted, of one document in the tokens of student and teacher.
+    """Return the groups of predicted tokens of one document in the tokens of student and teacher.
 
-    1. An answer is a longest run of predicted tokens; those of both are paired in their order, as far as both go.
-    2. Spaces and special tokens at the beginning of an answer, which templates may add, are left out.
-    3. The tokens of the text that both answers begin with are aligned. A group with the first token of a document,
-       which nothing predicts, is left out.
+    1. Find the answers, the longest runs of predicted tokens, and pair the answers of both models in their order.
+       Answers without a counterpart are left out.
+    2. Leave out spaces and special tokens at the beginning of an answer, which templates may add.
+    3. Align the tokens of the common beginning of both answers. A group with the first token of a document is left out,
+       because no position predicts it.
 
     Args:
-        tokenizers: Of student and teacher.
-        documents: The tokens of each, and which of them are not predicted.
+        tokenizers: The tokenizers of student and teacher.
+        documents: The tokens of student and teacher, each with a mask of the tokens that are not predicted.
     """
     groups: list[Group] = []
     for runs in zip(*(_predicted_runs(given) for _, given in documents), strict=False):
@@ -187,13 +188,13 @@ def group_probabilities(
     """Return the probability of the text of each group by its last token, [G, V], at least float32.
 
     Args:
-        logits_NV: Row n has the logits of token n, floating [N, V].
+        logits_NV: The logits that predict each token, floating [N, V].
         tokens_N: The tokens, integers [N].
-        groups: Consecutive tokens each, by their numbers.
-        temperature: What the logits are divided by.
+        groups: Ranges of consecutive tokens.
+        temperature: The divisor of the logits.
 
     Raises:
-        ShapeError: For other shapes.
+        ShapeError: If the shapes do not match.
     """
     if logits_NV.dim() != 2 or tokens_N.shape != logits_NV.shape[:1]:
         read = f"logits {list(logits_NV.shape)}, tokens {list(tokens_N.shape)}"
@@ -201,7 +202,7 @@ def group_probabilities(
     wide_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
     log_p_NV = F.log_softmax(wide_NV / temperature, -1)
     chosen_N = log_p_NV.gather(1, tokens_N.long()[:, None])[:, 0]
-    # The sum of a stretch is a difference of sums from the beginning.
+    # The sum over a range is the difference of two cumulative sums.
     before_N = F.pad(chosen_N.double().cumsum(0), (1, 0))
     numbers = [[group[at] for group in groups] for at in (0, -1)]
     first_G, last_G = torch.tensor(numbers, dtype=torch.int64, device=logits_NV.device)
@@ -226,8 +227,8 @@ def universal_distance(student_GV: Tensor, teacher_GV: Tensor) -> Tensor:
 class Paired(Protocol):
     """A document of the student in the tokens of the teacher.
 
-    teacher_tokens: integers [N]. groups: int64 [G, 4], of each group the number of its first token and of the token
-    after its last one, for the student and for the teacher.
+    teacher_tokens: integers [N]. groups: int64 [G, 4], one row per group: begin and end (exclusive) of its student
+    tokens, then of its teacher tokens.
     """
 
     @property
@@ -239,18 +240,18 @@ class Paired(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """What a teacher says about a row. spans: of the student's groups, int64 [G, 2]. probabilities: [G, V]."""
+    """The teacher's output for a row. spans: the student's tokens of a group, int64 [G, 2]. probabilities: [G, V]."""
 
     spans: Tensor
     probabilities: Tensor
 
 
 class AlignedTeacher:
-    """A frozen model that reads the documents of a batch in other tokens than the student's.
+    """A frozen model with another tokenizer, which reads the documents of a batch in its own tokens.
 
     Args:
-        teacher: Takes batches of its tokens.
-        pairs: The documents, by `Batch.examples`.
+        teacher: The model, which takes batches of its tokens.
+        pairs: The documents, by the numbers in `Batch.examples`.
     """
 
     def __init__(self, teacher: Teacher, pairs: Sequence[Paired]) -> None:
@@ -262,9 +263,9 @@ class AlignedTeacher:
         return self._teacher.vocab_size
 
     def aligned(self, batch: Batch, temperature: float) -> list[Aligned]:
-        """Return what the teacher says about each row. A batch without example numbers has no groups.
+        """Return the teacher's output for every row. A batch without example numbers has no groups.
 
-        The model is run in any case, since ranks that have its shards wait for each other.
+        The model is run in any case, since the ranks with its shards communicate in its forward.
         """
         pairs = [] if batch.examples is None else [self._pairs[number] for number in batch.examples.tolist()]
         tokens = [pair.teacher_tokens.long() for pair in pairs] or [torch.zeros(1, dtype=torch.int64)]
@@ -306,17 +307,17 @@ def aligned_rows(
         student_BTV: Logits of the student.
         tokens_BT: The tokens of the student.
         labels_BT: The label of each row, as `labels_of_logits` returns them.
-        aligned: Of the first rows of the batch; the others have no groups.
+        aligned: The teacher's outputs for the first rows of the batch. The other rows have no groups.
         weights: The arguments of the loss; the temperature divides the logits of both models in the distance.
-        scale: The factor of the gradient; None forms none.
-        deferred: Whether an invalid row is recorded in `Rows.fault` instead of raised.
+        scale: The factor of the gradient; None computes no gradient.
+        deferred: Whether to record an invalid row in `Rows.fault` instead of raising.
 
     Returns:
-        Rows without metrics of a teacher, whose `divergence_P` is the distance divided by temperature^2, by which sums
-        multiply it.
+        Rows without metrics of a teacher. `divergence_P` is the distance divided by temperature^2, because sums
+        multiply it by temperature^2.
 
     Raises:
-        LogitsError, LabelError: As of `loss_by_blocks`.
+        LogitsError, LabelError: As `loss_by_blocks`.
     """
     rows = loss_by_blocks(
         student_BTV,

@@ -22,9 +22,9 @@ ADAPTER_CONFIG = "adapter_config.json"
 
 
 class Adapted(Causal):
-    """A causal model whose parameters that require a gradient are those of an adapter.
+    """A causal model in which only the parameters of an adapter require a gradient.
 
-    `state_dict` and `load_state_dict` know these alone, so a checkpoint does not hold the frozen base.
+    `state_dict` and `load_state_dict` contain only these, so that a checkpoint does not contain the frozen base.
     """
 
     def state_dict(self, *args: object, **options: Any) -> dict[str, object]:  # type: ignore[override]  # torch has overloads
@@ -39,17 +39,17 @@ class Adapted(Causal):
 
 
 def frozen_weights(model: nn.Module) -> dict[str, Tensor | StoredTensor]:
-    """Return the parameters that require no gradient, by name; those of a skeleton are read when they are indexed."""
+    """Return the parameters that require no gradient, by name. Weights of a skeleton are read when they are indexed."""
     weights = weights_of(model)
     return {name: weights[name] for name, parameter in model.named_parameters() if not parameter.requires_grad}
 
 
 def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, object], seed: int) -> Adapted:
-    """Return the model with a new adapter of this rank, drawn from the seed; the model itself is changed.
+    """Return the model with a new adapter of this LoRA rank, drawn with the seed. `base` is changed in place.
 
-    place: of the base, for the configuration of the adapter. options: of peft's `LoraConfig`; by default all linear
-    layers but the last are adapted, with `lora_alpha` twice the rank. No generator of the process moves. Raise
-    `SettingError` for options that peft refuses.
+    place: the directory or id of the base, for the configuration of the adapter. options: arguments of peft's
+    `LoraConfig`; by default all linear layers but the last are adapted, with `lora_alpha` twice the rank. The global
+    random generators are not changed. Raise `SettingError` for options that peft refuses.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -71,9 +71,9 @@ def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, o
 def add_adapter_to_skeleton(
     base: Causal, place: Path, *, rank: int, options: Mapping[str, Any], seed: int
 ) -> Adapted | None:
-    """Return what `add_adapter` does for a skeleton, with the adapter in memory and the weights of the base in files.
+    """Add an adapter to a skeleton as `add_adapter`: the adapter is in memory, the weights of the base stay in files.
 
-    Return None for options that compute the adapter from the weights of the base, and for those that peft refuses.
+    Return None if the options compute the adapter from the weights of the base, or if peft refuses them.
     """
     lend_memory(base)
     try:
@@ -92,9 +92,9 @@ def check_merge(student: Causal) -> None:
 
 
 def merge_adapter(student: Causal) -> Causal:
-    """Return the base of an adapted student with the adapter in its weights; the student itself is changed.
+    """Return the base of an adapted student with the adapter merged into its weights. `student` is changed in place.
 
-    An adapter of only one of two tied layers unties them, since the sum belongs to that layer alone.
+    If only one of two tied layers has an adapter, the layers are untied, since only this layer gets the sum.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -111,8 +111,8 @@ def merge_adapter(student: Causal) -> Causal:
 def adapter_weights(directory: Path, like: Adapted) -> dict[str, Tensor]:
     """Return the weights of a saved adapter, by their names in `like`.
 
-    A tensor that `like` has not keeps its name. Raise `ModelFileError` for what peft cannot load, and `SettingError`
-    for an adapter of another scale.
+    A tensor that `like` lacks keeps its name. Raise `ModelFileError` if peft cannot load the adapter, and
+    `SettingError` if the adapter has another scale.
     """
     from peft import PeftConfig
     from peft.utils import load_peft_weights
@@ -129,6 +129,6 @@ def adapter_weights(directory: Path, like: Adapted) -> dict[str, Tensor]:
 
 
 def _saved_name(name: str) -> str:
-    """Return the name that peft saves a tensor under: without the name of the adapter, which is "default"."""
+    """Return the name under which peft saves a tensor: without "default", the name of the adapter."""
     name = name.removeprefix("model.").replace(".modules_to_save.default", "").replace(".default", "")
     return name.removesuffix(".weight") if ".lora_magnitude_vector." in name else name  # of DoRA

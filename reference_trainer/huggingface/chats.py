@@ -1,8 +1,12 @@
-"""Chats and texts of a file as documents of tokens; only what the assistant writes is predicted.
+"""Convert chats and texts of a file to documents of tokens, in which only the assistant's answers are predicted.
 
-A line of a JSON-lines file, or a row of a Parquet file or of a saved dataset, has one of three forms: `messages`, a
-list of objects with `role` and `content`, with or without `tools`; `prompt` and `completion`; or `text`, all of which
-is predicted. Fields of rows and messages that change no token are counted, and a line names them.
+A line of a JSON-lines file, or a row of a Parquet file or of a saved dataset, has one of three forms:
+
+- `messages`, a list of objects with `role` and `content`, with or without `tools`;
+- `prompt` and `completion`;
+- `text`, whose tokens are all predicted.
+
+Fields of rows and messages that change no token are counted and reported.
 """
 
 from __future__ import annotations
@@ -40,8 +44,8 @@ BATCH = 1000
 def files_of(path: Path) -> list[Path]:
     """Return the files, or saved datasets, that a path names, in the order of their names.
 
-    A path names itself, or all .jsonl and .parquet files of a directory that is no saved dataset, or what matches a
-    pattern such as `data/*.jsonl`. Raise `DataError` if nothing matches.
+    A path is a file or a saved dataset, or another directory with .jsonl and .parquet files, or a pattern such as
+    `data/*.jsonl`. Raise `DataError` if nothing matches a pattern.
     """
     if path.is_dir() and not (path / STATE).exists():
         return sorted(file for file in path.iterdir() if file.suffix in (".jsonl", ".parquet")) or [path]
@@ -53,9 +57,9 @@ def files_of(path: Path) -> list[Path]:
 
 
 def rows_of(path: Path) -> Iterator[tuple[str, object]]:
-    """Yield each row of all files, with where it is; a row of JSON lines is their text.
+    """Yield the location and the content of every row of all files; a row of JSON lines is yielded as text.
 
-    Raise `DataError`, with the file, for what cannot be read.
+    Raise `DataError`, with the file, if a file cannot be read.
     """
     for file in files_of(path):
         yield from _rows_of_file(file)
@@ -77,9 +81,9 @@ def _rows_of_file(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file, or of the digests of several in their order, in hexadecimal digits.
+    """Return the SHA-256, in hexadecimal digits, of one file, or of the digests of several files in their order.
 
-    The files are those of a saved dataset, or of `files_of`. Errors: those of `rows_of`.
+    Several files come from a saved dataset or from `files_of`. Raise as `rows_of`.
     """
     files = files_of(path)
     if len(files) > 1:
@@ -94,7 +98,7 @@ def digest_of(path: Path) -> str:
 
 
 def check_readable(path: Path) -> None:
-    """Raise `DataError` for files that a path names and that cannot be opened."""
+    """Raise `DataError` if a file that the path names cannot be opened."""
     for file in files_of(path):
         try:
             if not file.is_dir():
@@ -106,7 +110,7 @@ def check_readable(path: Path) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Return the number of bytes of all files that a path names; 0 for those that cannot be read."""
+    """Return the number of bytes of all files that the path names. Missing files count as 0."""
     files = (part for file in files_of(path) for part in (file.rglob("*") if file.is_dir() else [file]))
     return sum(part.stat().st_size for part in files if part.is_file())
 
@@ -161,15 +165,15 @@ COUNTS, CONTINUES = "counts.json", "continues"
 BLOCK = 250
 """Rows that a worker process takes at once."""
 PROGRESS = 10_000
-"""Rows after which a line says how many are tokenised."""
+"""Number of rows between two lines that report how many are tokenised."""
 FORMS = "expected `messages`, `prompt` and `completion`, or `text`"
 MARKS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 QUESTION, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
 TRIED = 16
-"""Occurrences after which a nested field that always, or never, changes the text is not tried again."""
+"""Number of trials after which a field that has always, or never, changed the text is not tried again."""
 
 Row = tuple[str, object]
-"""Where a row is, and its content: an object, or its JSON text."""
+"""The location of a row, and its content: an object, or its JSON text."""
 Turns = Sequence[Mapping[str, Any]]
 Tools = list[object] | None
 DIVIDED = (
@@ -186,10 +190,11 @@ PART_LOST = "answers are not written whole by the chat template, such as without
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chats:
-    """Stored documents, in the order of their file. cut: those that were longer; empty: those that predict nothing.
+    """Stored documents, in the order of their file.
 
-    largest: the largest token. continues: a byte for each document, 1 if it is of the same conversation as the one
-    before. notes: lines about what of the data has no effect, or is predicted in another way than usual.
+    cut: the number of documents that were cut. empty: the number of documents without a predicted token. largest: the
+    largest token. continues: one byte per document, 1 if it continues the conversation of the previous document. notes:
+    lines about fields without effect, and about unusual predictions.
     """
 
     documents: Sequence[Document]
@@ -213,23 +218,23 @@ def write_chats(
 ) -> None:
     """Write the documents of the files that a path names into a directory.
 
-    Files are equal for any number of workers: rows are taken in blocks of `BLOCK`, and what is tried to find fields
-    without effect is tried anew in each.
+    The files do not depend on the number of workers: rows are processed in blocks of `BLOCK`, and the trials that find
+    fields without effect start anew in every block.
 
     Args:
         path: .jsonl or .parquet files, or saved datasets; see `files_of`.
         writer: Renders conversations.
         length: Documents are cut after this number of tokens.
-        directory: An empty one.
-        workers: Processes that make tokens; with 0 this one does, and one document at a time is in memory.
-        skips_invalid: Whether rows that cannot be read, have another form, or are refused by the chat template are
-            left out; a note has their number and the first lines.
-        keeps_empty: Whether documents that predict nothing are written, as one token that is given, so that documents
-            have the same numbers in the tokens of another tokenizer.
+        directory: An empty directory.
+        workers: The number of processes that tokenise. With 0, this process does, one document in memory at a time.
+        skips_invalid: Whether to leave out rows that cannot be read, have another form, or are refused by the chat
+            template; a note has their number and the first lines.
+        keeps_empty: Whether to write documents without a predicted token, as one token, so that documents have the same
+            numbers for another tokenizer.
         note: Called with a line after every `PROGRESS` rows.
 
     Raises:
-        DataError: With the file and the line, for what cannot be read or has another form, and if no document has a
+        DataError: If a row cannot be read or has another form, with the file and the line, and if no document has a
             token to predict.
     """
     counts, continues, refused = Counter[str](), bytearray(), list[Refusal]()
@@ -265,7 +270,7 @@ def write_chats(
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A row that is left out. place: the name of its file and its number, such as `chats.jsonl:3`."""
+    """A row that is left out. place: the name of the file and the number of the row, such as `chats.jsonl:3`."""
 
     place: str
     reason: str
@@ -273,9 +278,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertedRow:
-    """What is stored of a row: tokens, int32 [N], and the mask of those that are not predicted, of each document.
+    """The documents of a row: for each, tokens, int32 [N], and a mask of the tokens that are not predicted.
 
-    counts: of the notes of the writer. refusal: at most one.
+    counts: how often each note of the writer applies. refusal: at most one.
     """
 
     documents: Sequence[tuple[Any, Any]] = ()
@@ -288,7 +293,7 @@ class ConvertedRow:
 def _converted(
     rows: Iterable[Row], *, writer: ChatWriter, length: int, skips_invalid: bool, keeps_empty: bool
 ) -> Iterator[ConvertedRow]:
-    """Yield what is stored of each row; a block begins after every `BLOCK` rows."""
+    """Convert every row; a new block begins after every `BLOCK` rows."""
     for number, row in enumerate(rows):
         if number % BLOCK == 0:
             writer.begin_block()
@@ -335,7 +340,7 @@ def _blocks(path: Path) -> Iterator[list[Row]]:
 
 
 def refusal_notes(refused: Sequence[Refusal], rows: int) -> list[str]:
-    """Return a line with the number of rows that are left out, of all `rows`, and the first of them; none without."""
+    """Return a line about the rows that are left out, of `rows` in all; an empty list if there are none."""
     if not refused:
         return []
     places = ", ".join(refusal.place for refusal in refused[:5]) + (", ..." if len(refused) > 5 else "")
@@ -343,7 +348,7 @@ def refusal_notes(refused: Sequence[Refusal], rows: int) -> list[str]:
 
 
 def read_chats(directory: Path) -> Chats:
-    """Return what `write_chats` has written; documents are read when they are asked for."""
+    """Return the result of `write_chats`. Documents are read when they are indexed."""
     counts = json.loads((directory / COUNTS).read_text(encoding="utf-8"))
     return Chats(
         documents=StoredDocuments(directory),
@@ -402,7 +407,7 @@ def _is_empty(value: object) -> bool:
 
 
 def _tools(value: object) -> Tools:
-    """Return definitions of tools, also of JSON text, as datasets of them often have it."""
+    """Return definitions of tools, from objects or from JSON text, which many datasets have."""
     tools = json.loads(value) if isinstance(value, str) else value
     if tools is not None and not isinstance(tools, list):
         raise DataError(f"invalid tools: {type(tools).__name__}, expected a list, or a JSON text of one")
@@ -410,36 +415,36 @@ def _tools(value: object) -> Tools:
 
 
 def _completed(prompt: str, completion: str, writer: ChatWriter) -> Document:
-    """Return a prompt, which is given, and its completion with the end-of-sequence token."""
+    """Return a prompt and its completion, which is predicted, with the end-of-sequence token."""
     tokenizer = writer.tokenizer
     before = tokenizer(prompt)["input_ids"]
     after = tokenizer(completion, add_special_tokens=False)["input_ids"]
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     if not end:
         writer.counts["texts end without an end-of-sequence token, since the tokenizer has none"] += 1
-    if before and before[-1:] == end:  # of a tokenizer that ends every text
+    if before and before[-1:] == end:  # this tokenizer ends every text with the token
         before = before[:-1]
     return _document([*before, *after, *end], [True] * len(before) + [False] * (len(after) + len(end)))
 
 
 def encoded(messages: object, writer: ChatWriter, *, tools: Tools = None) -> list[Document]:
-    """Return a conversation as the tokenizer's chat template writes it; the turns of others are given.
+    """Return a conversation as the tokenizer's chat template renders it, with only the answers predicted.
 
     An answer is predicted in the context of its request: the rendering of the messages before it. Successive answers
-    are in one document while each rendering begins with the one before; where the template renders earlier turns
-    differently when later ones follow, such as without their thinking, the next document begins.
+    are in one document while each rendering begins with the previous one. A new document begins where the template
+    renders earlier turns differently when later ones follow, such as without their thinking.
 
     Args:
         messages: Objects with `role`, `content` and other keys that the template reads; an answer of `weight` 0 is not
             predicted.
-        writer: Renders the messages, and counts what has no effect.
+        writer: Renders the messages, and counts fields without effect.
         tools: Definitions of tools, for the template.
 
     Returns:
         The documents; one without tokens for a conversation without an answer.
 
     Raises:
-        DataError: For messages of another form, and for an answer that does not begin with the prompt for it.
+        DataError: If messages have another form, or the rendering of an answer does not begin with its prompt.
     """
     turns = _turns(messages, writer)
     weights = [turn.pop("weight", None) for turn in turns]
@@ -474,7 +479,7 @@ def encoded(messages: object, writer: ChatWriter, *, tools: Tools = None) -> lis
 
 
 def _turns(messages: object, writer: ChatWriter) -> list[dict[str, object]]:
-    """Return messages without null values, the content as text. Raise `DataError` for another form."""
+    """Return messages without null values, with text content. Raise `DataError` for another form."""
     if not isinstance(messages, list | tuple) or not all(
         isinstance(message, dict) and "role" in message for message in messages
     ):
@@ -503,9 +508,9 @@ def _joined(number: int, parts: Sequence[Any], writer: ChatWriter) -> str:
 
 
 class ChatWriter:
-    """Renders conversations by the chat template of a tokenizer, and counts what of the data has no effect.
+    """Renders conversations by the chat template of a tokenizer, and counts fields of the data without effect.
 
-    counts: how often the text of a note applies.
+    counts: how often each note applies, by its text.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -521,7 +526,7 @@ class ChatWriter:
         self.begin_block()
 
     def begin_block(self) -> None:
-        """Forget what was tried, so that documents and notes of a block of rows do not depend on the rows before it."""
+        """Reset the trials, so that documents and notes of a block do not depend on earlier rows."""
         self.pieces = Pieces(self.tokenizer)
         self._tried: defaultdict[str, Counter[bool]] = defaultdict(Counter)
 
@@ -533,14 +538,13 @@ class ChatWriter:
         return [*lines, *(f"the chat template does not read the option {name!r}" for name in unread)]
 
     def answer(self, turns: Turns, text: str, tools: Tools) -> tuple[list[int], list[bool], int]:
-        """Return the tokens of messages, the last of them an answer, which are given, and where the answer begins.
+        """Return the tokens of messages, a mask of those not predicted, and the position where the answer begins.
 
-        text: the messages as the template writes them.
-        Predicted is what the template marks by `{% generation %}` in the answer; without marks, everything after the
-        prompt for it.
+        The last message is the answer. If the template has marks, the tokens in `{% generation %}` of the answer are
+        predicted; otherwise all tokens after its prompt. text: the messages as the template renders them.
         """
         template = self.tokenizer.get_chat_template(tools=tools)
-        # Marks of characters become marks of tokens by offsets, which slow tokenizers do not have.
+        # Marks are positions of characters. The offsets that convert them to tokens need a fast tokenizer.
         if MARKS.search(template) and getattr(self.tokenizer, "is_fast", True):
             rendered = self._rendered(turns, tools, return_dict=True, return_assistant_tokens_mask=True)
             after, marked = list(rendered["input_ids"]), rendered["assistant_masks"]
@@ -554,11 +558,11 @@ class ChatWriter:
         return after, [True] * begin + [False] * (len(after) - begin), begin
 
     def _begin(self, turns: Turns, after: Sequence[int], tools: Tools) -> int:
-        """Return where the last of the messages, an answer, begins in the tokens `after` of all.
+        """Return the position in the tokens `after` of all messages where the last one, an answer, begins.
 
-        That is after the prompt for it. Where the prompt has more than the answer, such as `<think>`, the answer begins
-        after what both have, if that is more than the messages before. A first answer, or one after an answer that the
-        template writes differently in a prompt, begins where other contents begin to differ from it.
+        It is the end of the prompt. If the prompt ends in tokens that the answer lacks, such as `<think>`, it is the
+        end of the common beginning, if this is longer than the earlier messages. For a first answer, or one after an
+        answer that the template renders differently in a prompt, it is the first token that changes with the content.
 
         Raise `DataError` if the answer does not begin with the prompt.
         """
@@ -584,7 +588,7 @@ class ChatWriter:
         return min(_common(after, self._tokens(variant, tools)) for variant in variants)
 
     def _tokens(self, turns: Turns, tools: Tools, text: str | None = None, **options: object) -> list[int]:
-        """Return the tokens of messages; `text` is what the template writes, if it has been rendered."""
+        """Return the tokens of messages. text: the rendered messages, if they have been rendered already."""
 
         def whole() -> list[int]:
             return list(self._rendered(turns, tools, return_dict=False, **options))
@@ -598,7 +602,7 @@ class ChatWriter:
 
     @cached_property
     def ends_answers(self) -> bool:
-        """Whether the template, which marks no answers, writes something after an answer that ends it."""
+        """Whether the template, which has no marks of answers, writes an end after an answer."""
         template = self.tokenizer.get_chat_template(tools=None)
         return bool(MARKS.search(template)) or not self.text([QUESTION, ANSWER], None).rstrip().endswith(
             ANSWER["content"]
@@ -612,9 +616,9 @@ class ChatWriter:
         return is_mark
 
     def close(self, tokens: list[int], unpredicted: list[bool], answer: Mapping[str, object]) -> None:
-        """Add the token that would begin a user's message, if the template writes no end of the answer.
+        """Append the token that would begin a user's message, if the template writes no end of the answer.
 
-        After a call of tools no user's message follows, so nothing is added.
+        After a call of tools no user's message follows, so nothing is appended.
         """
         if unpredicted[-1] or self.ends_answers:
             return
@@ -627,9 +631,9 @@ class ChatWriter:
             unpredicted.append(False)
 
     def count_unwritten(self, turns: Turns, text: str, begin: int, tools: Tools) -> None:
-        """Count what has no effect on the `text` of messages, of those from `begin` on: a change leaves the text equal.
+        """Count fields of the messages from `begin` on without effect: changing the field does not change `text`.
 
-        Contents are changed until those of `TRIED` messages of the role were written, and where the text lacks one.
+        Contents are tried until the contents of `TRIED` messages of a role had an effect, and if the text lacks one.
         """
         for at in range(begin, len(turns)):
             turn = turns[at]
@@ -649,7 +653,7 @@ class ChatWriter:
 
     def _count_content(self, role: str, value: object, text: str, is_written: Callable[[str, object], bool]) -> None:
         tried = self._tried[f"content of {role}"]
-        # Templates may write other spaces; texts without any are compared where the shorter comparison fails.
+        # Templates may change spaces, so texts without spaces are compared if the direct comparison fails.
         is_whole = isinstance(value, str) and (value in text or "".join(value.split()) in "".join(text.split()))
         if _is_empty(value) or (is_whole and tried[True] >= TRIED):
             return
@@ -685,7 +689,7 @@ class ChatWriter:
             return True
 
     def text(self, turns: Turns, tools: Tools, **options: Any) -> str:
-        """Return messages as the template writes them. Raise `DataError` without a template."""
+        """Return messages as the template renders them. Raise `DataError` without a template."""
         if not self.tokenizer.chat_template:
             raise DataError("the tokenizer has no chat template; use --chat-template FILE")
         return str(self._rendered(turns, tools, tokenize=False, **options))
@@ -700,7 +704,7 @@ def _texts_of_arguments(calls: object) -> Iterator[str]:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the number of tokens with which both begin."""
+    """Return the length of the common beginning."""
     if one == other[: len(one)]:
         return len(one)
     pairs = enumerate(zip(one, other, strict=False))
@@ -708,7 +712,7 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def _changed(value: Any) -> Any:
-    """Return a JSON value with all in it changed but keys and nulls."""
+    """Return a JSON value with all values in it changed, except keys and nulls."""
     if isinstance(value, dict):
         return {key: _changed(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -719,10 +723,10 @@ def _changed(value: Any) -> Any:
 
 
 def _variants(value: object, key: str = "") -> Iterator[tuple[str, object]]:
-    """Yield a JSON value with one part changed, for each, after the keys that lead to it.
+    """Yield, for every part of a JSON value, the keys that lead to the part, and the value with this part changed.
 
-    Arguments of a call are one part, and all parameters of a function have the same key, since their names are data.
-    `"type": "function"`, which every call and tool of that form has, is left out.
+    The arguments of a call are one part, and all parameters of a function have the same key, since their names are
+    data. `"type": "function"`, which every call and tool of this form has, is left out.
     """
     if isinstance(value, list):
         for at, part in enumerate(value):

@@ -1,4 +1,4 @@
-"""On-policy distillation: batches whose answers the student generates, in place of those of the data.
+"""On-policy distillation: in some batches, answers of the student replace the answers of the data.
 
 In a share of the batches, called lambda in the source, the answers of the data are replaced by answers that the student
 samples with its weights at the beginning of the step; teacher and student are compared on these. The gradient does not
@@ -6,8 +6,8 @@ pass through the sampling. Source: Agarwal et al. 2024, arXiv:2306.13649, algori
 distillation, GKD).
 
 Whether a batch is generated depends on seed, epoch and number of the batch, so all ranks agree on it without a
-message; the tokens depend on the rank and the weights too. So a resumed run generates the answers of an uninterrupted
-one, and checkpoints need no state of generators.
+message; the tokens depend on the rank and the weights too. A resumed run therefore generates the same answers as an
+uninterrupted run, and checkpoints need no state of generators.
 
 Shape letters: B batch, T position.
 """
@@ -47,14 +47,14 @@ SHARES = (0.0, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How the tokens of an answer are sampled.
+    """Options for sampling the tokens of an answer.
 
     Attributes:
         tokens: The largest number of tokens of an answer.
         temperature: The divisor of the logits.
         top_p: The probability of the nucleus: only the smallest set of most probable tokens with at least this
             probability is sampled.
-        ends: Tokens that end an answer, of which they are the last token.
+        ends: Tokens that end an answer; the end token is the last token of the answer.
         limit: Tokens from this number on are not sampled; None for no limit.
     """
 
@@ -76,7 +76,7 @@ def is_generated(share: float, *, seed: int, epoch: int, position: int) -> bool:
 
 
 def prompts_of(batch: Batch) -> list[Tensor]:
-    """Return the prompt of one answer of each document in a batch; documents without an answer have none.
+    """Return the prompt of one answer of every document in a batch that has an answer.
 
     An answer is a run of predicted tokens, and its prompt is all tokens of the document before it. Of several answers,
     one is drawn uniformly, from the default generator of PyTorch.

@@ -1,4 +1,4 @@
-"""Causal models of transformers as teacher and student: loaded, called with packed rows, and saved."""
+"""Load, call and save causal models of transformers, as teacher and student."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 Loaded = TypeVar("Loaded")
 ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
-"""A name of a model on the hub, NAME or OWNER/NAME; a path with more parts is none."""
+"""The id of a model on the hub, NAME or OWNER/NAME; a path with more parts does not match."""
 READ_BACK = 1e-4
-"""Largest difference of a logit of an exported model, relative to the largest one, from those of the trained model."""
+"""Largest allowed difference between logits of exported and trained model, relative to the largest logit."""
 REMOTE = "transformers_modules."
-"""Begin of the names of modules that transformers makes of the code of a model."""
+"""Prefix of the names of modules that transformers creates from the code of a model."""
 KEY_MAPPING = {r"(lora_magnitude_vector\.default)$": r"\1.weight"}
 """The `key_mapping` of `from_pretrained`: transformers 5.24 misses this part of the names in adapters with DoRA."""
 BACKEND = "inductor"
 """The backend of `torch.compile`."""
 COMPILED_VARIANTS = 64
-"""Graphs of one function that `compile_layers` allows at least, after which PyTorch runs the function uncompiled."""
+"""Number of graphs of one function that `compile_layers` allows, after which PyTorch runs the function uncompiled."""
 KEPT = "its files are removed, and the checkpoints stay"
 
 
 class Causal(nn.Module):
     """A causal model of transformers with the interface of this trainer: tokens [B, T], and segments of packed rows.
 
-    Positions start again in every segment, from which transformers derives the attention within a document. Padding
-    follows the documents of a row, where causal attention cannot see it, so there is no attention mask.
+    Positions restart in every segment; transformers derives the attention within a document from them. Padding follows
+    the documents of a row, where causal attention cannot see it, so no attention mask is needed.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -88,11 +88,11 @@ def positions_of(segments: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a model of transformers is, and how it is loaded.
+    """The location of a model of transformers, and options to load it.
 
-    place: a directory or an id. revision: a branch, tag or commit of the hub. trust_remote_code: execute its own
-    code. attention: the `attn_implementation` of transformers. quantization: a `quantization_config` in JSON.
-    device_map: of `from_pretrained`, by default the CPU.
+    place: a directory or an id. revision: a branch, tag or commit of the hub. trust_remote_code: whether to execute the
+    code of the model. attention: the `attn_implementation` of transformers. quantization: a `quantization_config` in
+    JSON. device_map: the argument of `from_pretrained`, by default the CPU.
     """
 
     place: Path
@@ -104,20 +104,20 @@ class Source:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return the arguments of `from_pretrained` by which configuration, tokenizer and model are read."""
+        """Return the arguments of `from_pretrained` for configuration, tokenizer and model."""
         revision = {} if self.revision is None else {"revision": self.revision}
         return {"trust_remote_code": self.trust_remote_code} | revision
 
 
 def load_model(source: Source | Path, *, dtype: object, seed: int | None = None) -> Causal:
-    """Return a model in a `dtype` of torch, or in its own ("auto").
+    """Load a model.
 
-    No generator of the process moves.
+    The global random generators are not changed.
 
     Args:
-        source: The model, or the directory or id of one that needs no options.
-        dtype: A dtype of torch, or "auto".
-        seed: Draw the weights from it if the directory has a configuration and no weights.
+        source: The model, or the directory or id of a model that needs no options.
+        dtype: A dtype of torch, or "auto" for the dtype of the files.
+        seed: The seed of the weights if the directory has a configuration and no weights.
 
     Raises:
         ModelFileError: For what transformers cannot load, and for files without some of the weights, which
@@ -165,10 +165,10 @@ def load_model(source: Source | Path, *, dtype: object, seed: int | None = None)
 
 
 def load_skeleton(source: Source, *, dtype: object, directory: Path | None = None) -> Causal | None:
-    """Return what `load_model` does, with weights that every rank of a sharded model reads in part; else None.
+    """Return the model of `load_model` as a skeleton, of which every rank later reads its shard.
 
-    None for files that are not safetensors, for an adapter, for quantized weights, for a model that keeps some weights
-    in float32, and for files whose tensors transformers converts when it loads them.
+    Return None for files that are not safetensors, for an adapter, for quantized weights, for a model that keeps some
+    weights in float32, and for files whose tensors transformers converts when it loads them.
 
     Args:
         source: The model.
@@ -234,10 +234,10 @@ def download(source: Source) -> Path:
 
 
 def load_shapes(source: Source, *, dtype: object) -> Causal:
-    """Return a model on the meta device, of which only the configuration is read.
+    """Return a model on the meta device, from its configuration alone.
 
-    Its attention is the default one, whose packages are there. dtype: of torch, or "auto" for that of the
-    configuration. Raise `ModelFileError` for a configuration that cannot be read.
+    It has the default attention, which needs no further package. dtype: a dtype of torch, or "auto" for the one in the
+    configuration. Raise `ModelFileError` if the configuration cannot be read.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -256,8 +256,8 @@ def check_loading(source: Source) -> None:
     """Check attention and quantization of a model. No weights are read.
 
     Raises:
-        SettingError: For an attention or a quantization that the model cannot have.
-        PackageError: For a package that either needs.
+        SettingError: If the model does not support the attention or the quantization.
+        PackageError: If either needs a package that is not installed.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -282,7 +282,7 @@ def check_loading(source: Source) -> None:
 
 
 def _quantization(text: str) -> object:
-    """Return the configuration of transformers. Raise `SettingError` or `PackageError` for one that it refuses."""
+    """Return the configuration object. Raise `SettingError` or `PackageError` if transformers refuses the options."""
     from transformers.quantizers.auto import AutoQuantizationConfig
 
     try:
@@ -299,7 +299,7 @@ def _unquantized(error: BaseException) -> SettingError | PackageError:
 
 
 def vocab_size_of(source: Source | Path) -> int:
-    """Return the number of tokens of a model by its configuration. Raise `ModelFileError` if there is none."""
+    """Return the vocabulary size in the configuration of a model. Raise `ModelFileError` if there is none."""
     from transformers import AutoConfig
 
     return int(_loaded(_source(source), AutoConfig.from_pretrained).get_text_config().vocab_size)
@@ -313,7 +313,7 @@ def load_tokenizer(source: Source | Path) -> PreTrainedTokenizerBase:
 
 
 def compile_layers(name: str, model: nn.Module, backend: str | Callable[..., object] | None = None) -> None:
-    """Let `torch.compile` compile the layers of a model, in place; names of weights and files stay.
+    """Let `torch.compile` compile the layers of a model, in place. Names of weights do not change.
 
     Layers of one class share their code, and sharding, adapters and output layers stay outside. Shapes are dynamic from
     the start, so that a result does not depend on the shapes before it. Source: PyTorch, regional compilation recipe.
@@ -360,7 +360,7 @@ def _loaded(source: Source, load: Callable[..., Loaded], **options: object) -> L
 
 
 def _hub_hint() -> str:
-    """Return what to try if a model of the hub cannot be loaded."""
+    """Return a hint for a model of the hub that cannot be loaded."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -369,7 +369,7 @@ def _hub_hint() -> str:
 
 
 def check_place(source: Source) -> str:
-    """Return "" for a model in a directory, and for an id of the hub the reason why it is not taken for a directory.
+    """Return "" for a model in a directory; for an id of the hub, return the reason why it is not a directory.
 
     Raises:
         ModelFileError: If the place is neither, or if the hub cannot be reached.
@@ -385,9 +385,9 @@ def check_place(source: Source) -> str:
 
 
 def check_hub(source: Source, missing: str) -> None:
-    """Raise `ModelFileError` if the hub would have to be read and cannot be reached.
+    """Raise `ModelFileError` if the hub must be read and cannot be reached.
 
-    The library tries six times for every file that it looks for, which takes a minute; here one request is made.
+    The library would try six times for every file, which takes a minute; this function makes one request.
     """
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import FileMetadataError, HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
@@ -410,7 +410,7 @@ def check_hub(source: Source, missing: str) -> None:
 
 
 def _code_of(source: Source) -> Mapping[str, object]:
-    """Return the classes of a model whose code comes with it, and that transformers does not have itself."""
+    """Return the classes in the code of a model that transformers itself does not have."""
     from transformers import CONFIG_MAPPING, PretrainedConfig
 
     try:
@@ -450,7 +450,7 @@ def directory_of(source: Source | Path) -> Path:
 
 
 def digested_files(directory: Path) -> list[Path]:
-    """Return the files of the weights of a model: safetensors, or those of `torch.save`. Raise `ModelFileError`."""
+    """Return the weight files of a model, of safetensors or `torch.save`. Raise `ModelFileError` if there are none."""
     try:
         return stored_files(directory)
     except ModelFileError:
@@ -475,7 +475,7 @@ def check_tokens(
 ) -> None:
     """Raise `SettingError` unless every token of the student's tokenizer has the same number in the other one.
 
-    whose, hint: whose the other one is, and what to try, for the message.
+    whose, hint: the owner of the other tokenizer, and a hint, for the message.
     """
     wanted, known = tokenizer.get_vocab(), other.get_vocab()  # a call takes 71 ms for 49,152 tokens
     moved = [token for token, number in wanted.items() if known.get(token) != number]
@@ -507,21 +507,21 @@ def save_model(
 ) -> Causal:
     """Write model or adapter, settings and tokenizer as `from_pretrained` reads them, then the manifest.
 
-    The files are read back first, on the CPU, and have to give the logits of `model`. The digests of the manifest are
-    those of configuration and weights, or of the index of their shards.
+    The files are first read back on the CPU, and must give the logits of `model`. The manifest has the digests of the
+    configuration and of the weights, or of the index of their shards.
 
     Args:
         model: The trained model, on any device.
         tokenizer: Saved with the model.
-        directory: Where the files are written; each appears by a rename.
+        directory: The output directory; every file is written atomically.
         manifest: Written last, with the digests.
         merge: Called once with `model`, on the CPU, and returns the model to write; None writes `model`.
 
     Returns:
-        What was written, on the device of `model`.
+        The written model, on the device of `model`.
 
     Raises:
-        OutputError: With the cause, if a file cannot be written or gives other logits; then no manifest is left.
+        OutputError: If a file cannot be written, or the files give other logits; then no manifest is left.
     """
     device = next(model.parameters()).device
     trusted = any(type(part).__module__.startswith(REMOTE) for part in model.modules())
@@ -532,7 +532,7 @@ def save_model(
     # peft would look for the base on the hub, to see whether its vocabulary has grown.
     options = {"save_embedding_layers": False} if hasattr(save, "peft_config") else {}
     try:
-        (directory / MANIFEST).unlink(missing_ok=True)  # an older run's does not describe the new files
+        (directory / MANIFEST).unlink(missing_ok=True)  # the manifest of an older run does not describe the new files
         with tempfile.TemporaryDirectory(dir=directory, prefix=".export-") as place:
             save.save_pretrained(place, **options)
             tokenizer.save_pretrained(place)

@@ -26,7 +26,7 @@ Side = tuple[list[int], list[bool]]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PairedDocument(Document):
-    """A document of the student, with that of the teacher; see `universal.Paired`."""
+    """A document in the student's tokens, with the same text in the teacher's; see `universal.Paired`."""
 
     teacher_tokens: Tensor
     groups: Tensor
@@ -34,7 +34,7 @@ class PairedDocument(Document):
 
 @dataclass(frozen=True, slots=True)
 class PairedDocuments(Sequence[Document]):
-    """Documents of the student, of the teacher, and their groups, each read when it is asked for."""
+    """Documents in the tokens of student and teacher, and their groups. A document is read when it is indexed."""
 
     student: Sequence[Document]
     teacher: Sequence[Document]
@@ -57,7 +57,7 @@ class PairedDocuments(Sequence[Document]):
 
 
 def check_pairs(path: Path, student: Chats, teacher: Chats) -> None:
-    """Raise `DataError` if the documents of a file are not the same conversations in both."""
+    """Raise `DataError` if `student` and `teacher` do not have the same conversations."""
     sizes = len(student.documents), len(teacher.documents)
     if student.continues == teacher.continues and sizes[0] == sizes[1]:
         return
@@ -74,9 +74,9 @@ def write_pairs(student: Chats, teacher: Chats, tokenizers: Sequence[object], di
     Args:
         student: The documents in the student's tokens.
         teacher: The same documents, in the same order.
-        tokenizers: Of student and teacher.
-        directory: An empty one.
-        workers: Processes that align; 0 for this one.
+        tokenizers: The tokenizers of student and teacher.
+        directory: An empty directory.
+        workers: The number of processes that align; with 0, this process does.
 
     Raises:
         DataError: If no document has a group.
@@ -108,7 +108,7 @@ def _side(document: Document) -> Side:
 
 
 def _aligned(tokenizers: Sequence[object], block: Sequence[tuple[Side, Side]]) -> list[tuple[int, list[list[int]]]]:
-    """Return the number of predicted tokens of the student, and the groups, of each document."""
+    """Return, for every document, the number of predicted tokens of the student, and the groups."""
     aligned = []
     for sides in block:
         groups = answer_groups(tokenizers, sides)
@@ -118,7 +118,7 @@ def _aligned(tokenizers: Sequence[object], block: Sequence[tuple[Side, Side]]) -
 
 
 def read_pairs(directory: Path, student: Chats, teacher: Chats) -> tuple[PairedDocuments, list[str]]:
-    """Return the documents with what `write_pairs` has written, and lines about what is not compared."""
+    """Return the documents with the groups from `write_pairs`, and notes about tokens that are not compared."""
     counts = json.loads((directory / COUNTS).read_text(encoding="utf-8"))
     scored, compared, without = (counts[name] for name in ("scored", "compared", "without"))
     lines = [f"{compared:,} of {scored:,} predicted tokens are compared with the teacher's"]

@@ -94,25 +94,25 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 LARGE = 2**23
-"""Bytes of data from which on worker processes make tokens, unless the settings have their number."""
+"""Least size of the data, in bytes, for which worker processes tokenise, unless the settings have their number."""
 
 
 class HuggingFace(Distillation):
     """Teacher and student, `settings.student.model`, are causal models of transformers; the data are chats.
 
-    A subclass replaces methods, as of `Distillation`, and is named by `settings.run.parts`. The last tenth of the
+    A subclass overrides methods, as for `Distillation`, and is named by `settings.run.parts`. The last tenth of the
     conversations is held back, unless `settings.evaluation.data` has others; `settings.evaluation.rows` of them are
-    evaluated. The teacher keeps the data type of its files. Rows are conversations, padded, or several of them with
-    `documents` `pack`. The `settings` of an instance have the defaults of a student with weights.
+    evaluated. The teacher keeps the data type of its files. A row is a padded conversation or, with `documents` `pack`,
+    several conversations. The `settings` of an instance include the defaults of a student with weights.
 
     Args:
-        settings: With student, data, and teacher or outputs of one.
+        settings: The settings, with student, data, and teacher or stored outputs of a teacher.
         options: The other arguments of `Distillation`.
 
     Raises:
-        SettingError: For missing settings, and for tokenizers that differ.
-        ModelFileError: For a model that cannot be loaded.
-        DataError: For data that cannot be read.
+        SettingError: If settings are missing, or the tokenizers differ.
+        ModelFileError: If a model cannot be loaded.
+        DataError: If the data cannot be read.
     """
 
     def __init__(self, settings: Settings, **options: Any) -> None:
@@ -125,7 +125,7 @@ class HuggingFace(Distillation):
     def make_recipe(self, data: ChatData | None = None) -> Recipe:
         """Return the parts of causal models and chats. data: by default a new `ChatData`.
 
-        A subclass replaces some of the parts by `dataclasses.replace`, or passes data of a subclass of `ChatData`.
+        A subclass may replace parts by `dataclasses.replace`, or pass an instance of a subclass of `ChatData`.
         """
         data = self._chats = ChatData(self) if data is None else data
         return Recipe(
@@ -159,12 +159,12 @@ class HuggingFace(Distillation):
 
 
 class ChatData:
-    """Conversations, of which the last tenth or those of another file are held back. tokenizer: of the student."""
+    """Conversations. The last tenth, or the ones of another file, are held back. tokenizer: the student's."""
 
     unit = "token"
     largest_token = 0
     _continues = b""
-    _chosen = 0  # of the conversations that are held back; 0 for all
+    _chosen = 0  # number of held-back conversations to evaluate; 0 for all
 
     def __init__(self, run: HuggingFace) -> None:
         self._run = run
@@ -200,7 +200,7 @@ class ChatData:
         weights = {} if settings.data.mix is None else read_weights(settings.data.mix)
         weight = weights.pop(str(settings.data.path), Fraction(1))
         integers = integer_weights([weight, *weights.values()])
-        # What would be refused later is refused before tokens are made.
+        # Check the settings before tokenising, which may take long.
         check_generation(settings, run.place.world_size)
         check_loading(student_source(settings))
         if settings.teacher.model is not None:
@@ -256,7 +256,7 @@ class ChatData:
             raise DataError(f"{what}; expected more")
 
     def _documents(self, data: Path, name: str = "data") -> Sequence[Document]:
-        """Return the conversations of a file, and keep its digest, as that of `data` or of `eval_data`."""
+        """Return the conversations of a file, and store its digest under `name`, "data" or "eval_data"."""
         chats, digests, workers = self._chats(data, self.tokenizer)
         self._run.digests |= {f"{name}_sha256": digests["data_sha256"]}
         self._run.digests |= {key: digest for key, digest in digests.items() if key != "data_sha256"}
@@ -285,12 +285,12 @@ class ChatData:
     def _chats(self, data: Path, tokenizer: object, whose: str = "") -> tuple[Chats, dict[str, str], int]:
         """Return the conversations of a file in the tokens of a tokenizer, their digests, and the number of workers.
 
-        whose: the beginning of lines about them.
+        whose: the beginning of log lines about them.
         """
         settings = self._run.settings
         digests = {"data_sha256": digest_of(data), **tokenizer_digests(tokenizer)}
         turns, options = settings.data.turns, json.loads(settings.data.template_options or "{}")
-        if options or turns != "every":  # which change the tokens or labels as another template does
+        if options or turns != "every":  # they change tokens or labels, as another template does
             template = {"template": digests["chat_template_sha256"], "options": options, "turns": turns}
             digests["chat_template_sha256"] = identity_digest(template)
         workers = settings.data.workers
@@ -304,14 +304,14 @@ class ChatData:
         return read, digests, workers
 
     def _evaluated_documents(self, held_back: Sequence[Document]) -> Sequence[Document]:
-        """Return what is evaluated: at most `eval_rows` of `eval_data`, or else of `held_back`, evenly spaced."""
+        """Return the documents to evaluate: `eval_data` or else `held_back`, at most `eval_rows`, evenly spaced."""
         run, most, data = self._run, self._run.settings.evaluation.rows, self._run.settings.evaluation.data
         documents = held_back if data is None else self._documents(data, "eval_data")
         if not most or len(documents) <= most:
             return documents
         run.lines.write(f"data: {most} of {len(documents)} held-back conversations are evaluated; see --eval-rows")
         self._chosen = most
-        run.digests["evaluated"] = f"{most} of {len(documents)}"  # a resumed run compares its best step with others
+        run.digests["evaluated"] = f"{most} of {len(documents)}"  # a resumed run compares with earlier ones
         numbers = [number * len(documents) // most for number in range(most)]
 
         def few(of: Sequence[Document]) -> Sequence[Document]:
@@ -347,14 +347,14 @@ class ChatData:
 
     @cached_property
     def _cache(self) -> Path:
-        """The directory of tokens; a smoke run forgets them."""
+        """The cache directory of tokens; for a smoke run a temporary one."""
         run, settings = self._run, self._run.settings
         if settings.run.smoke is not None:
             return Path(run.enter_context(TemporaryDirectory()))
         return settings.data.cache or default_cache("--data-cache")
 
     def _entry(self, identity: Mapping[str, object], write: Callable[[Path], None]) -> Path:
-        """Return the directory that `write` has filled, once."""
+        """Return the cached directory with this identity; call `write` to fill it if it does not exist."""
         run, cache, limit = self._run, self._cache, self._run.settings.data.cache_gib
         try:
             entry = run.enter_context(used_entry(cache, "chats", identity, write))
@@ -365,7 +365,7 @@ class ChatData:
         return entry
 
     def _cut(self, documents: Sequence[Document]) -> int:
-        """Return the number of documents to train on; the others, whole conversations, are held back."""
+        """Return the number of documents to train on. The rest is held back; no conversation is divided."""
         cut = len(documents) * 9 // 10
         while cut and self._continues[cut]:
             cut -= 1
@@ -406,7 +406,7 @@ def teacher_source(settings: Settings) -> Source:
 
 
 def check_cross_tokenizer(settings: Settings) -> None:
-    """Raise `SettingError` for settings that a teacher with another tokenizer excludes."""
+    """Raise `SettingError` if other settings conflict with `cross_tokenizer`."""
     loss, teacher = settings.objective, settings.teacher
     needs = {
         "a teacher: --teacher with a Hugging Face model": teacher.model is not None,
@@ -425,7 +425,7 @@ def check_cross_tokenizer(settings: Settings) -> None:
 
 
 def check_student_settings(settings: Settings, place: Path) -> None:
-    """Raise `SettingError` for an adapter of random weights, and for weights that do not fit --dtype."""
+    """Raise `SettingError` for an adapter of a student without weights, and for weights that do not fit --dtype."""
     if settings.student.lora is not None and place.is_dir() and not has_weights(place):
         raise SettingError(f"--lora needs a trained student: {place} has a configuration and no weights")
     if settings.student.weights == "bfloat16" != settings.run.dtype:
@@ -435,13 +435,13 @@ def check_student_settings(settings: Settings, place: Path) -> None:
 
 
 def _skeleton(run: HuggingFace, source: Source, dtype: object) -> Causal | None:
-    """Return a model that ranks load in parts, as `load_skeleton`; one process of each machine downloads its files."""
+    """Return the result of `load_skeleton`, after one process of each machine has downloaded the files."""
     directory = Path(str(run.ranks.on_each_machine(lambda: os.fspath(download(source)))))
     return load_skeleton(source, dtype=dtype, directory=directory)
 
 
 def _finish(name: str, model: Causal, settings: Settings, note: Callable[[str], object]) -> None:
-    """Isolate documents and compile layers of a model, as the settings say; both run it. name: for messages."""
+    """Isolate documents and compile layers, as the settings say; both run the model. name: for messages."""
     if settings.data.documents == "pack":
         with next(model.parameters()).device:  # it may be on a device already
             isolate_documents(name, model, note)
@@ -450,7 +450,7 @@ def _finish(name: str, model: Causal, settings: Settings, note: Callable[[str], 
 
 
 class CausalStudent:
-    """The causal model that the settings name, or an adapter of it."""
+    """The causal model that the settings name, with an adapter if they say so."""
 
     def __init__(self, run: HuggingFace, data: ChatData) -> None:
         self._run, self._data = run, data
@@ -481,7 +481,7 @@ class CausalStudent:
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
         if settings.run.compile:
-            torch.compiler.reset()  # an earlier run in this process would decide what is compiled again
+            torch.compiler.reset()  # graphs of an earlier run in this process would change what is compiled
             run.lines.write(
                 "compile: the first steps compile the layers of student and teacher; rates and projections that begin "
                 "with them count this time"
@@ -490,7 +490,7 @@ class CausalStudent:
         return student.train()
 
     def _in_parts(self, source: Source, dtype: torch.dtype) -> Causal | None:
-        """Return the student as a skeleton; None if every rank has to load the whole one first."""
+        """Return the student as a skeleton; None if every rank must load the whole student first."""
         base = _skeleton(self._run, source, dtype)
         if base is None or self._run.settings.student.lora is None:
             return base
@@ -513,12 +513,12 @@ class CausalStudent:
             return student
         with torch.device("meta"):
             student = add_adapter(student, source.place, **self._adapter_options)
-        # peft gives the adapter the data type of a base in float64, but not on the meta device.
+        # peft creates the adapter in the data type of a float64 base, but not on the meta device.
         return student.double() if name == "float64" else student
 
 
 class CausalTeacher:
-    """The causal model that the settings name, in the data type of its files; or one behind a server."""
+    """The causal model that the settings name, in the data type of its files, or a model behind a server."""
 
     _served: ServedTeacher | None = None
 
@@ -592,7 +592,7 @@ class CausalExport:
         self._run, self._data = run, data
 
     def check_student(self) -> None:
-        """Accept every student: `save` reads its own files back."""
+        """Accept every student, because `save` verifies the files that it writes."""
 
     def save(self, directory: Path, manifest: dict[str, object]) -> None:
         run, student = self._run, self._run.student
@@ -601,9 +601,9 @@ class CausalExport:
         run.student = save_model(student, self._data.tokenizer, directory, manifest, merge=merge)
 
     def load(self, directory: Path) -> Weights:
-        """Return the weights of a model or adapter of transformers, a directory or an id, with the student's tokens.
+        """Return the weights of a model or adapter of transformers with the student's tokenizer. directory: also an id.
 
-        Those of a model for a student that ranks load in parts are read when they are indexed.
+        If the student is a skeleton, the weights of a model are read when they are indexed.
         """
         student = self._run.student
         self._check_saved(directory, "model to begin with")
@@ -614,7 +614,7 @@ class CausalExport:
         return weights_of(part or load_model(source, dtype=dtype))
 
     def saved_model(self, directory: Path) -> nn.Module:
-        """Return a model or adapter in its own data type, of any shapes. directory: also an id."""
+        """Return a model or adapter of any shape, in the data type of its files. directory: also an id."""
         self._check_saved(directory, "model")
         model = load_model(self._source(directory), dtype="auto")
         if self._run.settings.data.documents == "pack":
@@ -624,7 +624,7 @@ class CausalExport:
     def saved_digest(self, path: Path, module: nn.Module) -> str:
         try:
             return files_digest(digested_files(directory_of(path)))
-        except ModelFileError:  # a checkpoint or an adapter; its digest has the base, too
+        except ModelFileError:  # a checkpoint or an adapter; the digest includes the base
             return weights_digest(module.model if isinstance(module, Causal) else module)
 
     def _check_saved(self, directory: Path, what: str) -> None:

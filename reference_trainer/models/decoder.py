@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from reference_trainer.errors import SettingError
 
-_EPSILON = 2.0**-23  # in every dtype: torch's own depends on it, and makes the same weights another function
+_EPSILON = 2.0**-23  # torch's default depends on the dtype, so that the same weights would give another function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """The shape of a model: positive integers, `width` a multiple of 2 * `heads`. Errors: `SettingError`."""
+    """The shape of a model: positive integers; `width` is a multiple of 2 * `heads`. Raise `SettingError`."""
 
     vocab_size: int
     layers: int
@@ -50,9 +50,10 @@ class DecoderOutput(NamedTuple):
 class Decoder(nn.Module):
     """A causal language model: int64 tokens [B, T] to logits [B, T, V] in the dtype of the weights.
 
-    logits[b, i] depends on tokens[b, :i + 1] only. With `segments`, integers [B, T], it depends only on those of them
-    in the segment of tokens[b, i], and positions are counted within a segment: the logits of each document are those of
-    the document alone. With `output_hidden_states`, the logits and the state [B, T, W] after each block are returned.
+    logits[b, i] depends on tokens[b, :i + 1] only. With `segments`, integers [B, T], it depends only on the tokens of
+    tokens[b, :i + 1] in the same segment, and positions are counted within a segment, so that the logits of a document
+    do not depend on the other documents of its row. With `output_hidden_states`, return the logits and the state
+    [B, T, W] after each block.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -146,7 +147,7 @@ class _FeedForward(nn.Module):
 
 def _rotation(length: int, head_width: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return cosine and sine [T, D] of position times frequency; features half a head apart share a frequency."""
-    # In float64: a float32 angle of position p is wrong by p roundings, and bfloat16 has no odd position above 256.
+    # In float64: in float32 the error of an angle grows with the position, and bfloat16 has no odd number above 256.
     exponent = torch.arange(0, head_width, 2, device=like.device, dtype=torch.float64) / head_width
     angle = torch.arange(length, device=like.device, dtype=torch.float64)[:, None] * 10000.0**-exponent
     both = torch.cat((angle, angle), dim=-1)
@@ -154,14 +155,14 @@ def _rotation(length: int, head_width: int, like: Tensor) -> tuple[Tensor, Tenso
 
 
 def _attended(segments_BT: Tensor) -> Tensor:
-    """Return which positions each position attends to, bool [B, 1, T, T]: itself and earlier ones of its segment."""
+    """Return a mask, bool [B, 1, T, T]: a position attends to itself and to earlier positions of its segment."""
     # Padding attends to padding, because a softmax over no position is NaN.
     same_BTT = segments_BT[:, :, None] == segments_BT[:, None, :]
     return same_BTT.tril()[:, None]
 
 
 def _turned(x_BHTD: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    """Return x rotated by cosine and sine, [T, D] each, or [B, 1, T, D] if rows have positions of their own."""
+    """Return x rotated by cosine and sine, [T, D] each, or [B, 1, T, D] if positions differ between rows."""
     cosine, sine = turn
     first, second = x_BHTD.chunk(2, dim=-1)
     turned: Tensor = (x_BHTD * cosine + torch.cat((-second, first), dim=-1) * sine).to(x_BHTD.dtype)
@@ -169,7 +170,10 @@ def _turned(x_BHTD: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def new_decoder(config: DecoderConfig, seed: int) -> Decoder:
-    """Return a float32 model whose weights depend on `config` and `seed` only; no generator of the process moves."""
+    """Return a float32 model with random weights that depend on `config` and `seed` only.
+
+    The global random generators are not changed.
+    """
     with torch.device("cpu"), _default_dtype(torch.float32), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every other device's too
         return Decoder(config)

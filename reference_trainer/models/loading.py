@@ -25,8 +25,8 @@ class StoredTensor:
     """A tensor in safetensors files, of which indexing reads a part: a range of rows, or all by an ellipsis.
 
     Attributes:
-        pieces: Files, and names there, of tensors whose rows in this order are those of this tensor.
-        dtype: The data type to which what is read is converted.
+        pieces: Files and names of the tensors that are joined along the first axis.
+        dtype: The data type to which values are converted.
         shape: The shape of the whole tensor.
     """
 
@@ -83,7 +83,7 @@ def weight_files(paths: Iterable[Path], prefix: str = "") -> dict[str, StoredTen
 
 
 def joined(parts: Sequence[Tensor | StoredTensor]) -> Tensor | StoredTensor:
-    """Return the tensor of which `parts` are the rows, in order; all have one dtype and one length of rows."""
+    """Return `parts` joined along the first axis; all have the same dtype and the same shape of a row."""
     stored = [part for part in parts if isinstance(part, StoredTensor)]
     if not stored:
         return torch.cat([part[...] for part in parts])
@@ -102,8 +102,8 @@ def skeleton(make: Callable[[], Module], files: Weights) -> Module | None:
         files: The weights by the names of the module, which `load_shards` reads later.
 
     Returns:
-        The module, or None if the files lack one of its parameters or have it in another shape. That is so for models
-        whose tensors transformers converts when it loads them.
+        The module; None if the files lack a parameter or have it in another shape, as for models whose tensors
+        transformers converts when it loads them.
     """
     with _parameters_on_meta():
         module = make()
@@ -123,9 +123,10 @@ def is_skeleton(module: nn.Module) -> bool:
 
 
 def set_weights(module: nn.Module, weights: Weights) -> None:
-    """Let `load_shards` load these weights, by their names in the module, into a skeleton; others stay as they are.
+    """Set the weights, by their names in the module, that `load_shards` will load into a skeleton.
 
-    They are kept by the modules that have the parameters, so that adapters and FSDP2 may rename or copy these.
+    Other weights are unchanged. The submodules store the weights of their parameters, so that adapters and FSDP2 may
+    rename or copy parameters.
     """
     for prefix, child in module.named_modules(remove_duplicate=False) if weights else ():
         names = {key: f"{prefix}.{key}" if prefix else key for key in (*child._parameters, *child._buffers)}
@@ -134,13 +135,13 @@ def set_weights(module: nn.Module, weights: Weights) -> None:
 
 
 def _stored(child: nn.Module) -> Mapping[str, Tensor | StoredTensor]:
-    """Return what `set_weights` keeps in a module, by the names of its parameters and buffers."""
+    """Return the weights that `set_weights` has stored in a submodule, by the names of its parameters and buffers."""
     stored: Mapping[str, Tensor | StoredTensor] = child.__dict__.get("stored_weights", {})
     return stored
 
 
 def weights_of(module: nn.Module) -> dict[str, Tensor | StoredTensor]:
-    """Return all parameters by name, and the persistent buffers; those of a skeleton are read when they are indexed."""
+    """Return all parameters and persistent buffers by name. Weights of a skeleton are read when they are indexed."""
     weights: dict[str, Tensor | StoredTensor] = dict(module.named_parameters(remove_duplicate=False))
     weights |= module.state_dict()
     if is_skeleton(module):
@@ -155,7 +156,7 @@ def weights_of(module: nn.Module) -> dict[str, Tensor | StoredTensor]:
 
 
 def when_loaded(module: nn.Module, action: Callable[[], object]) -> None:
-    """Call `action`, which runs the module: at once, or of a skeleton when `shard` has loaded it."""
+    """Call `action`, which runs the module: at once or, for a skeleton, when `shard` has loaded it."""
     if is_skeleton(module):
         pending: Any = module.__dict__.get("pending", [])
         module.pending = [*pending, action]  # type: ignore[assignment]  # no tensor or module
@@ -164,9 +165,9 @@ def when_loaded(module: nn.Module, action: Callable[[], object]) -> None:
 
 
 def lend_memory(module: nn.Module) -> None:
-    """Let each parameter of a skeleton be a NaN on the CPU, repeated without memory, until `return_memory`.
+    """Replace every parameter of a skeleton by a NaN on the CPU, expanded without memory, until `return_memory`.
 
-    Code that adds adapters reads device and data type of the weights; what it computes from their values is NaN.
+    Code that adds adapters reads device and data type of the weights; a value that it computes from weights is NaN.
     """
     lent: dict[int, nn.Parameter] = {}
     for child in module.modules():
@@ -179,10 +180,10 @@ def lend_memory(module: nn.Module) -> None:
 
 
 def return_memory(module: nn.Module) -> bool:
-    """Put the parameters of a skeleton, and copies of them, on the meta device again after `lend_memory`.
+    """Move the parameters of a skeleton, and copies of them, to the meta device again after `lend_memory`.
 
     Returns:
-        Whether no other parameter was computed from them.
+        Whether no other parameter was computed from their values.
     """
     returned: dict[int, nn.Parameter] = {}
     for child in module.modules():
@@ -195,7 +196,7 @@ def return_memory(module: nn.Module) -> bool:
 
 
 def load_shards(module: nn.Module, device: torch.device) -> None:
-    """Load this rank's part of each parameter of a skeleton that FSDP2 has divided; then call what awaits the weights.
+    """Load this rank's part of every parameter of a skeleton that FSDP2 has divided; then call the waiting actions.
 
     Args:
         module: A module of `skeleton`, divided over the mesh of FSDP2; weights are converted to its data types.
@@ -211,7 +212,7 @@ def load_shards(module: nn.Module, device: torch.device) -> None:
     for group in owners.values():
         stored = next(_stored(child)[key] for child, key in group if key in _stored(child))
         divided: Any = group[0][0]._parameters[group[0][1]]
-        # FSDP2 divides the first dimension as torch.chunk does: the last ranks may have less, or nothing.
+        # FSDP2 divides the first dimension as torch.chunk does: the last ranks may have fewer rows, or none.
         mesh, rows = divided.device_mesh, divided.shape[0]
         size = -(-rows // mesh.size())
         begin = min(mesh.get_local_rank() * size, rows)
@@ -235,7 +236,7 @@ def load_shards(module: nn.Module, device: torch.device) -> None:
 
 
 def _shared(module: nn.Module) -> list[list[tuple[str, nn.Parameter]]]:
-    """Return the parameters with their names, those of a tied weight together."""
+    """Return the parameters with their names; names of the same tied weight are in one list."""
     groups: dict[int, list[tuple[str, nn.Parameter]]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         groups.setdefault(id(parameter), []).append((name, parameter))

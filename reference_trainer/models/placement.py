@@ -1,4 +1,4 @@
-"""The device, the threads and the dtype with which a model computes."""
+"""Choose the device, the number of threads and the dtype with which a model computes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def usable_device(name: str) -> torch.device:
-    """Return the device of that name; `auto` selects CUDA if it is available. Errors: `SettingError`.
+    """Return the device of this name; `auto` selects CUDA if it is available. Raise `SettingError`.
 
-    A GPU has its index, so that the device equals those of the tensors on it: `cuda` and `cuda:0` are unequal.
+    The device of a GPU has an index, so that it equals the device of its tensors: `cuda` and `cuda:0` are not equal.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -32,7 +32,7 @@ def usable_device(name: str) -> torch.device:
 
 
 def placed(module: Module, device: torch.device) -> Module:
-    """Return the module on a device; of a skeleton, whose weights are loaded when it is divided, what it has."""
+    """Move the module to a device. Tensors of a skeleton that are on the meta device stay there."""
     if is_skeleton(module):
         # `_apply` of torch has no types.
         module._apply(lambda tensor: tensor if tensor.is_meta else tensor.to(device))  # type: ignore[no-untyped-call]
@@ -42,10 +42,10 @@ def placed(module: Module, device: torch.device) -> Module:
 
 @contextmanager
 def cpu_threads(number: int | None, environment: Mapping[str, str]) -> Iterator[None]:
-    """Let PyTorch use `number` CPU threads, and before and after as many as it did.
+    """Within the context, let PyTorch use `number` CPU threads.
 
-    None: as many as it does where `environment` has an OMP_NUM_THREADS, which it has read, otherwise one: on busy
-    cores, small models wait longer for other threads than these save.
+    None: leave the number unchanged if `environment` has an OMP_NUM_THREADS, which PyTorch has read; otherwise use one
+    thread, because on busy cores small models wait longer for other threads than these save.
     """
     before = torch.get_num_threads()
     if number is not None or not environment.get("OMP_NUM_THREADS"):
@@ -72,7 +72,7 @@ def computing_in(dtype: str, module: nn.Module) -> nn.Module:
 
 
 class _Autocast(nn.Module):
-    """A module that multiplies in bfloat16 and keeps its weights in float32."""
+    """A module that computes under bfloat16 autocast, with its weights in float32."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -60,8 +60,8 @@ def _state(entry: Listed, checkpoints: Sequence[Listed]) -> str:
 def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], out: Path) -> None:
     """Write the student of the checkpoint of a step, the latest or the best, as a model that `--teacher` accepts.
 
-    The student of own parts, or of Hugging Face, is written by their `save`. Raise `CheckpointError` for a checkpoint
-    that is missing, damaged, or not of a student that can be made; `OutputError` if `out` is not empty or cannot be
+    The `save` of custom parts, or of Hugging Face parts, writes their student. Raise `CheckpointError` if the
+    checkpoint is missing or damaged, or its student cannot be created; `OutputError` if `out` is not empty or cannot be
     written.
     """
     place = _place(directory)

@@ -1,4 +1,4 @@
-"""The class of a run: that of `--parts`, that of Hugging Face models, or the packaged one."""
+"""Choose the class of a run: the class of `--parts`, the class for Hugging Face models, or the packaged class."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ HUGGING_FACE = "reference_trainer.huggingface.parts:HuggingFace"
 def parts_named(settings: Settings) -> tuple[Callable[..., Any], dict[str, Any]] | None:
     """Return the class that the settings name, and its arguments; None if they name none.
 
-    Nothing is made. Raise `SettingError` for a class that cannot be imported, is none of a distillation, beside a
-    student of Hugging Face none of `HuggingFace`, or takes other arguments.
+    No instance is created. Raise `SettingError` if the class cannot be imported, is not a subclass of `Run` (with a
+    Hugging Face student, of `HuggingFace`), or does not take the arguments.
     """
     hugging_face = None if settings.student.model is None else import_object("student", HUGGING_FACE)
     if settings.run.parts is None:
@@ -57,11 +57,11 @@ def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunO
 
     Args:
         settings: The settings of the run.
-        default: The class of a run whose settings name none.
+        default: The class of a run whose settings name no class.
         options: The other arguments of `Run`.
 
     Raises:
-        SettingError: As of `parts_named`, also for arguments that a base class refuses.
+        SettingError: As `parts_named`, and if a base class refuses the arguments.
     """
     kind, arguments = parts_named(settings) or (default, {})
     try:
@@ -74,7 +74,7 @@ def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunO
 
 
 def custom_settings(settings: Settings) -> dict[str, str]:
-    """Return those of `OWN` that are set, if they name a student; existing paths are absolute, for exports."""
+    """Return the settings of `OWN` that are set, if they name a student; existing paths become absolute for exports."""
     if settings.run.parts is None and settings.student.model is None:
         return {}
     return {
@@ -85,10 +85,10 @@ def custom_settings(settings: Settings) -> dict[str, str]:
 
 
 def checkpoint_module(saved: SavedWeights, run: Run) -> nn.Module:
-    """Return the student of own parts with the weights of a checkpoint, on the CPU.
+    """Return the student of custom parts with the weights of a checkpoint, on the CPU.
 
-    Raise `CheckpointError` if the weights do not fit, or if `make_student` read different inputs than when the
-    checkpoint was saved; and the errors of the parts.
+    Raise `CheckpointError` if the weights do not fit, or if `make_student` reads other inputs than when the checkpoint
+    was saved; and the errors of the parts.
     """
     others, run.digests = run.digests, {}
     student = run.make_student()
@@ -99,9 +99,9 @@ def checkpoint_module(saved: SavedWeights, run: Run) -> nn.Module:
 
 
 def export_student(saved: SavedWeights, out: Path, content: dict[str, object]) -> None:
-    """Write the student of a checkpoint of own parts as their `save` does. Errors: those of the parts.
+    """Write the student of a checkpoint by the `save` of custom parts. Raise the errors of the parts.
 
-    Only `make_student` and `save` are called, so `save` may use nothing else that a run makes.
+    Only `make_student` and `save` are called, so `save` must not use other objects that a run creates.
     """
     manifest = saved.manifest
     names = FIELDS.keys() - {"strategy"}  # the weights are whole, whatever it was

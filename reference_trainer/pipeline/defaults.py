@@ -1,6 +1,6 @@
-"""Settings that nobody chose: those of the checkpoint that a run resumes, and the defaults of a pretrained student.
+"""Fill in settings that are not set explicitly: from the resumed checkpoint, or defaults of a pretrained student.
 
-A setting that was chosen by a flag, a variable or a file always stays.
+A setting from a flag, a variable or a file is never changed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ ADAPTER: Mapping[str, object] = {**PRETRAINED, "lr": 2e-4}
 POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "seq_length")
 """Keys of a configuration in transformers for the largest number of positions of a row."""
 NEW_ON_RESUME = frozenset("out force trace resume rewind smoke max_steps project_to_steps".split())
-"""Settings of an attempt, which a resumed run does not take from its checkpoint."""
+"""Settings of a single attempt, which a resumed run does not take from its checkpoint."""
 
 
 def defaults_of(settings: Settings) -> Mapping[str, Any]:
     """Return the defaults that depend on the kind of student, by the flat names of settings.
 
-    No file of the student is read: only whether a local directory has weights.
+    No file of the student is read; only the existence of weights in a local directory is checked.
 
     Args:
         settings: The settings of the run.
@@ -95,7 +95,7 @@ def _positions(settings: Settings) -> int | None:
     revision = {} if settings.student.revision is None else {"revision": settings.student.revision}
     try:
         read, _ = PretrainedConfig.get_config_dict(os.fspath(str(settings.student.model)), **revision)
-    except Exception:  # of damaged or missing files, which are reported when the model is loaded
+    except Exception:  # damaged or missing files are reported when the model is loaded
         return None
     content = {**read, **text} if isinstance(text := read.get("text_config"), dict) else read
     return next((value for key in POSITIONS if type(value := content.get(key)) is int and value > 1), None)
@@ -114,7 +114,7 @@ def kept_settings(settings: Settings) -> dict[str, object]:
 
 
 def resumed_settings(settings: Settings) -> Settings:
-    """Return the settings of a resumed run: the chosen ones, and for all others those of its checkpoint.
+    """Return the settings of a resumed run: explicit settings, and all others from its checkpoint.
 
     `check_conditions` refuses a chosen setting that a resumed run may not change.
 

@@ -78,26 +78,25 @@ def distill(
 ) -> DistillResult:
     """Train a student as configured.
 
-    The weights depend on settings, text and versions only; no generator of the process moves. Under a launcher such as
-    `torchrun` this is one of several processes that train together: all have the same result; only rank 0 writes files
-    and lines.
+    The weights depend on settings, text and versions only; the global random generators are left as they were. Under a
+    launcher such as `torchrun` this is one of several processes that train together: all return the same result; only
+    rank 0 writes files and lines.
 
     Args:
-        settings: What is trained, on what, for how long. A resumed run takes those that are not chosen from its
-            checkpoint.
+        settings: The settings. A resumed run takes the settings that are not set explicitly from its checkpoint.
         callbacks: Called after the built-in `ProgressCallback`.
         lines: Where lines are written; by default standard output.
         clock: Times the training of the student, in seconds.
         environment: The variables that a launcher sets.
 
     Returns:
-        The result: models, sums on held-back rows, and the directory of the output.
+        Models, sums on held-back rows, and the output directory.
 
     Raises:
         DataError, ModelFileError, OutputError, SettingError: Before the training.
         RankError: If another process has failed.
         SmokeError: If a smoke run has no step.
-        TrainerError: As of `loop.train`.
+        TrainerError: As `loop.train`.
         KeyboardInterrupt: With the note `interrupts.WRITTEN` if the model was written.
     """
     # Entered twice: an interrupt at the end of the inner block reaches the outer one.
@@ -111,21 +110,27 @@ def distill(
 
 
 class Distillation(Run):
-    """The distillation of one student: `prepare`, `run` and `conclude`, once each and in this order, in a `with` block.
+    """The distillation of one student: call `prepare`, `run` and `conclude` once, in this order, in a `with` block.
 
-    The run is given its parts, by `recipe` or by a subclass that replaces methods of them; see `Run`. Callbacks see the
-    distillation in `Callback.attach`, which is called at the end of `prepare`. Every method is called on all ranks, and
-    `save` on rank 0.
+    The parts are defined by `recipe`, or by a subclass that overrides their methods; see `Run`. `Callback.attach` is
+    called with the distillation at the end of `prepare`. All ranks call every method except `save`, which rank 0 calls.
 
-    Attributes that `prepare` sets, besides those of `Run`: optimizer; directory, of the output, None for a smoke run;
-    outputs, those of a teacher that the settings name, None for a teacher that is run.
+    Attributes:
+        optimizer: The optimizer.
+        directory: The output directory; None for a smoke run.
+        outputs: The precomputed outputs of a teacher that the settings name; None for a teacher that is run.
+
+    `prepare` sets these attributes, and the attributes of `Run`.
     """
 
     outputs: SavedOutputs | None = None
     _is_saved = False  # whether the training has ended, and its last step is saved
 
     def prepare(self) -> None:
-        """Meet the other ranks, claim the output, then make models, batches and optimizer. Nothing is written yet."""
+        """Connect the ranks, claim the output directory, and make models, batches and optimizer.
+
+        Most invalid settings are refused before a teacher is trained, which may take long.
+        """
         settings, place = self.settings, self.place
         self.join()
         self.files = RunFiles(settings, self.ranks, self.lines)
@@ -166,7 +171,7 @@ class Distillation(Run):
         progress = ProgressCallback(settings.run.log_every, lines=self.lines, compiles=compiles)
         packaged = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
         self.callbacks = (*self.watchdog("student"), *packaged, *self.callbacks, *written)
-        if not settings.trains_teacher:  # after what may be refused
+        if not settings.trains_teacher:  # after all checks, so that a refused run does not print them
             self._write(notes)
         for callback in self.callbacks:
             callback.attach(self)
@@ -176,7 +181,7 @@ class Distillation(Run):
             self.lines.write(line)
 
     def _notes(self) -> list[str]:
-        """Return a line about each thing that is allowed and hardly intended."""
+        """Return warnings about settings that are valid but probably not intended."""
         settings = self.settings
         return [
             *find_unused(settings),
@@ -185,7 +190,7 @@ class Distillation(Run):
         ]
 
     def join(self) -> None:
-        """Meet the other ranks."""
+        """Connect to the other ranks; set `ranks`, and `lines`, which writes on rank 0 only."""
         place = self.place
         self.enter_context(cpu_threads(self.settings.run.threads, self.environment))
         ranks = connect_ranks(place, self.environment, timeout_s=self.settings.run.rank_timeout)
@@ -193,7 +198,7 @@ class Distillation(Run):
         self.lines = self.lines if place.rank == 0 else SilentLines()
 
     def make_inputs(self) -> None:
-        """Make data and student. Outputs of a teacher that do not fit are refused."""
+        """Make device, batches and student, and read outputs of the teacher if the settings name them."""
         self.ranks.run_on_all(self._make_inputs)
         if self.settings.teacher.outputs is not None:
             self.read_outputs(SavedOutputs(self.settings.teacher.outputs))
@@ -208,9 +213,9 @@ class Distillation(Run):
         self.check_parts()
 
     def _check_scored(self) -> None:
-        """Raise `DataError` if no token of the rows is predicted: the run would change no weight."""
+        """Raise `DataError` if no row has a token to predict, so that no step would change a weight."""
         rows = getattr(self.batches, "sequences", None)
-        if rows is None:  # batches of another kind may have other data in every epoch
+        if rows is None:  # batches of another type may have different data in every epoch
             return
         order = torch.arange(len(rows), device="cpu")
         if not any(is_scored(rows.batch(order, position)) for position in range(1, rows.batches + 1)):
@@ -220,7 +225,7 @@ class Distillation(Run):
             )
 
     def check_metric(self, metric: str, user: str = "best_metric") -> None:
-        """Raise `SettingError` for a metric that no evaluation of the run has; a replaced `evaluate` may have any."""
+        """Raise `SettingError` for a metric that evaluations do not measure. An overridden `evaluate` may have any."""
         if "evaluate" not in self.replaced:
             settings = self.settings
             aligned = settings.teacher.cross_tokenizer and settings.student.model is not None
@@ -228,7 +233,7 @@ class Distillation(Run):
             check_metric(metric, depth, whole=whole, aligned=aligned, user=user)
 
     def read_outputs(self, saved: SavedOutputs) -> None:
-        """Let the run have these outputs. Errors: those of `check_outputs` and `check_metric`."""
+        """Use these outputs as the teacher. Raise as `check_outputs` and `check_metric` if they do not fit."""
         if self.settings.teacher.model is None:
             digest = None
         elif "teacher_digest" in self.replaced:
@@ -243,9 +248,9 @@ class Distillation(Run):
         self.digests["teacher_outputs_sha256"] = saved.sha256
 
     def numbered_rows(self) -> list[Rows]:
-        """Return the parts of the data whose rows are numbered: to train on, and held back if the run has them.
+        """Return the numbered rows: the rows to train on and, if there are any, the rows held back.
 
-        Raise `SettingError` for batches of another kind than `ShuffledBatches`.
+        Raise `SettingError` for batches without numbered rows, unlike `ShuffledBatches`.
         """
         sequences = getattr(self.batches, "sequences", None)
         if sequences is None:
@@ -257,12 +262,12 @@ class Distillation(Run):
         return [sequences] if held_back is None else [sequences, held_back]
 
     def load_teacher(self) -> None:
-        """Make the teacher, and its digest unless nothing is saved; an empty module if its outputs are read."""
+        """Set `teacher`, an empty module if its outputs are read, and its digest except in a smoke run."""
         if self.outputs is not None:
             self.teacher = nn.Module()
             return
         self.teacher = self.make_teacher()
-        if self.settings.run.smoke is None:  # a smoke run compares nothing
+        if self.settings.run.smoke is None:  # a smoke run saves nothing that has to fit a teacher later
             self.digests["teacher_sha256"] = self.ranks.run_on_all(self.teacher_digest)
         if self.is_sharded:
             self.teacher = shard(self.teacher.requires_grad_(False), self.device, self.settings.run.dtype)
@@ -276,7 +281,7 @@ class Distillation(Run):
         return None if self.outputs is None else self.outputs.manifest.top_k
 
     def with_one_vocabulary(self, learner: Any) -> tuple[Any, Any]:
-        """Return the frozen teacher and the student of a step, one of them wrapped if their vocabularies differ."""
+        """Return the teacher and the student as `loop.train` takes them, one wrapped if their vocabularies differ."""
         mode, wrap = self.settings.teacher.share_vocabulary, partial(computing_in, self.settings.run.dtype)
         if self.outputs is not None:
             teacher: Any = stored_teacher(self.outputs)
@@ -293,11 +298,11 @@ class Distillation(Run):
         return (teacher, learner) if mode is None else share_vocabulary(teacher, learner, mode)
 
     def run(self) -> TrainResult:
-        """Train the student. Errors: those of `loop.train`."""
+        """Train the student. Raise as `loop.train`."""
         settings = self.settings
         if settings.run.smoke is not None:
             with evaluation_mode([self.student, self.teacher], self.device):
-                self._first_batch = self.batches.batch(1, 1)  # batches of a subclass may change with the student
+                self._first_batch = self.batches.batch(1, 1)  # batches of a subclass may depend on the student
             self._loss_before = self._first_batch_loss()
         with self._reporting_divergence(), self._resumable(), self.stop_requests() as stop_requested:
             with self.checkpoints.writer:
@@ -335,7 +340,7 @@ class Distillation(Run):
         return ResumePoint(state=self.resumed, checkpoint=self.files.resumed_from)
 
     def conclude(self, result: TrainResult) -> DistillResult:
-        """Evaluate the student and write it; after a smoke run check whether a full run looks healthy instead."""
+        """Evaluate and write the student. After a smoke run, check whether a full run looks healthy instead."""
         if self._strategy == "fsdp2":
             self.student = gather_full(self.student, lambda: placed(self.make_student(), self.device))
         if self.directory is None:
@@ -360,7 +365,7 @@ class Distillation(Run):
         return self._concluded(result, output=self.directory, held_back=held_back, checks=())
 
     def _first_batch_loss(self) -> float:
-        """Return the loss of the first batch with the weights of the last step, without dropout."""
+        """Return the loss of the first batch, with the loss weights of the last planned step, without dropout."""
         last = self.schedule.planned_steps
         weights = objective(self.settings).weights(last, last)
         with evaluation_mode([self.student, self.teacher], self.device):
@@ -368,7 +373,7 @@ class Distillation(Run):
 
     @contextmanager
     def _resumable(self, *, interrupts: bool = True) -> Iterator[None]:
-        """Once the end of the training is saved, add a note to errors, and let interrupts be a `StopRequestedError`."""
+        """If the last step is saved, add a note to errors, and convert an interrupt into a `StopRequestedError`."""
         try:
             yield
         except KeyboardInterrupt as interrupt:
@@ -449,7 +454,7 @@ class Distillation(Run):
         return conditions(self.settings, self.device, self.schedule, digests, place.world_size, strategy)
 
     def _models(self) -> tuple[object, object]:
-        """Return the teacher and the student of the step, with one vocabulary."""
+        """Return the teacher and the student as `loop.train` takes them."""
         wrap = partial(computing_in, self.settings.run.dtype)
         if self.place.world_size == 1:
             self._trained = wrap(self.student)

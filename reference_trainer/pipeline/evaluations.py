@@ -1,4 +1,4 @@
-"""Evaluations during a run: their metrics, the best step by one of them, and what makes two comparable."""
+"""Evaluations during a run: their metrics, the best step, and the identity by which two evaluations are comparable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def evaluation_mode(modules: Iterable[nn.Module], device: torch.device) -> Itera
 
 
 def check_sums(sums: Mapping[str, MetricSum], owner: str) -> None:
-    """Raise `SettingError` unless `sums` is what an `evaluate` returns: `MetricSum` of Python numbers, by name."""
+    """Raise `SettingError` unless `sums` is a valid result of `evaluate`: `MetricSum` of Python numbers, by name."""
     if not isinstance(sums, Mapping):
         raise SettingError(f"{owner}.evaluate returned {type(sums).__name__}; expected a dict of MetricSum")
     for name, total in sums.items():
@@ -46,7 +46,7 @@ def check_sums(sums: Mapping[str, MetricSum], owner: str) -> None:
 
 
 def evaluation(sums: Mapping[str, MetricSum]) -> dict[str, float]:
-    """Return the metrics of an evaluation, by their names with the prefix `eval/`; empty if no token was scored."""
+    """Return the metrics of an evaluation by name, with the prefix `eval/`; empty if no token was scored."""
     return {f"{EVALUATED}{name}": value for name, value in derived(sums).items()}
 
 
@@ -55,7 +55,7 @@ def check_metric(
 ) -> None:
     """Raise `SettingError` for a metric that `training.evaluation.evaluate` does not measure to this depth.
 
-    whole, aligned: as for `evaluated_names`. user: the setting or callback that looks at the metric.
+    whole, aligned: as for `evaluated_names`. user: the setting or callback that uses the metric, for the message.
     """
     names = evaluated_names(accept_depth, whole=whole, aligned=aligned)
     known = evaluation({name: MetricSum(0.0, 1) for name in names})
@@ -71,9 +71,9 @@ def _unknown(metric: str, known: Iterable[str], user: str, where: str = "") -> S
 
 @dataclass(slots=True, kw_only=True)
 class BestTracker:
-    """The best evaluated step so far, by `metric`, such as `eval/hard_loss`; mode and min_delta: see `update_best`.
+    """Track the best evaluated step by `metric`, such as `eval/hard_loss`. mode, min_delta: see `update_best`.
 
-    A resumed run begins with the best that its checkpoint recorded.
+    A resumed run starts from the best step in its checkpoint.
     """
 
     metric: str
@@ -82,9 +82,9 @@ class BestTracker:
     best: Best | None = None
 
     def note(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Note the metrics of an evaluation, and return whether the step is the best so far.
+        """Record the metrics of an evaluation, and return whether the step is the best so far.
 
-        Without metrics it is not: nothing was scored. Raise `SettingError` if only the metric is missing.
+        Return False without metrics, since no token was scored. Raise `SettingError` if only the metric is missing.
         """
         if not metrics:
             return False
@@ -98,8 +98,9 @@ class BestTracker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
-    """The identity of an evaluation, by content: numbers can be compared if it is equal.
+    """The identity of an evaluation by content. Metrics of two evaluations with equal identities can be compared.
 
+<<<<<<< HEAD
     data, tokenizer, chat_template, teacher: SHA-256, or None without one; that of a teacher is of its weights, of
     whatever path or revision. teacher_tokenizer, teacher_chat_template: SHA-256, or None unless the teacher reads
     the text in tokens of another tokenizer. top_k: the kept tokens of its outputs, None for every logit: the
@@ -107,9 +108,22 @@ class EvalConfig:
     length, documents, separator: the rows. vocabulary: how two vocabularies are made one. accept_depth, dtype: as
     in `Settings`. own: class and arguments of an own evaluation. layers: of hidden states that an own evaluation
     can match; None for the built-in one, which reads none.
+=======
+    Batch size, device and paths are not included. soft_loss and kl_at_T of a run also depend on its temperature and
+    divergence, a custom evaluation on its code.
+>>>>>>> h/read3
 
-    Batch size, device and paths are not part of it. soft_loss and kl_at_T of a run also depend on its temperature and
-    divergence, an own evaluation on its code.
+    Attributes:
+        data, tokenizer, chat_template: SHA-256; None without one.
+        teacher: SHA-256 of the teacher's weights, independent of path and revision; None without a teacher.
+        top_k: The number of tokens kept in the teacher's outputs; None for all logits. The divergence has top_k + 1
+            outcomes.
+        part: The result of `Run.evaluated_part`, such as "held back" or "whole".
+        length, documents, separator: How rows are made.
+        vocabulary: How two vocabularies are combined.
+        accept_depth, dtype: As in `Settings`.
+        own: Class and arguments of a custom evaluation.
+        layers: The layers of hidden states that a custom evaluation can match; None for the built-in evaluation.
     """
 
     data: str | None
@@ -142,8 +156,8 @@ class EvalConfig:
 def eval_config(run: Run, *, whole: bool, teacher: str | None, top_k: int | None = None) -> EvalConfig:
     """Return the identity of evaluations of the run's students.
 
-    teacher: the SHA-256 of its weights. top_k: the kept tokens of its outputs, None for every logit. Without a teacher
-    no draft is accepted and no vocabulary shared.
+    teacher: the SHA-256 of the teacher's weights; None without a teacher, and then accept_depth and vocabulary have no
+    effect. top_k: the number of tokens kept in the teacher's outputs; None for all logits.
     """
     settings, digests = run.settings, run.digests
     is_own = "evaluate" in run.replaced

@@ -1,4 +1,4 @@
-"""The loss of a distillation as its settings name it: its arguments over the steps, and what is matched."""
+"""Create the loss of a distillation from its settings: the arguments over the steps, and matched hidden states."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reference_trainer.distillation.objective import TEMPERATURES
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.plan.objective import WEIGHTS, Annealed, Objective
 
-SEED_OFFSET = 2_000_003  # so that projections have other random numbers than the student
+SEED_OFFSET = 2_000_003  # gives projections other random numbers than the student
 
 
 def objective(settings: Settings) -> Objective:
@@ -33,9 +33,9 @@ def objective(settings: Settings) -> Objective:
 
 
 def matching(settings: Settings, student: ModuleStudent, teacher: ModuleTeacher, batches: Batches) -> FeatureMatching:
-    """Return what is matched, with projections if the widths differ; nothing if no step has a feature_weight.
+    """Return the hidden states to match, with projections if widths differ; empty if no step has a feature_weight.
 
-    A batch is passed through both models, because their hidden states say what there is.
+    A batch is passed through both models to find the number and the widths of their hidden states.
     """
     terms = settings.objective
     if not (terms.feature_weight or terms.feature_weight_end):

@@ -1,15 +1,15 @@
-"""The parts that a run is given: six small protocols, the packaged implementation of each, and `Run`, which has them.
+"""The six parts of a run as protocols, their packaged implementations, and `Run`, which holds the parts.
 
+    protocol    provides                                            in this module      in huggingface.parts
     data        batches to train on, rows that are held back        TextData            ChatData
     student     the module that is trained                          DecoderStudent      CausalStudent
     teacher     the frozen module                                   TextTeacher         CausalTeacher
-    optimizer   the optimizer, and the rate of each step            ScheduledOptimizer
+    optimizer   the optimizer, and the learning rate of a step      ScheduledOptimizer
     evaluation  sums on held-back rows                              HeldBackEvaluation
     export      files of a trained student, written and read        DecoderExport       CausalExport
 
-The third column is of this module, the fourth of `reference_trainer.huggingface.parts`. A part keeps the run that it
-belongs to, because parts share settings, device, ranks and digests. A subclass of `Run` may replace single methods of
-its parts: then `Run.replaced` has their names.
+A part keeps a reference to its run, because parts share settings, device, ranks and digests. A subclass of `Run` may
+override single methods of its parts; `Run.replaced` has the names of the overridden ones.
 """
 
 from __future__ import annotations
@@ -86,27 +86,28 @@ from reference_trainer.training.update import layer_scales, new_optimizer, undec
 Entered = TypeVar("Entered")
 
 PACKAGED_SHARE = 1 / 6
-"""Share of the packaged text that a student sees. Its teacher has seen all of it, and so knows more than the share."""
+"""Share of the packaged text that the student is trained on. The packaged teacher was trained on all of it."""
 EMPTY_LINE = "\n\n"  # separates documents by default
-EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
+EVALUATED_BYTES = 2**16  # of the held-back part; more would add little precision and much time
 
 
 class Data(Protocol):
     """The rows of a run.
 
-    unit: what a token is, "byte" or "token". largest_token: of the rows that saved models are evaluated on, or of a
-    text with `share_vocabulary`; 0 if it is not known.
+    unit: what a token is, "byte" or "token".
+    largest_token: the largest token of the rows that saved models are evaluated on, or of all rows of a text with
+    `share_vocabulary`; 0 if unknown.
     """
 
     unit: str
     largest_token: int
 
     def make_batches(self) -> Batches:
-        """Return the batches to train on; set `held_back` of the run, and digests of the data."""
+        """Return the batches to train on; set `held_back` and the digests of the data of the run."""
         ...
 
     def make_held_back(self, *, whole: bool) -> None:
-        """Set `held_back` of the run to the rows that saved models are evaluated on; `whole`: to all rows."""
+        """Set `held_back` of the run to the rows that saved models are evaluated on: with `whole`, all rows."""
         ...
 
     def evaluated_part(self, *, whole: bool) -> str:
@@ -130,7 +131,7 @@ class TeacherSource(Protocol):
         ...
 
     def digest_of_files(self) -> str | None:
-        """Return the SHA-256 of the files that the settings name; None if they name none of this teacher."""
+        """Return the SHA-256 of the files that the settings name; None if they name no files of this teacher."""
         ...
 
     def vocab_size(self) -> int:
@@ -159,7 +160,10 @@ class Evaluation(Protocol):
 
 
 class Export(Protocol):
-    """The files of a trained student. has_own_format: whether only `load` can read them, or ids that are no paths."""
+    """The files of a trained student.
+
+    has_own_format: whether only `load` can read the files. It may also accept ids that are no paths.
+    """
 
     has_own_format: bool
 
@@ -180,7 +184,7 @@ class Export(Protocol):
         ...
 
     def saved_digest(self, path: Path, module: nn.Module) -> str:
-        """Return the SHA-256 of a saved model: of its files, else of its weights in memory."""
+        """Return the SHA-256 of a saved model: of its files if their format is known, else of its weights."""
         ...
 
 
@@ -206,15 +210,24 @@ class RunOptions(TypedDict, total=False):
 
 
 class Run:
-    """The state of a run, and the parts that it was given. `Distillation` trains with them.
+    """The state and the parts of a run. `Distillation` trains with them.
 
-    The methods from `make_batches` to `saved_digest` are those of the parts. A subclass may replace single ones; the
-    parts and the run call them through the run.
+    The methods from `make_batches` to `saved_digest` delegate to the parts. A subclass may override single ones: the
+    parts and the run always call these methods of the run, not of another part.
 
-    Attributes: settings; lines, written to; clock, in seconds; place, of this process among the ranks; callbacks;
-    digests, for the manifest; contexts, closed with the run; recipe, the parts. `Distillation.prepare` sets the others:
-    ranks, device, batches, student, teacher, learner and frozen (which give the logits of student and teacher),
-    parallel, schedule and features. held_back: what `evaluate` takes, set by `make_batches`.
+    Attributes:
+        settings: The settings.
+        lines: Where lines are written.
+        clock: Returns a time in seconds.
+        place: The rank of this process among the ranks.
+        callbacks: The callbacks.
+        digests: SHA-256 digests for the manifest, by name.
+        contexts: Closed at the end of the run.
+        recipe: The parts.
+        held_back: The rows that `evaluate` uses, set by `make_batches`.
+        learner: Returns the logits of the student. Set by `Distillation.prepare`, as are ranks, device, batches,
+            student, teacher, parallel, schedule and features.
+        frozen: Returns the logits of the teacher. Set by `Distillation.prepare`.
 
     Args:
         settings: The settings of the run.
@@ -227,11 +240,11 @@ class Run:
 
     vocab_size = VOCABULARY
     served: TopKTeacher | None = None
-    """A teacher behind a server, which the part `teacher` sets; then the module that this part makes is empty."""
+    """The teacher behind a server, set by the part `teacher`, which then makes an empty module."""
     pairs: Sequence[Paired] | None = None
-    """Documents in the tokens of a teacher with another tokenizer, by example number, which the part `data` sets."""
+    """The documents in the tokens of a teacher with another tokenizer, by example number; set by the part `data`."""
     replaced: frozenset[str] = frozenset()
-    """The methods of parts that the class has versions of, by name."""
+    """Names of the methods of parts that the class overrides."""
 
     ranks: Ranks
     device: torch.device
@@ -280,24 +293,24 @@ class Run:
         self.contexts.__exit__(kind, error, traceback)
 
     def enter_context(self, context: AbstractContextManager[Entered]) -> Entered:
-        """Enter a context that is left at the end of the run; return what it yields."""
+        """Enter a context that is exited at the end of the run; return its value."""
         return self.contexts.enter_context(context)
 
     def make_recipe(self) -> Recipe:
-        """Return the parts of a run that was created without any."""
+        """Return the parts of a run that was created without a `recipe`."""
         return packaged_recipe(self)
 
     @property
     def unit(self) -> str:
-        """Return what a token of the data is: "byte" of a text, or "token" of batches of a subclass."""
+        """Return the unit of the data: "byte" for a text, "token" for other data and batches of a subclass."""
         return "token" if "make_batches" in self.replaced else self.recipe.data.unit
 
     def make_batches(self) -> Batches:
-        """Return the batches to train on, and keep the rows that are held back."""
+        """Return the batches to train on, and set `held_back`."""
         return self.recipe.data.make_batches()
 
     def make_held_back(self, *, whole: bool) -> None:
-        """Make what saved models are evaluated on: the rows that are held back, or those of the `whole` data."""
+        """Set `held_back` to the rows that saved models are evaluated on: with `whole`, all rows."""
         self.recipe.data.make_held_back(whole=whole)
 
     def evaluated_part(self, *, whole: bool) -> str:
@@ -326,7 +339,7 @@ class Run:
     def teacher_digest(self) -> str:
         """Return the SHA-256 of the teacher: of the files that the settings name, else of its weights in memory.
 
-        It tells a resumed run whether the teacher is the same. Override it for a large teacher without files.
+        A resumed run is refused if the digest has changed. Override this method for a large teacher without files.
         """
         return self.recipe.teacher.digest_of_files() or weights_digest(self.teacher)
 
@@ -356,8 +369,8 @@ class Run:
     def load(self, directory: Path) -> Weights:
         """Return the weights of a model that `save` wrote, by their names in the `state_dict` of the student.
 
-        `--init-from` begins with them; all ranks call it. The command `evaluate` loads them into what `make_student`
-        returns. Raise `ModelFileError` for what cannot be read.
+        `--init-from` starts from these weights; all ranks call this method. The command `evaluate` loads the weights
+        into the result of `make_student`. Raise `ModelFileError` if the model cannot be read.
         """
         return self.recipe.export.load(directory)
 
@@ -366,14 +379,14 @@ class Run:
         return self.recipe.export.saved_model(directory)
 
     def saved_digest(self, path: Path, module: nn.Module) -> str:
-        """Return the SHA-256 of a saved model: as `teacher_digest`, of its files, else of its weights in memory."""
+        """Return the SHA-256 of a saved model: of its files if their format is known, else of its weights."""
         return self.recipe.export.saved_digest(path, module)
 
     @contextmanager
     def stop_requests(self) -> Iterator[Callable[[], bool]]:
-        """Yield a function that returns whether the run has to save and leave, which is called after each step.
+        """Yield a function that returns whether the run must save a checkpoint and stop; called once per step.
 
-        It returns whether the command was interrupted, if the run has checkpoints; otherwise interrupts raise.
+        With checkpoints, the function returns whether the command was interrupted. Without, interrupts raise.
         """
         if not self.schedule.save_every:
             yield lambda: False
@@ -382,7 +395,7 @@ class Run:
             yield requested
 
     def watchdog(self, title: str) -> list[Callback]:
-        """Return the watchdog of a training, unless the settings want none. It ends with this run."""
+        """Return the watchdog of a training in a list, empty if `hang_after` is 0. It is closed with the run."""
         if not self.settings.run.hang_after:
             return []
         watchdog = WatchdogCallback(self.settings.run.hang_after, title=title)
@@ -390,7 +403,7 @@ class Run:
         return [watchdog]
 
     def check_parts(self) -> None:
-        """Raise `SettingError` for parts with which optimizer, teacher, evaluation or export would fail later."""
+        """Raise `SettingError` if optimizer, teacher, evaluation or export would fail later with these parts."""
         name, settings = type(self).__name__, self.settings
         if not any(parameter.requires_grad for parameter in self.student.parameters()):
             student = type(self.student).__name__
@@ -436,7 +449,7 @@ def packaged_recipe(run: Run) -> Recipe:
 
 
 def text_rows(settings: Settings, bytes_N: Tensor, device: torch.device, *, first: int = 0) -> Rows:
-    """Return a part of a text as the rows that the settings ask for: sequences, or documents, numbered from `first`."""
+    """Return a part of a text as rows, numbered from `first`: documents if the settings say so, else sequences."""
     length, batch_size = settings.data.length, settings.data.batch_size
     if settings.data.documents is None:
         return Sequences(bytes_N=bytes_N, length=length, batch_size=batch_size, device=device, first=first)
@@ -452,9 +465,9 @@ def text_rows(settings: Settings, bytes_N: Tensor, device: torch.device, *, firs
 
 
 def shuffled_batches(run: Run, rows: Rows, order: EpochOrder | None = None) -> ShuffledBatches:
-    """Return the batches of this rank, and set the digests that rows depend on.
+    """Return the batches of this rank; with packed documents, also set `digests["packing"]` of the run.
 
-    Epochs are in `order`; without one, batches are random, or of similar lengths if the settings say so.
+    order: the order of the rows in an epoch; by default random, or by similar length with `group_by_length`.
     """
     settings = run.settings
     if isinstance(rows, DocumentRows):
@@ -469,7 +482,7 @@ def shuffled_batches(run: Run, rows: Rows, order: EpochOrder | None = None) -> S
 
 
 class TextData:
-    """A text as bytes, of which the last tenth is held back. training: the rows of the other nine tenths."""
+    """A text as bytes; the last tenth is held back. training: the rows of the first nine tenths."""
 
     unit = "byte"
     largest_token = 0
@@ -493,7 +506,7 @@ class TextData:
 
     def make_held_back(self, *, whole: bool) -> None:
         run, settings = self._run, self._run.settings
-        if "make_batches" in run.replaced:  # batches of a subclass may have no held-back rows; then it evaluates itself
+        if "make_batches" in run.replaced:  # its `make_batches` sets `held_back`, or it overrides `evaluate`
             if whole:
                 name = type(run).__name__
                 raise SettingError(f"--whole: {name} has batches of its own; override make_held_back too")
@@ -514,7 +527,7 @@ class TextData:
 
 
 class DecoderStudent:
-    """A new decoder of the layers and width of the settings, drawn from the seed."""
+    """A new decoder with the layers and width of the settings; its weights are drawn with the seed."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -569,7 +582,7 @@ OPTIMIZERS: Mapping[str, type[Optimizer]] = {"adamw": torch.optim.AdamW, "adafac
 
 
 class ScheduledOptimizer:
-    """The optimizer and rate that the settings describe. Norms, biases and embeddings do not decay."""
+    """The optimizer and learning rate of the settings. Norms, biases and embeddings have no weight decay."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -609,7 +622,8 @@ class ScheduledOptimizer:
 class HeldBackEvaluation:
     """The losses and metrics of the student on the rows that are held back.
 
-    Temperature and weights are those of the last planned step, so that evaluations of a run can be compared.
+    Temperature and loss weights have their values of the last planned step, so that evaluations during a run can be
+    compared.
     """
 
     def __init__(self, run: Run) -> None:
@@ -655,7 +669,7 @@ class DecoderExport:
         if not run.replaced & {"save", "load"}:
             verify_manifest(directory)
             return load_decoder(directory)
-        # The files of a subclass have the shapes of its student, which is all that is known of them.
+        # A subclass may use any file format; its files fit its student.
         weights, student = read_model(directory, run.load), run.make_student()
         weights.load_into("student", student)
         return student

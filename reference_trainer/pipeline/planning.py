@@ -1,4 +1,4 @@
-"""What a run will need: memory of a rank by part, steps, tokens and time. No weights are read, and nothing is trained.
+"""Predict memory of a rank by part, steps, tokens and time of a run, without reading weights or training.
 
 Models are created on PyTorch's meta device from their configurations. Weights, gradients and states of the optimizer
 are exact; the other parts are estimates, to which the CUDA context and fragmentation are added (1 to 3 GiB).
@@ -36,9 +36,9 @@ from reference_trainer.storage.export import has_weights, weight_files
 from reference_trainer.training.update import layers_of
 
 COUNTED_BATCHES = 1000
-"""Batches of an epoch whose predicted tokens are counted at most; of more, these are evenly spaced ones."""
+"""Largest number of batches of an epoch whose predicted tokens are counted; they are evenly spaced."""
 UNKNOWN_STATE = 2
-"""Numbers that an optimizer is taken to keep for each weight, as AdamW does, if its state cannot be created."""
+"""Assumed number of state values per weight, as for AdamW, if the state of an optimizer cannot be created."""
 GIB = 2**30
 
 
@@ -53,11 +53,12 @@ class HasShapes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run will need.
+    """The predicted needs of a run.
 
-    memory: bytes of a rank, by part. ranks: their number. parameters: of the student, and those of them that are
-    trained. steps: optimizer steps, and predicted: tokens with a loss in all of them; None without readable data.
-    largest_step: tokens of the rows of a step, with padding, at most. notes: what could not be read or counted.
+    memory: bytes of a rank, by part. ranks: the number of ranks. parameters: the numbers of all and of trained
+    parameters of the student. steps: the number of optimizer steps; None without readable data. predicted: the number
+    of tokens with a loss in all steps; None without readable data. largest_step: the largest number of tokens of a
+    step, with padding. notes: lines about values that could not be read or counted.
     """
 
     memory: Mapping[str, int]
@@ -70,15 +71,15 @@ class Plan:
 
 
 def plan(settings: Settings, *, ranks: int = 1) -> Plan:
-    """Return what a run with these settings will need. Tokens of chats are made, and kept as by the run.
+    """Return the predicted needs of a run. Chats are tokenised, and the tokens are cached as by the run.
 
     Args:
-        settings: Of the run.
+        settings: The settings of the run.
         ranks: The number of processes.
 
     Raises:
-        ModelFileError: For a model whose configuration cannot be read.
-        SettingError: For settings that the run refuses, and for a student of own parts.
+        ModelFileError: If the configuration of a model cannot be read.
+        SettingError: If the run would refuse the settings, and for a student of custom parts.
     """
     variables = {} if ranks == 1 else {"RANK": "0", "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
     # The machine of a plan may lack the package of an attention, which changes no number of the plan.
@@ -99,7 +100,7 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
         place = settings.student.model
         if place is not None and place.is_dir() and not has_weights(place):
             notes.append(f"student: {place} has no weights; a run would begin with random ones")
-        # Data do not depend on an adapter, which without weights would be refused.
+        # The data do not depend on the adapter, which would be refused for a student without weights.
         run.settings = settings.replace(lora=None)
         try:
             batches = run.make_batches()
@@ -119,7 +120,7 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
 
 
 def plan_lines(needed: Plan, *, tokens_per_s: float | None = None) -> list[str]:
-    """Return the lines that describe a plan. tokens_per_s: predicted tokens of all ranks in a second, if known."""
+    """Return the lines that describe a plan. tokens_per_s: predicted tokens per second of all ranks, if known."""
     whole, trained = needed.parameters
     lines = [f"student: {whole:,} parameters, of which {trained:,} are trained", f"ranks: {needed.ranks}"]
     lines += [f"memory: {_size(size)} {part}" for part, size in needed.memory.items() if size]
@@ -143,16 +144,15 @@ def _size(number: int) -> str:
 def trained_bytes(
     student: nn.Module, make_optimizer: Callable[[], torch.optim.Optimizer], *, ranks: int = 1
 ) -> tuple[dict[str, int], list[str]]:
-    """Return the bytes of weights, gradients and states of the optimizer of one rank, and notes.
+    """Return the bytes of weights, gradients and optimizer states of the first rank, by part, and notes.
+
+    The bytes are the sizes of the tensors, without the gaps of the allocator.
 
     Args:
-        student: On the meta device.
+        student: The student on the meta device.
         make_optimizer: Returns the optimizer of the student's parameters.
-        ranks: Ranks that divide the student; 1 if each has a copy. FSDP2 divides a tensor along its first axis, and
-            the first ranks have the larger parts.
-
-    Returns:
-        Bytes of the first rank. They are those that PyTorch allocates for tensors, without gaps.
+        ranks: The number of ranks that share the student; 1 if each has a copy. FSDP2 divides a tensor along its first
+            axis, and the first ranks have the larger parts.
     """
     parameters = [parameter for parameter in student.parameters() if parameter.requires_grad]
     optimizer = make_optimizer()
@@ -179,7 +179,7 @@ def trained_bytes(
 
 
 def _bytes(tensor: Tensor, ranks: int) -> int:
-    """Return the bytes of the first of the parts of a tensor, which is divided along its first axis."""
+    """Return the bytes of the first part of a tensor that is divided along its first axis among `ranks`."""
     if not tensor.dim():
         return tensor.element_size()
     return math.ceil(tensor.shape[0] / ranks) * math.prod(tensor.shape[1:]) * tensor.element_size()
@@ -220,7 +220,7 @@ def _teacher_bytes(run: Distillation) -> int:
 
 
 def _quantized_bytes(teacher: nn.Module, options: Mapping[str, Any], ranks: int) -> int:
-    """Return the bytes of a teacher whose linear layers, but the output layer, have the bits that the options name."""
+    """Return the bytes of a teacher whose linear layers, except the output layer, are quantized by the options."""
     bits = options.get("bits") or (4 if options.get("load_in_4bit") else 8 if options.get("load_in_8bit") else None)
     head: Any = teacher
     kept = head.get_output_embeddings()
@@ -252,7 +252,7 @@ def _config_of(module: nn.Module) -> dict[str, int]:
 
 
 def _pass_bytes(settings: Settings, student: nn.Module, vocabulary: int, *, taught: bool, ranks: int) -> dict[str, int]:
-    """Return estimates of what a forward and a backward need besides weights, gradients and states.
+    """Return estimates of the bytes of a forward and a backward, without weights, gradients and states, by part.
 
     Activations of a layer of B rows take B T W (34 + 5 H T / W) bytes in 16 bits, and B T W 34 by an attention that
     keeps no scores; with checkpoints B T W 2, and one whole layer. Source: Korthikanti et al. 2022, arXiv:2205.05198,
@@ -289,7 +289,7 @@ def _pass_bytes(settings: Settings, student: nn.Module, vocabulary: int, *, taug
 
 
 def _gathered(module: nn.Module) -> int:
-    """Return the bytes that FSDP2 gathers at once: what is outside of the layers, one layer, and the next one."""
+    """Return the bytes that FSDP2 gathers at a time: all weights outside of the layers, one layer, and the next one."""
     layers = [sum(_bytes(parameter, 1) for parameter in layer.parameters()) for layer in layers_of(module)]
     return sum(_bytes(parameter, 1) for parameter in module.parameters()) - sum(layers) + 2 * max(layers, default=0)
 
@@ -303,7 +303,7 @@ def _schedule(settings: Settings, batches: Batches) -> Schedule:
 
 
 def _predicted(batches: Batches, schedule: Schedule) -> int | None:
-    """Return the tokens of all ranks that have a loss in all steps; about, for data of more batches and for a limit."""
+    """Return the tokens with a loss in all steps, of all ranks; an estimate with many batches or a limit."""
     if not isinstance(batches, ShuffledBatches):
         return None
     alone = replace(batches, rank=0, world_size=1)

@@ -51,7 +51,7 @@ def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force:
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """Return the runs of metrics files or directories, each with a label of its own. Errors: those of `plot`."""
+    """Return the runs of metrics files or directories, each with a different label. Raise as `plot`."""
     if not 1 <= len(paths) <= MOST_RUNS:
         raise SettingError(f"invalid number of runs {len(paths)}: expected 1 to {MOST_RUNS}")
     return [_read(path, label) for path, label in zip(paths, _labels(paths), strict=True)]
@@ -78,7 +78,7 @@ def _labels(paths: Sequence[Path]) -> list[str]:
 
 
 def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tuple[str, ...]]:
-    """Return the metrics to draw, and what is left out of them; loss and learning rate come first."""
+    """Return the metrics to draw, loss and learning rate first, and lines about metrics that are left out."""
     known = list(dict.fromkeys(name for run in runs for name in run.points))
     for name in metrics:
         if name not in known:
@@ -106,6 +106,6 @@ def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tup
 
 
 def _is_constant(name: str, runs: Iterable[Run]) -> bool:
-    """Return whether a metric has one value in all runs, each of which has it several times, if at all."""
+    """Return whether a metric has the same value in all runs, and no run has it only once."""
     values = [run.points[name][1] for run in runs if name in run.points]
     return all(len(series) > 1 for series in values) and len({value for series in values for value in series}) == 1

@@ -1,4 +1,4 @@
-"""The command `precompute`: outputs of a teacher for every example of the data, once, for any number of runs.
+"""The command `precompute`: store the outputs of a teacher for all examples, for use in any number of runs.
 
 Shape letters: B batch, T position, N scored positions, V vocabulary, K kept tokens.
 """
@@ -32,7 +32,7 @@ from reference_trainer.storage.files import atomic_write, check_room, exclusive_
 from reference_trainer.storage.retention import differences
 from reference_trainer.storage.teacher_outputs import MANIFEST, Manifest, SavedOutputs, publish, shard_name, write_shard
 
-SHARD_BYTES = 2**28  # about; a shard is in memory while it is made
+SHARD_BYTES = 2**28  # approximate size of a shard, which is in memory while it is created
 
 
 def precompute(
@@ -45,10 +45,12 @@ def precompute(
 ) -> Path:
     """Write the teacher's outputs for every example of the data to the directory `settings.run.out`, and return it.
 
-    top_k: keep this many tokens of each position, at the temperature of the settings; None keeps every logit. The
-    directory appears by one rename, once it is whole; until then the shards are in `OUT.partial`, where the same call
-    goes on after a kill. Equal calls write equal bytes. A directory that has these outputs already is left as it is.
-    Several processes, as in `distill`, share the shards, which have about `shard_bytes`.
+    The directory appears complete, by one rename. Until then the shards are in `OUT.partial`, where the same call
+    continues if it was killed. Equal calls write equal bytes. A directory that has these outputs already is unchanged.
+    Several processes, as in `distill`, share the shards.
+
+    top_k: the number of tokens to keep per position, at the temperature of the settings; None keeps all logits.
+    shard_bytes: approximate size of a shard.
 
     Raise `OutputError` for a directory with anything else, `SettingError` for a `top_k` beyond the vocabulary or data
     without example numbers, `LogitsError` for outputs that are not finite, and the errors of `distill` before a step.
@@ -71,7 +73,7 @@ def _staging(out: Path) -> Path:
 
 
 def _claimed(run: Distillation) -> bool:
-    """Claim the directory of unfinished outputs until the end of the run; return False if the output is there."""
+    """Claim the directory of unfinished outputs until the end of the run; return False if the output exists."""
     if (out := run.settings.run.out).exists():
         return False
     run.enter_context(exclusive_directory(_staging(out), force=True, bytes_needed=0))
@@ -79,9 +81,9 @@ def _claimed(run: Distillation) -> bool:
 
 
 class _Production:
-    """The outputs of one teacher: every method is called on all ranks.
+    """Produces the outputs of one teacher. All methods are called on all ranks.
 
-    claimed: whether the directory of unfinished outputs is claimed, because the output was not there.
+    claimed: whether the directory of unfinished outputs is claimed, because the output did not exist.
     """
 
     def __init__(self, run: Distillation, top_k: int | None, shard_bytes: int, *, claimed: bool) -> None:
@@ -128,7 +130,7 @@ class _Production:
         self.run.lines.write(f"outputs: wrote {self.out}, {self.manifest.rows} examples")
 
     def _begun(self) -> bool:
-        """Return whether the outputs are there; else remove unfinished ones of another call."""
+        """Return whether the outputs exist; if not, remove unfinished outputs of another call."""
         if not self.claimed:
             written = _comparable(SavedOutputs(self.out).manifest)
             if changed := differences(written, _comparable(self.manifest)):
@@ -143,7 +145,7 @@ class _Production:
         return False
 
     def _bytes_needed(self, row: Mapping[str, Tensor]) -> int:
-        """Return the bytes of the shards that are not there yet; their data types and widths are those of `row`."""
+        """Return the bytes of the missing shards. row: the tensors of one row, for data types and widths."""
         position = sum(tensor.element_size() * math.prod(tensor.shape[1:]) for tensor in row.values())
         batches = _batches(self.rows, 0, self.manifest.rows)
         positions = sum(int((labels_of_logits(batch.labels) != IGNORE_INDEX).sum()) for batch in batches)
@@ -151,14 +153,14 @@ class _Production:
         return max(positions * position - there, 0)
 
     def _write_shards(self) -> None:
-        """Write the shards of this rank that are not there yet."""
+        """Write the missing shards of this rank."""
         ranks, count = self.ranks, self.manifest.shard_count
         missing = [k for k in range(ranks.rank, count, ranks.world_size) if not self._path(k).exists()]
         forwards = sum(1 for index in missing for _ in self._shard(index)) if self.run.is_sharded else 0
         most = max(ranks.all_gather_json(forwards))
         for index in missing:
             outputs = [row for batch in self._shard(index) for row in self._outputs(batch)]
-            if index == missing[0]:  # only outputs tell in which data type the teacher gives them
+            if index == missing[0]:  # the data type of outputs is known only now
                 check_room(self.staging, self._bytes_needed(outputs[0]))
             write_shard(self._path(index), outputs)
             self.run.lines.write(f"outputs: shard {index + 1} of {count}")
@@ -210,7 +212,7 @@ def _comparable(manifest: Manifest) -> dict[str, object]:
 
 
 def _unfinished(staging: Path) -> dict[str, object] | None:
-    """Return what unfinished outputs are of; None if that cannot be read."""
+    """Return the identity of unfinished outputs; None if it cannot be read."""
     try:
         return _comparable(Manifest.model_validate_json((staging / MANIFEST).read_bytes()))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a run says of itself: lines before it and at its end, its result, and its manifest."""
+"""The result and the manifest of a run, and the lines that report about the run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class DistillResult:
     """The result of a distillation.
 
     train: the result of the training loop. output: the directory of the model; None for a smoke run.
-    held_back: sums on held-back text, as `evaluate` names them; empty for a smoke run.
-    checks: of a smoke run; else empty. student: the trained model. teacher: the frozen one. unit: what a token of the
-    data is, "byte" of a text or "token" of batches of a subclass.
+    held_back: sums on held-back text, by the names of `evaluate`; empty for a smoke run. checks: the checks of a smoke
+    run; else empty. student: the trained model. teacher: the frozen model. unit: what a token of the data is, "byte" or
+    "token".
     """
 
     train: TrainResult
@@ -53,7 +53,7 @@ def result_lines(
     """Return the line of the run, one line for each held-back metric, and the line of the output directory.
 
     A run of zero seconds counts as one nanosecond. The losses of `training.evaluation.evaluate` are in nats per `unit`
-    of the data; perplexities, shares and the metrics of an own evaluation have no unit.
+    of the data; perplexities, shares and the metrics of a custom evaluation have no unit.
     """
     first, last = train.initial_loss, train.final_loss
     losses = "no token was scored" if first is None else f"distillation loss {first:.4f} to {last:.4f}"
@@ -79,7 +79,7 @@ def _unit(name: str, held_back: Mapping[str, MetricSum], unit: str) -> str:
 def manifest(
     settings: Settings, device: torch.device, result: TrainResult, held_back: Mapping[str, MetricSum], **others: object
 ) -> dict[str, object]:
-    """Return the manifest as a JSON object; `others` are further fields of it, such as digests.
+    """Return the manifest as a JSON object. others: further fields, such as digests.
 
     JSON has neither NaN nor infinity: a number that is not finite is "NaN", "Infinity" or "-Infinity".
     """
@@ -102,9 +102,10 @@ def manifest(
 
 
 def described_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, nn.Module]) -> dict[str, object]:
-    """Return the name of an optimizer, and its groups: the names of their parameters, and those options that are JSON.
+    """Return the name of an optimizer, and of each group the names of its parameters and its options as JSON.
 
-    modules: the modules of the parameters, by the first part of their names. The rate is that of a step, so no option.
+    modules: the modules with the parameters, by the prefix of parameter names. The learning rate is left out, because
+    it depends on the step.
     """
     names = {
         parameter: f"{module}.{name}" for module in modules for name, parameter in modules[module].named_parameters()
@@ -132,7 +133,7 @@ def _json_value(value: object) -> object:
 
 
 def find_unreachable(settings: Settings, schedule: Schedule) -> list[str]:
-    """Return a line for each setting that differs from its default and needs more than the run has."""
+    """Return a line for each setting that differs from its default and needs more steps or batches than the run has."""
     planned, batches = schedule.planned_steps, schedule.micro_batches or schedule.steps_per_epoch
     total = planned if settings.run.smoke is not None else schedule.total_steps  # a smoke run is a part on purpose
     warmup = warmup_steps(settings.schedule.warmup, planned)
@@ -164,7 +165,7 @@ def teacher_note(settings: Settings, steps: int) -> str | None:
 
 
 def student_notes(settings: Settings, student: nn.Module) -> list[str]:
-    """Return a line for each property of a student that keeps it from being trained as asked."""
+    """Return a line for each property of a student that prevents the requested training."""
     lines = []
     if not student.training:
         lines.append("trains in eval mode, without dropout; return model.train() to train with it")
@@ -176,7 +177,7 @@ def student_notes(settings: Settings, student: nn.Module) -> list[str]:
     trained = [parameter.detach() for parameter in known if parameter.requires_grad]
     still = [(parameter.dtype, int(_immovable(parameter, settings.optimizer.lr).sum())) for parameter in trained]
     if settings.student.weights == "bfloat16":
-        still = [(dtype, number) for dtype, number in still if dtype != torch.bfloat16]  # their masters move
+        still = [(dtype, number) for dtype, number in still if dtype != torch.bfloat16]  # their float32 masters change
     share = sum(number for _, number in still) / max(1, sum(parameter.numel() for parameter in trained))
     if share > 1 / 2:
         dtypes = {dtype for dtype, number in still if number}
@@ -194,7 +195,7 @@ def student_notes(settings: Settings, student: nn.Module) -> list[str]:
 
 
 def _immovable(weights: Tensor, rate: float) -> Tensor:
-    """Return which weights a change by the rate, which is about the largest step of Adam, rounds back."""
+    """Return a mask of the weights that do not change, by rounding, if `rate` is added: the largest step of Adam."""
     return (weights + rate == weights) & (weights - rate == weights)
 
 

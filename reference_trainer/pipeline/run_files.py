@@ -1,4 +1,4 @@
-"""The files of a run: output directory, initial weights, the checkpoint that it resumes, metrics and trace."""
+"""Manage the files of a run: output directory, initial weights, resumed checkpoint, metrics and trace."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ CHECKPOINT = re.compile(rf"{RUN_ID}-step[0-9]+")
 
 
 class InitialWeights:
-    """The checkpoint or model that `init_from` names; none for a run that resumes: its checkpoint has later weights.
+    """The checkpoint or model that `init_from` names; none for a resumed run, whose checkpoint has later weights.
 
-    All ranks make this. Raise `CheckpointError` or `ModelFileError` on all of them if it is missing or damaged, and
-    `RankError` if ranks read different ones.
+    All ranks create an instance. Raise `CheckpointError` or `ModelFileError` on all ranks if the source is missing or
+    damaged, and `RankError` if ranks read different sources.
     """
 
     def __init__(self, run: Run) -> None:
@@ -61,17 +61,17 @@ class InitialWeights:
 
     @property
     def recorded(self) -> dict[str, object] | None:
-        """Return what a run records of it: its path, its step and the SHA-256 of its manifest."""
+        """Return the values that a run records: path, step and SHA-256 of the manifest."""
         if self._saved is None:
             return None
         manifest = self._saved.manifest
         return {"path": path_in_json(self._saved.path.resolve()), "step": manifest.step, "sha256": manifest.sha256}
 
     def load_into(self, name: str, module: nn.Module, lines: Lines) -> None:
-        """Load the weights that were saved of a module, before it is spread over the ranks, and write a line.
+        """Load the saved weights of a module before it is distributed over the ranks, and write a line.
 
-        A module without tensors stays as it is; projections too, with another line, if the source has none. Errors:
-        those of `SavedWeights.load_into`, on all ranks.
+        A module without tensors is unchanged; projections too, with another line, if the source has none. Raise as
+        `SavedWeights.load_into`, on all ranks.
         """
         saved = self._saved
         if saved is None or not module.state_dict():
@@ -96,10 +96,10 @@ def _read(path: Path, run: Run) -> SavedWeights:
 
 
 class RunFiles:
-    """The files of one run, which rank 0 creates and writes; every method is called on all ranks.
+    """The files of one run, which rank 0 creates and writes. All methods are called on all ranks.
 
-    directory: of the output, None for a smoke run, which creates nothing. resuming: the checkpoint that is resumed, or
-    None; `claim` sets it. What `claim` and `callbacks` open is closed with their `contexts`.
+    directory: the output directory; None for a smoke run, which creates no files. resuming: the checkpoint to resume
+    from, or None; `claim` sets it. Files that `claim` and `callbacks` open are closed with their `contexts`.
     """
 
     def __init__(self, settings: Settings, ranks: Ranks, lines: Lines) -> None:
@@ -110,7 +110,7 @@ class RunFiles:
 
     @property
     def resumed_from(self) -> Path | None:
-        """Return the path of the checkpoint that is resumed, if it is one of this output."""
+        """Return the path of the resumed checkpoint if it is in this output directory, else None."""
         path = None if self.resuming is None else self.resuming.path
         directory = (self.settings.run.out / CHECKPOINTS).resolve()
         return path if path is not None and path.resolve().parent == directory else None
@@ -120,9 +120,9 @@ class RunFiles:
         return 0 if self._metrics is None else self._metrics.length
 
     def claim(self, contexts: ExitStack) -> None:
-        """Claim the output directory for this run. Rank 0 decides what is resumed; other settings are refused.
+        """Claim the output directory. Rank 0 finds the checkpoint to resume; conflicting settings are refused.
 
-        It is called before data and models are read, which may take long.
+        Call this method before data and models are read, which may take long.
         """
         resumed = self.ranks.broadcast_decision(partial(self._claimed, contexts))
         if resumed is not None and self.ranks.rank > 0:
@@ -144,7 +144,7 @@ class RunFiles:
         self.ranks.run_on_all(partial(check_room, directory, needed) if self.ranks.rank == 0 else lambda: None)
 
     def _claimed(self, contexts: ExitStack) -> str | None:
-        """Claim the output directory; return the path of the checkpoint that is resumed."""
+        """Claim the output directory; return the path of the checkpoint to resume from."""
         settings = self.settings
         kept = files_to_keep(settings.run.out, settings.checkpoints.resume, rewinding=settings.checkpoints.rewind)
         later = (
@@ -168,12 +168,12 @@ class RunFiles:
         return None if self.resuming is None else str(self.resuming.path)
 
     def check(self, known: Mapping[str, object]) -> None:
-        """Refuse a resume under other conditions, of those that are known before a teacher is trained, on all ranks."""
+        """Refuse, on all ranks, to resume if the conditions known so far differ from the checkpoint's."""
         if self.resuming is not None:
             self.ranks.run_on_all(partial(check_conditions, self.resuming.manifest, known))
 
     def callbacks(self, contexts: ExitStack) -> tuple[Callback, ...]:
-        """Return the callbacks that write files, which are those of rank 0."""
+        """Return the callbacks that write files; only rank 0 has some."""
         if self.ranks.rank > 0:
             return ()
         return (*self._metrics_callbacks(contexts), *self._trace_callbacks(contexts))
@@ -201,7 +201,7 @@ class RunFiles:
         return [trace]
 
     def restore(self, checkpoints: Checkpoints, schedule: Schedule) -> TrainState | None:
-        """Restore the run that is resumed and return its state, equal on all ranks; None if none is resumed."""
+        """Restore a resumed run and return its state, equal on all ranks; None for a new run."""
         if self.resuming is None:
             return None
         resumed = self.ranks.run_on_all(partial(checkpoints.load, self.resuming, schedule))
@@ -210,7 +210,7 @@ class RunFiles:
         return resumed
 
     def rewind(self, checkpoints: Checkpoints) -> None:
-        """Set the checkpoints aside that are later than the one that is resumed, if the settings say so."""
+        """Move checkpoints later than the resumed one to another directory, if the settings say so."""
         if not self.settings.checkpoints.rewind:
             return
         start = None if self.resuming is None else self.resuming.manifest.step

@@ -1,4 +1,4 @@
-"""The command `evaluate`: measure saved models and checkpoints on the rows of a run, all against the same teacher.
+"""The command `evaluate`: measure saved models and checkpoints on the same rows, against the same teacher.
 
 `evaluate_saved` loads one model after the other, and `Evaluator` computes its sums. Custom parts are the class that the
 setting `parts` names; a run whose custom parts replace `evaluate` is measured by that method.
@@ -64,7 +64,7 @@ def metric_names(settings: Settings, *, taught: bool, top_k: int | None = None) 
 
 
 class ScoredModel:
-    """A model with the logits of the last batch, which are computed once even if it is both teacher and student.
+    """A model that caches the logits of the last batch, so that they are computed once if it is teacher and student.
 
     Args:
         path: The directory of a saved model; None for a teacher that custom parts create.
@@ -219,7 +219,7 @@ def _load_custom(path: Path, run: Run) -> nn.Module:
         if hint := _hint(path):
             error.add_note(hint.removeprefix("; "))
         raise
-    except Exception as error:  # of a user's code, or of a library
+    except Exception as error:  # raised by code of the user or of a library
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise ModelFileError(f"{type(run).__name__} cannot load {path}: {reason}{_hint(path)}") from error
 
@@ -386,8 +386,8 @@ def evaluate_saved(
 
     Args:
         paths: The directories of the models.
-        settings: Those of `OF_A_RUN`, data, batch_size, device, threads, teacher, and the parts that load models and
-            data.
+        settings: The settings of `OF_A_RUN`, data, batch_size, device, threads, teacher, and the parts that load models
+            and data.
         whole: Measure on all rows; by default on those that a run on this data holds back.
         cache: A directory in which sums are stored and looked up; None for no cache. Sums that custom parts compute are
             not stored, because a change of their code would not be noticed.
@@ -489,7 +489,7 @@ def table(evaluation: Evaluation) -> list[str]:
 
 
 def _columns(evaluation: Evaluation) -> Iterable[str]:
-    """Return the names of the metrics: all possible ones, or for custom parts those of the first model."""
+    """Return the names of the metrics: all possible names or, for custom parts, the names of the first model."""
     if evaluation.config.own is not None:
         return evaluation.models[0].metrics
     taught, top_k = evaluation.teacher is not None, evaluation.config.top_k

@@ -1,4 +1,4 @@
-"""The output of a smoke run: its two lines, and the checks before a full run."""
+"""Report a smoke run: its summary lines, and the checks before a full run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def summary(result: TrainResult, project_to_steps: int, planned_steps: int) -> t
 
     The third line has the time of the `planned_steps` of the same command without the limit.
 
-    Errors: `SmokeError` when no step ran.
+    Raise `SmokeError` if no step ran.
     """
     if result.steps_completed == 0:
         raise SmokeError(
@@ -55,7 +55,7 @@ def summary(result: TrainResult, project_to_steps: int, planned_steps: int) -> t
 
 
 RISE = 0.05
-"""The largest rise of the loss of the first batch, in nats and as a share of it; a short run may rise a little."""
+"""Largest allowed rise of the loss of the first batch, in nats and as a share; a short run may raise it a little."""
 REMEDY = "; try a smaller --lr"
 
 
@@ -73,10 +73,10 @@ def checks(
     """Return the checks: finite losses, no rise of the loss, the gradient on one batch, and the peak memory.
 
     Args:
-        result: Of the training.
-        losses: Of one batch that was trained on, before and after the run, so that no other data tell them apart.
-        gradient_difference: As `gradient_difference` returns it.
-        device: Whose memory is read; that check always passes.
+        result: The result of the training.
+        losses: The losses of the same training batch before and after the run.
+        gradient_difference: The result of `gradient_difference`.
+        device: The device whose peak memory is reported; this check always passes.
     """
     finite = result.finite and result.initial_loss is not None
     before, after = losses
@@ -92,7 +92,7 @@ def checks(
 
 
 def verdict(checks: Sequence[Check]) -> tuple[str, ...]:
-    """Return a line for each check, the line that says go if all of them passed, and the last line of a smoke run."""
+    """Return a line for each check, a line with the verdict, and the last line of a smoke run."""
     return (
         *(f"smoke check: {'ok' if check.passed else 'NOT OK'}: {check.says}" for check in checks),
         f"smoke check: {'go' if all(check.passed for check in checks) else 'no-go'}",
@@ -110,7 +110,7 @@ def peak_memory_bytes(device: torch.device) -> int:
 def gradient_difference(student: Student, teacher: Teacher, batch: Batch, weights: Weights) -> float:
     """Return the `relative_difference` of the gradient of a batch, without matched hidden states.
 
-    Autograd differentiates that term anyway.
+    The term of hidden states needs no check, because autograd differentiates it.
     """
     arguments = asdict(weights)
     del arguments["feature_weight"]
@@ -141,9 +141,9 @@ class _Alone:
 
 
 def first_batch_loss(student: Student, teacher: Teacher, batch: Batch, weights: Weights) -> float:
-    """Return the loss of a batch by token, without matched hidden states; NaN if a model diverged.
+    """Return the loss per token of a batch, without matched hidden states; NaN if a model diverged.
 
-    It is called in eval mode, so that equal weights give equal losses.
+    Call it in eval mode, so that equal weights give equal losses.
     """
     try:
         sums = evaluate(teacher, cast(Teacher, student), _Alone(batch), weights)
@@ -162,10 +162,10 @@ def reported(
     device: torch.device,
     lines: Lines,
 ) -> tuple[Check, ...]:
-    """Print the summary and the checks of a smoke run, and return the checks. Errors: as `summary`.
+    """Print the summary and the checks of a smoke run, and return the checks. Raise as `summary`.
 
-    losses, gradient_difference: as for `checks`. projected: numbers of steps whose time is projected, those of the
-    source and those of the planned run.
+    losses, gradient_difference: as for `checks`. projected: the two numbers of steps whose time is projected:
+    `project_to_steps`, and the planned steps.
     """
     for line in summary(result, *projected):
         lines.write(line)

@@ -1,4 +1,4 @@
-"""The teacher of a run: packaged, loaded, trained on the same text and cached, or its outputs on the disk.
+"""Load or train the teacher of a run, or read its stored outputs.
 
 Shape letters: B batch, T position, V vocabulary, K kept tokens.
 """
@@ -38,9 +38,9 @@ from reference_trainer.training.update import new_optimizer, undecayed
 _LABELS_ONLY = Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0)
 PACKAGED = Path(str(files("reference_trainer.data") / "teacher"))
 """A teacher of the packaged text; its manifest says how it was trained."""
-_STEPS = 1000  # of a teacher that is trained, unless the settings say how many
-LOGGED_EVERY = 100  # steps of the teacher's training
-_SEED_OFFSET = 1_000_003  # so that the teacher has other weights and another order than the student
+_STEPS = 1000  # default number of steps of the teacher's training
+LOGGED_EVERY = 100  # in steps of the teacher's training
+_SEED_OFFSET = 1_000_003  # so that weights and order of rows differ from the student's
 
 
 def heads_for(width: int) -> int:
@@ -49,7 +49,7 @@ def heads_for(width: int) -> int:
 
 
 def load_teacher(directory: Path, *, any_vocabulary: bool = False) -> Decoder:
-    """Return the teacher in `directory`. Errors: `ModelFileError`, also for another vocabulary than bytes."""
+    """Return the teacher in `directory`. Raise `ModelFileError`, by default also if its tokens are not bytes."""
     teacher = load_decoder(directory)
     if teacher.config.vocab_size != VOCABULARY and not any_vocabulary:
         raise ModelFileError(
@@ -62,16 +62,16 @@ def load_teacher(directory: Path, *, any_vocabulary: bool = False) -> Decoder:
 def cache_directory(
     settings: Settings, *, environment: Mapping[str, str] = os.environ, home: Callable[[], Path] = Path.home
 ) -> Path:
-    """Return the directory of cached teachers. Errors: those of `default_cache`."""
+    """Return the directory of cached teachers. Raise as `default_cache`."""
     return settings.teacher.cache or default_cache("--teacher-cache", environment=environment, home=home)
 
 
 def default_cache(
     flag: str, *, environment: Mapping[str, str] = os.environ, home: Callable[[], Path] = Path.home
 ) -> Path:
-    """Return the directory of caches where `flag` gives none.
+    """Return the default directory of caches, used if `flag` is not given.
 
-    Errors: `OutputError`, which names the flag, if `home` raises, as without a home directory.
+    Raise `OutputError`, which names the flag, if `home` raises because there is no home directory.
     """
     try:
         return Path(environment.get("XDG_CACHE_HOME") or home() / ".cache") / "reference_trainer"
@@ -80,7 +80,7 @@ def default_cache(
 
 
 def teacher_key(settings: Settings, digest: str, device: torch.device, *, version: str = torch.__version__) -> str:
-    """Return a hash of all that a trained teacher depends on, with the `version` of torch: 24 hexadecimal digits."""
+    """Return a hash of everything that a trained teacher depends on, including the version of torch: 24 hex digits."""
     values = settings.flat()
     names = ["batch_size", "dtype", "length", "lr", "seed", "warmup", "teacher_layers", "teacher_width"]
     names += ["documents", "separator"] if settings.data.documents else []
@@ -105,7 +105,8 @@ def load_or_train(
 ) -> Decoder:
     """Return the cached teacher of these settings and this text, or train one on `sequences` and cache it.
 
-    `say` receives each line of output. A cache that cannot be read or written is skipped; a smoke run only reads it.
+    say: called with each line of output. A cache that cannot be read or written is ignored. A smoke run does not write
+    to the cache.
     """
     key = f"teacher-{teacher_key(settings, digest, sequences.device)}"
     try:
@@ -142,7 +143,7 @@ def train_teacher(
     callbacks: Sequence[Callback],
     wrap: Callable[[Decoder], torch.nn.Module],
 ) -> Decoder:
-    """Return a new decoder after `steps` steps on the labels only: the student's loop with a teacher of weight 0."""
+    """Return a new decoder, trained for `steps` steps on the labels alone, by the student's loop."""
     decoder = untrained_teacher(settings, sequences.device)
     try:
         train(
@@ -184,14 +185,14 @@ SHAPING = ("length", "documents", "separator", "share_vocabulary", "data_share")
 
 
 def outputs_identity(settings: Settings, digests: Mapping[str, str], rows: int) -> dict[str, object]:
-    """Return what outputs and the run that reads them have in common, by name. digests: of data and tokenizer."""
+    """Return the values, by name, that must be equal for stored outputs and the run that reads them."""
     return {**{name: settings.flat()[name] for name in SHAPING}, **digests, "rows": rows}
 
 
 def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, object], teacher: str | None) -> None:
-    """Raise `SettingError` unless the outputs are those of this data and, if a digest is given, of this `teacher`.
+    """Raise `SettingError` unless the outputs belong to this data and, if its digest is given, to this `teacher`.
 
-    Those of the most probable tokens have one temperature and no hidden states.
+    Outputs of the most probable tokens also require their temperature, and exclude hidden states.
     """
     manifest = saved.manifest
     changed = differences(manifest.of, wanted)
@@ -207,12 +208,12 @@ def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, 
 
 
 def stored_teacher(saved: SavedOutputs) -> Teacher | TopKTeacher:
-    """Return the teacher with these outputs. Its batches need the numbers of their `examples`."""
+    """Return a teacher that reads stored outputs. Batches must have `examples`."""
     return _Dense(saved) if saved.manifest.top_k is None else _TopK(saved)
 
 
 class _Dense:
-    """A teacher with every logit."""
+    """A teacher with all stored logits."""
 
     def __init__(self, saved: SavedOutputs) -> None:
         self._saved, self.vocab_size = saved, saved.manifest.vocab_size
@@ -222,7 +223,7 @@ class _Dense:
 
 
 class _TopK:
-    """A teacher with the logits of the most probable tokens."""
+    """A teacher with stored logits of the most probable tokens."""
 
     def __init__(self, saved: SavedOutputs) -> None:
         self._saved, self.vocab_size = saved, saved.manifest.vocab_size
@@ -249,7 +250,7 @@ def _gathered(saved: SavedOutputs, batch: Batch) -> dict[str, Tensor]:
 
 
 def _row(saved: SavedOutputs, batch: Batch, labels_N: Tensor, b: int) -> dict[str, Tensor]:
-    """Return the outputs of row b of a batch. Raise `DataError` if it has no number, or other labels than they."""
+    """Return the outputs of row b of a batch. Raise `DataError` if the row has no number, or other labels."""
     if batch.examples is None:
         raise DataError("the batches have no example numbers, so outputs on disk cannot be found: set Batch.examples")
     number = int(batch.examples[b])

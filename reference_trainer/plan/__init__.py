@@ -1,1 +1,1 @@
-"""What a run does when: the order of its events, and values that change during it."""
+"""The plan of a run: the order of its events, and values that change over its steps."""

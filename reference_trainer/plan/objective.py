@@ -1,7 +1,7 @@
-"""The loss of a run: the arguments of each step, some of which change over the steps.
+"""The arguments of the loss in each step of a run.
 
-Temperature and weights may change: they are pure functions of the step. Steps count from 1, and `total` is the number
-of steps of the run. With p = (step - 1) / (total - 1):
+Temperature and weights may change over the steps, as pure functions of the step. Steps count from 1, and `total` is the
+number of steps of the run. With p = (step - 1) / (total - 1):
 
     constant   start
     linear     start + (end - start) * p
@@ -37,18 +37,18 @@ from reference_trainer.errors import SettingError
 
 SHAPES = ("constant", "linear", "cosine")
 WEIGHTS = (0.0, 1e30)
-"""Bounds of a loss weight; float32 can represent them."""
+"""Smallest and largest loss weight; float32 can represent both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Annealed:
     """A value that goes from `start` to `end` along a shape of `SHAPES`, after `warmup` steps that rise from 0.
 
-    end: None for the shape `constant`, required for the others. name: the setting, for messages. bounds: the smallest
-    and the largest value that is allowed; a warm-up needs 0 as the smallest.
+    end: None for the shape `constant`, required for other shapes. name: the setting, for messages. bounds: the smallest
+    and largest allowed value; a warm-up needs 0 as the smallest.
 
-    A start of 0 with another end is allowed, as in a loss weight that is raised from 0. Whoever decides before a run
-    whether a term is needed at all asks `is_zero`, not the value of the first step.
+    A start of 0 with another end is allowed, such as a loss weight that rises from 0. To decide before a run whether
+    the term of a weight is needed, use `is_zero` instead of the value of the first step.
 
     Raise `SettingError` for a number that is not finite or out of bounds, an unknown shape, a shape without its end,
     an end without a shape, and a warm-up that is not an integer >= 0.
@@ -104,7 +104,7 @@ class Annealed:
     def at(self, step: int, total: int) -> float:
         """Return the value of a step, from 1, in a run of `total` steps; see the module's docstring.
 
-        The result depends on the arguments alone. It goes monotonically from 0 to `start` during the warm-up, and from
+        The result depends on the arguments alone. It is monotonic, from 0 to `start` during the warm-up, and from
         `start` to `end` after it. Raise `SettingError` unless `step` and `total` are positive.
         """
         if step < 1 or total < 1:
@@ -123,15 +123,16 @@ def _cosine(progress: Fraction) -> Fraction:
 
 
 def _between(start: float, end: float, share: Fraction) -> float:
-    # Floats round: 0.2 + (0.9 - 0.2) is not 0.9, and a step near the end could lie beyond it.
+    # With floats, 0.2 + (0.9 - 0.2) is not 0.9, and a value near the end could lie beyond it.
     return float(Fraction(start) + (Fraction(end) - Fraction(start)) * share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """Arguments of the loss that is minimised, each a number or one that changes over the steps of the run.
+    """Arguments of the loss, each a constant or a value that changes over the steps of the run.
 
-    Domains are those of `reference_trainer.distillation.losses`. feature_weight: of the distance of hidden states.
+    `reference_trainer.distillation.losses` documents their domains. feature_weight: the weight of the distance of
+    hidden states.
     """
 
     temperature: float | Annealed
@@ -159,7 +160,7 @@ class Objective:
     def is_taught(self, first: int, last: int, total: int) -> bool:
         """Return whether any of the steps from `first` to `last` has a weight above 0 that needs the teacher.
 
-        A weight that changes is 0 in a first or a last part of the run only, so these two steps tell it.
+        It is sufficient to check these two steps: the value of a weight is monotonic in between, and never negative.
         """
         both = (self.weights(first, total), self.weights(last, total))
         return any(weights.kd_weight or weights.feature_weight for weights in both)

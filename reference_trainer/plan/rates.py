@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Mapping
 
 END = 0.1
-"""The rate of the last step, as a fraction of the peak, by default."""
+"""Default rate of the last step, as a fraction of the peak."""
 RATES: Mapping[str, Callable[[float], float]] = {
     "cosine": lambda p: (1 + math.cos(math.pi * p)) / 2,
     "linear": lambda p: 1 - p,
@@ -31,7 +31,7 @@ RATES: Mapping[str, Callable[[float], float]] = {
 
 
 def warmup_steps(warmup: float, planned: int) -> int:
-    """Return the steps of a warm-up: an integer as it is, and of a float the share of the planned steps, rounded up."""
+    """Return the number of warm-up steps: an integer unchanged, a float as a share of the planned steps, rounded up."""
     return warmup if isinstance(warmup, int) else math.ceil(warmup * planned)
 
 
@@ -45,9 +45,17 @@ def learning_rate(
     end: float = END,
     decay: int | None = None,
 ) -> float:
-    """Return the learning rate of a step. shape: a name in `RATES`; decay: of `wsd`, by default a fifth of `total`.
+    """Return the learning rate of a step, from 1.
 
-    A decay that is longer than what follows the warm-up begins with it.
+    Args:
+        step: The step.
+        peak: The largest rate.
+        warmup: Number of warm-up steps.
+        total: Number of steps of the schedule.
+        shape: A name in `RATES`.
+        end: The rate of step `total` as a fraction of the peak.
+        decay: Number of steps of the decay of `wsd`, by default a fifth of `total`, rounded up. The decay begins at
+            the end of the warm-up at the earliest.
     """
     if step < warmup:
         return peak * step / warmup

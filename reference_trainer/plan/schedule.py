@@ -10,11 +10,11 @@ from enum import Enum, IntFlag
 
 from reference_trainer.errors import SettingError
 
-UNREAD_STEPS = 256  # at most, so that their sums take little memory on the device
+UNREAD_STEPS = 256  # largest number of steps whose sums are kept on the device, which limits their memory
 
 
 class Event(Enum):
-    """Events of a run, in the order of an epoch; each value is the name of the hook that is called."""
+    """Events of a run, in the order of an epoch. The value is the name of the hook."""
 
     TRAIN_BEGIN = "on_train_begin"
     EPOCH_BEGIN = "on_epoch_begin"
@@ -32,21 +32,21 @@ class Event(Enum):
 
 
 class Action(IntFlag):
-    """What a hook asks for, such as `Action.EVALUATE | Action.SAVE`; the answers of several hooks are united.
+    """The request that a hook returns, such as `Action.EVALUATE | Action.SAVE`; requests of several hooks are united.
 
-    LOG, EVALUATE and SAVE are carried out once, in the step in which they are asked for if the event is still to come,
-    else in the next step.
+    LOG, EVALUATE and SAVE are carried out once: in the same step if its event has not passed yet, else in the next
+    step.
     """
 
     CONTINUE = 0
     SKIP = 1
     """Skip the rest of the epoch."""
     STOP = 2
-    """End the run: no further step is taken, and an open epoch is closed."""
+    """End the run: take no further step, and close an open epoch."""
     LOG = 4
-    """Log the metrics of the steps since the last logged one."""
+    """Log the metrics of the steps since the last logged step."""
     EVALUATE = 8
-    """Evaluate the student; as after every evaluation, the best step is saved."""
+    """Evaluate the student. As after every evaluation, the step is saved if it is the best."""
     SAVE = 16
     """Save a checkpoint."""
 
@@ -61,10 +61,11 @@ ASKS = Action.LOG | Action.EVALUATE | Action.SAVE
 class Schedule:
     """Length of a run: `epochs` of `steps_per_epoch` optimizer steps, ended after `limit` steps if that is not None.
 
-    A step takes `accumulation` micro-batches of each rank. An epoch has `micro_batches` of them, by default as many as
-    its steps take; the last step of an epoch takes those that are left. Steps that are multiples of `log_every` are
-    logged, those of `eval_every` evaluated, those of `save_every` saved; 0 is none. If steps are saved, so is the last,
-    from which a run goes on if `limit` has ended it early, or if what follows the training has failed.
+    A step takes `accumulation` micro-batches of every rank. An epoch has `micro_batches` micro-batches, by default
+    `accumulation * steps_per_epoch`; the last step of an epoch takes the remaining ones. Every `log_every` steps the
+    run logs, every `eval_every` steps it evaluates, every `save_every` steps it saves; 0 means never. If `save_every`
+    is not 0, the last step is saved too, so that a run can continue after `limit`, or after an error that follows the
+    training.
 
     Raise `SettingError` for anything but positive integers, and for micro-batches that do not fit into the steps.
     """
@@ -96,12 +97,12 @@ class Schedule:
 
     @property
     def planned_steps(self) -> int:
-        """Return the steps of all epochs; the schedules of rate and weights use this number and ignore `limit`."""
+        """Return the steps of all epochs. Schedules of learning rate and weights use this number and ignore `limit`."""
         return self.epochs * self.steps_per_epoch
 
     @property
     def total_steps(self) -> int:
-        """Return the optimizer steps of a run in which no callback answers SKIP or STOP."""
+        """Return the optimizer steps of a run in which no callback returns SKIP or STOP."""
         return self.planned_steps if self.limit is None else min(self.planned_steps, self.limit)
 
 
@@ -109,8 +110,9 @@ class Schedule:
 class Position:
     """An event of a run, with the steps taken so far, in the run and in the epoch.
 
-    skipping, stopping: whether a callback answered SKIP in this epoch, or STOP, to an event before this one. asked:
-    those of `ASKS` that callbacks have asked for and that are not carried out yet, and that of the event itself.
+    skipping: whether a callback returned SKIP at an earlier event of this epoch. stopping: whether a callback returned
+    STOP at an earlier event. asked: the actions of `ASKS` that callbacks returned and that are not carried out yet,
+    including the action of the present event.
     """
 
     event: Event
@@ -126,14 +128,14 @@ START = Position(event=Event.TRAIN_BEGIN)
 
 
 def next_position(schedule: Schedule, position: Position, action: Action) -> Position | None:
-    """Return the position after `position` if the callbacks answered `action`; None after TRAIN_END.
+    """Return the position after `position` if its callbacks returned `action`; None after TRAIN_END.
 
-    A returned OPTIMIZER_STEP means: take one optimizer step, whose hooks up to on_pre_optimizer_step are called within,
-    then call its own. A SKIP or STOP before that step leaves it out; a later one is carried out after the STEP_END of
-    its step. SKIP outside an epoch changes nothing.
+    OPTIMIZER_STEP means: take one optimizer step, call the hooks up to on_pre_optimizer_step within it, then call
+    on_optimizer_step. A SKIP or STOP before the step leaves the step out; a later one takes effect after its STEP_END.
+    SKIP outside an epoch has no effect.
     """
     stopping, skipping, asked = position.stopping, position.skipping, position.asked
-    if asked or action:  # otherwise flags are not combined: harnesses follow millions of events
+    if asked or action:  # skip the slow operations on flags: tests follow millions of events
         stopping, skipping = stopping or Action.STOP in action, skipping or Action.SKIP in action
         asked = (asked & ~_ASKED.get(position.event, Action.CONTINUE)) | (action & ASKS)
     epoch, step, epoch_step = position.epoch, position.step, position.epoch_step
@@ -155,7 +157,7 @@ def next_position(schedule: Schedule, position: Position, action: Action) -> Pos
             return None
         case inside:
             raise ValueError(f"{inside.value} is called within a step; it is not a position of a run")
-    # dataclasses.replace would take half of the time of a harness.
+    # `dataclasses.replace` would take half of the time of these tests.
     return Position(
         event=event,
         epoch=epoch,
@@ -171,13 +173,13 @@ _ASKED = {Event.LOG: Action.LOG, Event.EVALUATE: Action.EVALUATE, Event.SAVE: Ac
 
 
 def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Event:
-    """Return the next event of a step whose update is taken: of those due or `asked` for the first, then STEP_END."""
+    """Return the next event of a step after its update: the first that is due or `asked` for, at last STEP_END."""
     event, step = position.event, position.step
     if event is Event.OPTIMIZER_STEP and (is_due(step, schedule.log_every) or Action.LOG in asked):
         return Event.LOG
     if event in (Event.OPTIMIZER_STEP, Event.LOG) and (is_due(step, schedule.eval_every) or Action.EVALUATE in asked):
         return Event.EVALUATE
-    if event is Event.EVALUATE:  # whose step may be the best
+    if event is Event.EVALUATE:  # the step may be the best
         return Event.SAVE
     if event is not Event.SAVE and (is_saved(schedule, step) or Action.SAVE in asked):
         return Event.SAVE
@@ -185,26 +187,26 @@ def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Even
 
 
 def windows(micro_batches: int, accumulation: int) -> int:
-    """Return the optimizer steps of an epoch: its micro-batches over `accumulation`, rounded up."""
+    """Return the number of optimizer steps of an epoch: micro_batches / accumulation, rounded up."""
     return -(-micro_batches // accumulation)
 
 
 def micro_batches(schedule: Schedule, epoch_step: int) -> range:
-    """Return the numbers, from 1, of the micro-batches of an epoch that its step `epoch_step`, from 1, takes."""
+    """Return the numbers of the micro-batches of step `epoch_step` of an epoch; both count from 1."""
     taken = schedule.accumulation * epoch_step
     last = taken if schedule.micro_batches is None else min(taken, schedule.micro_batches)
     return range(taken - schedule.accumulation + 1, last + 1)
 
 
 def is_read(position: Position) -> bool:
-    """Return whether the sums of the steps so far are read at `position`, by every rank, before its hooks."""
+    """Return whether all ranks read the sums of the steps so far at `position`, before its hooks."""
     if position.event is Event.STEP_END:
         return position.step % UNREAD_STEPS == 0
     return position.event in (Event.LOG, Event.EVALUATE, Event.SAVE, Event.EPOCH_END, Event.TRAIN_END)
 
 
 def is_saved(schedule: Schedule, step: int) -> bool:
-    """Return whether a checkpoint of `step` is due. The best of the evaluated steps is saved besides."""
+    """Return whether a checkpoint of `step` is due. An evaluated step that is the best is saved in any case."""
     return schedule.save_every > 0 and (step == schedule.total_steps or is_due(step, schedule.save_every))
 
 
@@ -214,9 +216,9 @@ def is_due(step: int, every: int) -> bool:
 
 
 def logging_interval(schedule: Schedule, step: int) -> tuple[int, int]:
-    """Return the first and the last of the steps whose metrics are logged in one line with those of `step`.
+    """Return the first and last step of the logging interval that contains `step`.
 
-    A step whose metrics are never logged, such as one after the last line, is alone.
+    For a step whose metrics are not logged, such as a step after the last log line, return the step itself twice.
     """
     every = schedule.log_every
     last = -(-step // every) * every if every else 0

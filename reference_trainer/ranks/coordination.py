@@ -1,9 +1,9 @@
-"""Connect the processes (ranks) of a run, exchange small values between them, and raise the error of one on all.
+"""Connect the processes (ranks) of a run, exchange small values, and raise the error of one rank on all ranks.
 
 Ranks find each other by the environment variables of `torchrun`: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and
 MASTER_PORT. Values and errors are exchanged through the key-value store of the launcher and not by collectives, for two
 reasons: no device is needed, and a rank may wait without limit, such as for rank 0 while it trains a teacher. A rank
-that fails writes its message to the store before it leaves; a rank that waits reads the message, and raises it.
+that fails writes its message to the store before it exits; the waiting ranks read the message and raise it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ INTERRUPT, LOST = "interrupt", "lost"
 
 
 def local_device(name: str, place: Place) -> str:
-    """Return the name of the device of this rank: on a machine, every rank has another GPU.
+    """Return the name of the device of this rank. The ranks of a machine have different GPUs.
 
     Args:
         name: The setting `device`.
@@ -117,7 +117,7 @@ def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving
 
 
 class Ranks:
-    """The ranks of a run, as one of them sees them. All ranks call the same methods in the same order.
+    """The ranks of a run. All ranks call the same methods in the same order.
 
     Attributes:
         rank: The number of this process.
@@ -212,14 +212,14 @@ class Ranks:
         return module
 
     def check_equal(self, values: Mapping[str, object]) -> None:
-        """Raise `RankError` on all ranks if a rank has values other than those of rank 0; the message has both."""
+        """Raise `RankError` on all ranks if a rank has other values than rank 0; the message has both."""
         first, *others = self.all_gather_json(dict(values))
         for rank, other in enumerate(others, 1):
             if changed := differences(first, other):
                 raise RankError(f"rank {rank} differs from rank 0: {'; '.join(changed)}")
 
     def all_gather_json(self, value: object) -> list[Any]:
-        """Return the values of all ranks, in order; a value is JSON. Wait without limit for ranks that live."""
+        """Return the values of all ranks, in order; a value is JSON. Wait without limit for living ranks."""
         phase = next(self._phases)
         keys = [f"{phase}/{rank}" for rank in range(self.world_size)]
         self._store.set(keys[self.rank], json.dumps(value))
@@ -256,7 +256,7 @@ class Ranks:
             raise
 
     def _first_failure(self, error: BaseException) -> str | None:
-        """Store this error as the failure of the run and return None; after a failure of another rank, return that."""
+        """Store this error as the failure of the run. If another rank failed before, return its message, else None."""
         with suppress(RuntimeError):  # the store is gone with its process
             kind = _kind(error)
             failure = json.dumps([self.rank, _message(error), kind])

@@ -1,4 +1,4 @@
-"""Writing beside the training: one thread, and at most one piece of work at a time."""
+"""Run one function at a time in a background thread, such as a write during training."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from reference_trainer.errors import StopRequestedError
 
 
 class Background:
-    """Do work in another thread while the caller goes on. Leaving the `with` block waits for the last piece.
+    """Run work in another thread while the caller continues. Exiting the `with` block waits for the work.
 
     An exception of the work is raised once, in the caller's thread, by the next `start`, `check` or `wait`, or at the
-    end of the block: there as a note on the exception that ends it, or instead of a `StopRequestedError`, which says
-    that the work is done. The thread is not a daemon: a process that exits finishes the work first.
+    end of the block. If another exception ends the block, the exception of the work becomes a note on it; it replaces a
+    `StopRequestedError`, which would say that the work is done. The thread is not a daemon: a process that exits
+    finishes the work first.
     """
 
     def __init__(self) -> None:
@@ -24,23 +25,23 @@ class Background:
 
     @property
     def failed(self) -> bool:
-        """Whether the work raised an exception that has not been raised here yet."""
+        """Whether the work raised an exception that the caller has not got yet."""
         return self._error is not None
 
     def start(self, work: Callable[[], object], name: str) -> None:
-        """Wait for the work before, then begin `work` in a thread of that name."""
+        """Wait for the previous work, then start `work` in a thread of that name."""
         self.wait()
         self._thread = Thread(target=self._do, args=(work,), name=name)
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what the work raised, if it has ended by now; do not wait."""
+        """Raise the exception of the work if it has ended with one. Do not wait."""
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def wait(self) -> None:
-        """Wait until no work is left, and raise what it raised."""
+        """Wait until the work has ended, and raise its exception if it has one."""
         if self._thread is not None:
             self._thread.join()
         self.check()

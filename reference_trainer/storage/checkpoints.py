@@ -1,9 +1,10 @@
-"""Checkpoints of a run: directories `{run_id}-step{N}` with the tensors of each rank and a manifest.
+"""Save and read checkpoints: directories `{run_id}-step{N}` with the tensors of every rank and a manifest.
 
-A checkpoint appears whole, by one rename. Its manifest has the size and the SHA-256 of every other file, and every file
-is checked against it before a tensor is made. Files of tensors are safetensors: nothing is unpickled. With several
-ranks each writes a file of its shards, then rank 0 the manifest. Links to the latest and the best checkpoint are for
-people: nothing in this package reads them. A rewind moves later checkpoints aside; nothing is deleted.
+A checkpoint is complete when its directory appears, by one rename. The manifest has the size and the SHA-256 of every
+other file; a reader compares all files with it before it creates tensors. Tensors are in safetensors files: nothing is
+unpickled. With several ranks, every rank writes a file of its shards, then rank 0 writes the manifest. Links to the
+latest and the best checkpoint are for people: this package does not read them. A rewind moves later checkpoints to
+another directory; it deletes nothing.
 """
 
 from __future__ import annotations
@@ -58,11 +59,19 @@ class FileEntry(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a checkpoint is of.
+    """The manifest of a checkpoint.
 
-    strategy: how the model is divided among the ranks. best: of the run up to this step. conditions: what a run that
-    resumes must have in common with the one that saved. state: everything else that is restored and is not a tensor.
-    files: by name; filled in when the checkpoint is saved. sha256: of all other fields; filled in by `sealed`.
+    Attributes:
+        format: The name of this format.
+        run_id: The run.
+        step: The step.
+        world_size: The number of ranks.
+        strategy: How the model is divided among the ranks.
+        best: The best evaluated step so far.
+        conditions: Values that must be equal in a run that resumes from the checkpoint.
+        state: All other values to restore that are not tensors.
+        files: The files by name; set when the checkpoint is saved.
+        sha256: Digest of all other fields; set by `sealed`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -80,12 +89,12 @@ class Manifest(BaseModel):
 
 
 def sealed(manifest: Manifest) -> Manifest:
-    """Return the manifest with its digest, by which a changed number in it is noticed."""
+    """Return the manifest with its digest, which detects changes of the file."""
     return manifest.model_copy(update={"sha256": _digest(manifest)})
 
 
 def parsed_manifest(path: Path) -> Manifest:
-    """Return the manifest in the directory `path`. Raise `CheckpointError` if it is not one of this version."""
+    """Return the manifest in the directory `path`. Raise `CheckpointError` if it is invalid or of another version."""
     try:
         content = (path / MANIFEST).read_bytes()
         raw = json.loads(content, parse_constant=_refuse_constant)
@@ -102,7 +111,7 @@ def parsed_manifest(path: Path) -> Manifest:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise CheckpointError(f"{path / MANIFEST}: invalid {where}: {first['msg']}") from error
-    if _canonical(manifest.model_dump()) != _canonical(raw):  # pydantic fills in defaults
+    if _canonical(manifest.model_dump()) != _canonical(raw):  # pydantic adds defaults of missing fields
         raise CheckpointError(f"{path / MANIFEST} has a missing or unknown field")
     if _digest(manifest) != manifest.sha256:
         raise CheckpointError(f"{path / MANIFEST} was changed: its SHA-256 is {_digest(manifest)}")
@@ -122,11 +131,10 @@ def _canonical(value: object) -> str:
 
 
 def link_checkpoints(directory: Path, run_id: str, *, latest: int | None, best: int | None) -> None:
-    """Let the relative links `{run_id}-latest` and `{run_id}-best` refer to these steps.
+    """Point the relative links `{run_id}-latest` and `{run_id}-best` to the checkpoints of these steps.
 
-    A link whose step is None, or has no checkpoint in `directory`, is removed.
-
-    Failure is ignored, as on a file system without links: the manifests say the same.
+    A link is removed if its step is None or has no checkpoint in `directory`. Errors are ignored, such as on a file
+    system without links, since the manifests have the same information.
     """
     for name, step in (("latest", latest), ("best", best)):
         target = None if step is None else checkpoint_name(run_id, step)
@@ -157,7 +165,7 @@ class Checkpoint:
 
 
 def saved_steps(directory: Path, run_id: str) -> list[int]:
-    """Return the steps of the checkpoints of a run, in order. A directory without a manifest is none."""
+    """Return the steps of the checkpoints of a run, in order. A directory without a manifest does not count."""
     try:
         names = [entry.name for entry in directory.iterdir() if (entry / MANIFEST).is_file()]
     except FileNotFoundError:
@@ -170,7 +178,7 @@ def saved_steps(directory: Path, run_id: str) -> list[int]:
 def check_complete(directory: Path, run_id: str) -> None:
     """Raise `CheckpointError` for a file or directory that has the name of a checkpoint, but no manifest.
 
-    It is none, and in its place no checkpoint can be written: a run would end at this step.
+    No checkpoint can be written at this path, so a run would fail at this step.
     """
     try:
         names = [entry.name for entry in directory.iterdir() if not (entry / MANIFEST).is_file()]
@@ -186,7 +194,7 @@ def check_complete(directory: Path, run_id: str) -> None:
 def find_checkpoint(directory: Path, run_id: str, wanted: str) -> Path:
     """Return the path of the "latest" or "best" checkpoint of a run. Raise `CheckpointError` if there is none.
 
-    The best is that of the latest one's manifest; links are not read.
+    The best step is read from the manifest of the latest checkpoint; links are not read.
     """
     steps = saved_steps(directory, run_id)
     best = read_manifest(directory / checkpoint_name(run_id, steps[-1])).best if steps else None
@@ -200,8 +208,8 @@ def find_checkpoint(directory: Path, run_id: str, wanted: str) -> Path:
 def read_checkpoint(path: Path, *, rank: int = 0) -> Checkpoint:
     """Return the checkpoint at `path`, with the tensors of `rank`.
 
-    Raise `CheckpointError` if a file is missing, was added, or differs from what was written, and for a manifest that
-    is of another version, has unknown or missing fields, or is of another directory.
+    Raise `CheckpointError` if a file is missing, was added or was changed, and if the manifest is of another version,
+    has unknown or missing fields, or belongs to another directory.
     """
     manifest = read_manifest(path)
     check_files(path, manifest)
@@ -212,17 +220,14 @@ def read_checkpoint(path: Path, *, rank: int = 0) -> Checkpoint:
 
 
 def read_every_file(path: Path) -> list[Checkpoint]:
-    """Return the checkpoint at `path` as each rank that wrote a file of it has it, in order.
-
-    Errors: those of `read_checkpoint`.
-    """
+    """Return the checkpoint at `path` once per file, in the order of ranks. Raise as `read_checkpoint`."""
     first = read_checkpoint(path)
     others = sorted(first.manifest.files.items())[1:]
     return [first, *(replace(first, tensors=_tensors(path / name, entry)) for name, entry in others)]
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest of the checkpoint at `path`; the other files are not read. Errors: `CheckpointError`."""
+    """Return the manifest of the checkpoint at `path` without reading other files. Raise `CheckpointError`."""
     manifest = parsed_manifest(path)
     name = checkpoint_name(manifest.run_id, manifest.step)
     if path.resolve().name != name:
@@ -231,7 +236,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def check_files(path: Path, manifest: Manifest) -> None:
-    """Raise `CheckpointError` unless `path` has exactly the files of the manifest, as they were written."""
+    """Raise `CheckpointError` unless `path` has exactly the files of the manifest, unchanged."""
     files = [rank_file(rank) for rank in range(len(manifest.files))]
     if len(files) not in (1, manifest.world_size) or files != sorted(manifest.files):
         raise CheckpointError(f"{path / MANIFEST} has the files {sorted(manifest.files)}; expected one for each rank")
@@ -255,14 +260,14 @@ def _tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
 
 
 def _content(path: Path, entry: FileEntry) -> bytes:
-    """Return the bytes of a file. Raise `CheckpointError` unless they are those that were written."""
+    """Return the bytes of a file. Raise `CheckpointError` if they were changed."""
     content = _read(path, lambda: path.read_bytes())
     _check(path, entry, len(content), lambda: hashlib.sha256(content).hexdigest())
     return content
 
 
 def _check_file(path: Path, entry: FileEntry) -> None:
-    """Raise `CheckpointError` unless a file is as it was written. It is read in pieces, so its size does not matter."""
+    """Raise `CheckpointError` if a file was changed. It is read in pieces, so that it need not fit into memory."""
     _check(path, entry, _read(path, lambda: path.stat().st_size), lambda: _read(path, lambda: file_digest(path)))
 
 
@@ -286,8 +291,8 @@ def _check(path: Path, entry: FileEntry, size: int, digest_of: Callable[[], str]
 class Listed:
     """A directory with the name of a checkpoint.
 
-    saved_at: seconds since 1970, of the manifest; None without one. size: bytes of all its files. fault: why it cannot
-    be resumed; None if it is whole. best: of the run up to its step, as its manifest says.
+    saved_at: modification time of the manifest, in seconds since 1970; None without a manifest. size: bytes of all
+    files. fault: why a run cannot resume from it; None if it is whole. best: the best step recorded in the manifest.
     """
 
     path: Path
@@ -302,7 +307,7 @@ class Listed:
 def verify_checkpoints(directory: Path) -> list[Listed]:
     """Return the checkpoints of every run in `directory`, by run and step; every file is read and compared.
 
-    Directories without a manifest are listed too, with that fault. Links are left out. Raise `CheckpointError` if the
+    Directories without a manifest are listed with this fault. Links are left out. Raise `CheckpointError` if the
     directory cannot be read.
     """
     try:
@@ -329,7 +334,7 @@ def _entry(path: Path, run_id: str, step: int) -> Listed:
 
 
 def _checked(path: Path) -> tuple[Manifest | None, str | None]:
-    """Return the manifest, if it can be read, and the fault of a checkpoint, if it has one."""
+    """Return the manifest of a checkpoint, None if it cannot be read, and its fault, None if it is whole."""
     manifest = None
     try:
         manifest = read_manifest(path)
@@ -340,11 +345,11 @@ def _checked(path: Path) -> tuple[Manifest | None, str | None]:
 
 
 LEFT = re.compile(r"\..+\.\d+\.partial")
-"""Names of what a killed writer leaves."""
+"""Names of partial files and directories that a killed writer leaves behind."""
 
 
 class Disk:
-    """What is done with the files of a checkpoint. A subclass records or fails it."""
+    """The file operations of a save. Subclasses in tests record them or let them fail."""
 
     def write(self, path: Path, content: bytes) -> None:
         """Write a new file."""
@@ -355,7 +360,7 @@ class Disk:
         sync(path)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a directory another name."""
+        """Rename a directory."""
         old.rename(new)
 
     def free(self, directory: Path) -> int:
@@ -365,7 +370,7 @@ class Disk:
 
 DISK = Disk()
 OTHER_BYTES = 2**16
-"""An upper estimate of the manifest and the header of a file of tensors, of which each tensor has 1 KiB more."""
+"""An upper estimate of the bytes of manifest and header, to which 1 KiB per tensor is added."""
 
 
 def save_checkpoint(
@@ -377,14 +382,25 @@ def save_checkpoint(
     disk: Disk = DISK,
     others: Callable[[Path], Mapping[str, FileEntry]] = lambda partial: {},
 ) -> Path:
-    """Save a checkpoint of one process in `directory`, and return its path; then remove all but the last `keep`.
+    """Save a checkpoint of one process in `directory`, remove old checkpoints, and return the path.
 
-    The files are written beside it, synced and read back, then renamed; the checkpoint exists as a whole or not at all,
-    also if the process is killed. The newest and the best are never removed; 0 keeps all. Links `{run_id}-latest` and
-    `{run_id}-best` are made where the file system has links. tensors: on any device, in any layout.
-    others: returns the files that other ranks have written in the directory that it is given, by name.
-    Raise `CheckpointError` if the step is not later than every saved one; `OutputError`, which says whether the
-    newest checkpoint is whole, if a file cannot be written or the disk has too little space for the tensors.
+    1. Write the files to a temporary directory, sync them, and read them back.
+    2. Rename the directory. Even if the process is killed, the checkpoint is complete or absent.
+    3. Remove all but the last `keep` checkpoints; the best one stays too.
+    4. Update the links `{run_id}-latest` and `{run_id}-best`, if the file system has links.
+
+    Args:
+        directory: The directory of all checkpoints.
+        manifest: The manifest, without `files` and `sha256`.
+        tensors: The tensors by name, on any device, in any layout.
+        keep: The number of checkpoints to keep; 0 keeps all.
+        disk: The file operations.
+        others: Called with the temporary directory; returns the files that other ranks wrote there, by name.
+
+    Raises:
+        CheckpointError: If the step is not later than every saved step.
+        OutputError: If a file cannot be written, or the disk has too little space for the tensors. The message says
+            whether the newest checkpoint is whole.
     """
     earlier = saved_steps(directory, manifest.run_id)
     check_follows(earlier, manifest.step)
@@ -411,7 +427,7 @@ def _failures_named(path: Path, earlier: Sequence[Path]) -> Iterator[None]:
 
 
 def _newest(paths: Sequence[Path]) -> str:
-    """Return which of the checkpoints that are there is the newest, and whether it is whole."""
+    """Return a sentence that names the newest existing checkpoint and says whether it is whole."""
     there = [path for path in paths if path.exists()]
     if not there:
         return "no other checkpoint exists"
@@ -447,7 +463,7 @@ def _partial(path: Path) -> Iterator[Path]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> FileEntry:
-    """Write a file of tensors, and return its entry in the manifest. Errors: `OSError`, `SafetensorError`."""
+    """Write a file of tensors and return its manifest entry. Raise `OSError` or `SafetensorError`."""
     content = save({name: tensor.to("cpu", copy=True).contiguous() for name, tensor in tensors.items()})
     disk.write(path, content)
     disk.sync(path)
@@ -455,7 +471,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> File
 
 
 def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
-    """Complete the directory `partial` by its manifest, check it as a reader would, and rename it to `path`."""
+    """Write the manifest into the directory `partial`, check all files, and rename the directory to `path`."""
     text = json.dumps(sealed(manifest).model_dump(), indent="  ", allow_nan=False) + "\n"
     disk.write(partial / MANIFEST, text.encode())
     disk.sync(partial / MANIFEST)
@@ -472,12 +488,12 @@ def _rotate(directory: Path, run_id: str, best: int | None, keep: int) -> None:
     for step in dropped(saved_steps(directory, run_id), keep=keep, best=best):
         path = directory / checkpoint_name(run_id, step)
         removed = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        path.rename(removed)  # first, so that a checkpoint is never there in part
+        path.rename(removed)  # first, so that a partly removed checkpoint never has this name
         shutil.rmtree(removed)
 
 
 def sweep(directory: Path) -> None:
-    """Remove what killed writers left in `directory`. Call it under a lock: no other run may be writing there."""
+    """Remove partial files of killed writers in `directory`. Hold a lock: no other run may be writing there."""
     with suppress(FileNotFoundError):
         for entry in directory.iterdir():
             if LEFT.fullmatch(entry.name) is None:
@@ -501,10 +517,10 @@ class Agreeing(Protocol):
 def save_shards(
     ranks: Agreeing, directory: Path, manifest: Manifest, tensors: Mapping[str, Tensor], *, keep: int
 ) -> Path | None:
-    """Save a checkpoint with a file of each rank, otherwise as `save_checkpoint`; return its path on rank 0.
+    """Save a checkpoint with one file per rank, as `save_checkpoint`. Return its path on rank 0, None on others.
 
-    All ranks call this with their own shards. A rank that fails leaves no checkpoint: its error is raised there; the
-    others raise `RankError` with its message, at the latest at their next collective with rank 0.
+    All ranks call this function with their shards. If a rank fails, no checkpoint is saved: this rank raises its error,
+    and the others raise `RankError` with its message, at the latest at their next collective with rank 0.
     """
 
     def others(partial: Path) -> Mapping[str, FileEntry]:
@@ -524,8 +540,9 @@ def save_shards(
 def rewind(directory: Path, run_id: str, start: int | None, *, disk: Disk = DISK) -> Path | None:
     """Move the checkpoints later than `start`, or all for None, into a new directory `{run_id}-rewound-K`; return it.
 
-    Return None if there are none. They keep their names, so each can still be resumed by its path. Checkpoints are
-    moved one by one, the newest first: a killed rewind leaves every one whole, and is completed by the next.
+    Return None if there are no such checkpoints. They keep their names, so a run can still resume from one by its path.
+    Checkpoints are moved one by one, the newest first: if a rewind is killed, all checkpoints stay whole, and the next
+    rewind completes it.
     Raise `OutputError` if a checkpoint cannot be moved.
     """
     moved = superseded(saved_steps(directory, run_id), start)
@@ -547,7 +564,7 @@ def rewind(directory: Path, run_id: str, start: int | None, *, disk: Disk = DISK
 
 
 def _best(directory: Path, run_id: str) -> int | None:
-    """Return the step of the best checkpoint that is left; None if there is none, or the latest cannot be read."""
+    """Return the best step that the latest checkpoint records, if it has a checkpoint; None otherwise."""
     try:
         return read_manifest(find_checkpoint(directory, run_id, "best")).step
     except CheckpointError:

@@ -25,16 +25,16 @@ from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.storage.files import atomic_write, file_digest
 
 WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
-INDEX = f"{WEIGHTS}.index.json"  # of weights in several files
+INDEX = f"{WEIGHTS}.index.json"  # names the files, if weights are in several
 ADAPTER = "adapter_model.safetensors"
 MODEL_FILES = ((INDEX, CONFIG), (ADAPTER, "adapter_config.json"), (WEIGHTS, CONFIG))
-"""The files that the manifest of a model describes: with several weight files, of an adapter, or usually."""
+"""The two files that a manifest describes: with several weight files, for an adapter, or with one weight file."""
 MODEL_TYPE = "reference_trainer.decoder"
 HINT = "expected the directory of a model written by reference-trainer"
 
 
 def exported_bytes(decoder: nn.Module) -> int:
-    """Return an upper estimate of the bytes that `save_decoder` writes, at most 64 KiB above them."""
+    """Return an upper estimate of the bytes that `save_decoder` writes, at most 64 KiB too large."""
     weights: dict[str, Tensor] = decoder.state_dict()
     return sum(value.numel() * value.element_size() for value in weights.values()) + 2**16
 
@@ -48,14 +48,14 @@ def save_decoder(
 ) -> None:
     """Write weights, configuration, then `manifest` with the digests of both, each by `write_file`, atomically.
 
-    Errors: `OutputError` with the file and the cause. Then new files are removed again, and no manifest is left.
+    Raise `OutputError` with the file and the cause; new files are then removed, and no manifest is left.
     """
     weights = _contiguous(decoder)
     config = {"model_type": MODEL_TYPE, **asdict(decoder.config)}
     before = _inodes(directory)
     name = MANIFEST
     try:
-        (directory / MANIFEST).unlink(missing_ok=True)  # an older run's does not describe the new files
+        (directory / MANIFEST).unlink(missing_ok=True)  # the manifest of an older run does not describe the new files
         name = WEIGHTS
         write_file(directory / WEIGHTS, lambda path: path.write_bytes(save(weights)))
         name = CONFIG
@@ -73,7 +73,7 @@ def save_decoder(
 
 @contextmanager
 def note_interrupts(directory: Path) -> Iterator[None]:
-    """Add the note `WRITTEN` to a KeyboardInterrupt if a model was written to `directory` meanwhile."""
+    """Add the note `WRITTEN` to a KeyboardInterrupt if a model was written to `directory` within the context."""
     older = _stamp(directory / MANIFEST)
     try:
         yield
@@ -84,7 +84,7 @@ def note_interrupts(directory: Path) -> Iterator[None]:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return what identifies a file, even if a later one has the same inode; None if there is no file."""
+    """Return values that identify a file, even if a later file has the same inode; None if there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -117,9 +117,9 @@ def has_weights(directory: Path) -> bool:
 
 
 def files_digest(paths: Sequence[Path]) -> str:
-    """Return the SHA-256 of a file; of several, that of what `sha256sum` prints for them in their directory.
+    """Return the SHA-256 of one file or, for several, of the output of `sha256sum` for them in their directory.
 
-    They are read in pieces, so their size does not matter. Raise `ModelFileError` for one that cannot be read.
+    Files are read in pieces, so that they need not fit into memory. Raise `ModelFileError` if a file cannot be read.
     """
     try:
         digests = [file_digest(file) for file in paths]
@@ -132,7 +132,7 @@ def files_digest(paths: Sequence[Path]) -> str:
 
 
 def _contiguous(decoder: nn.Module) -> dict[str, Tensor]:
-    """Return the weights as `save` takes them: contiguous, on any device, and copied if they share memory."""
+    """Return the weights as `safetensors.torch.save` takes them: contiguous, and copied if they share memory."""
     weights: dict[str, Tensor] = {}
     written: set[int] = set()
     for name, value in decoder.state_dict().items():
@@ -150,14 +150,14 @@ def _inodes(directory: Path) -> dict[Path, int | None]:
 
 
 def _remove_unlike(before: dict[Path, int | None], directory: Path) -> None:
-    """Remove the files written since: the next run would be refused, or load them with those of another model."""
+    """Remove the files written since `before`, which a later run would mix with the files of another model."""
     for path, inode in _inodes(directory).items():
         if inode != before[path]:
             path.unlink(missing_ok=True)
 
 
 def load_decoder(directory: Path) -> Decoder:
-    """Return the model in `directory`, on the CPU, in the dtype it was saved in. Errors: `ModelFileError`."""
+    """Return the model in `directory`, on the CPU, in the saved dtype. Raise `ModelFileError`."""
     config, path = _config(directory / CONFIG), directory / WEIGHTS
     try:
         with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
@@ -175,7 +175,7 @@ def load_decoder(directory: Path) -> Decoder:
 
 
 def verify_manifest(directory: Path) -> None:
-    """Raise `ModelFileError` unless the manifest in `directory` has the digests of two files beside it."""
+    """Raise `ModelFileError` unless the manifest in `directory` has the digests of the two files that it describes."""
     try:
         content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         written = content.get("sha256") if isinstance(content, dict) else None
@@ -208,7 +208,7 @@ def _config(path: Path) -> DecoderConfig:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that a result depends on: of this package, torch and Python."""
+    """Return the versions of this package, torch and Python, on which a result depends."""
     return {"reference_trainer": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 

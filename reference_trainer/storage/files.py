@@ -1,4 +1,4 @@
-"""Atomic writes, digests of files, paths in JSON files, and directories that one run has to itself."""
+"""Write files atomically, compute their digests, and lock directories for one run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def atomic_write(path: Path, write: Callable[[Path], object], *, fsync: Callable
 
     A process that is killed at any moment leaves the old file or the new one; it may leave the temporary file, whose
     name starts with a dot and ends in `.partial`. `fsync` waits until the file or directory of a descriptor is on the
-    disk. Errors: those of `write`, and `OSError`.
+    disk. Raise `OSError`, and the errors of `write`.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -45,7 +45,7 @@ def sync(path: Path, fsync: Callable[[int], None] = os.fsync) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits. Errors: `OSError`."""
+    """Return the SHA-256 of a file, in hexadecimal digits. Raise `OSError`."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -53,8 +53,8 @@ def file_digest(path: Path) -> str:
 def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also: str = "") -> None:
     """Raise `OutputError` if `path` is not a directory, or is not empty and not `force`.
 
-    What an unfinished run leaves is ignored: partial files, and files whose names are in `kept`. also: what is needed
-    besides --force, for the message.
+    Files of an unfinished run are ignored: partial files, and files whose names are in `kept`. also: what the user
+    needs besides --force, for the message.
     """
     try:
         if not path.exists():
@@ -77,11 +77,11 @@ def exclusive_directory(
 ) -> Iterator[Path]:
     """Create and lock the directory `path`, so that no other run writes into it.
 
-    The lock ends with the process, however it ends. A directory that was created here and is still empty is removed
-    on exit; failure to remove it is ignored.
-    kept, also: as for `refuse_existing`.
-    Errors: `OutputError` if the directory is not empty (unless `force`), is locked by another run or is not writable,
-    or if fewer than `bytes_needed` bytes are free.
+    The lock ends with the process, also if it is killed. A directory that was created here and is still empty is
+    removed on exit; failure to remove it is ignored. kept, also: as for `refuse_existing`.
+
+    Raise `OutputError` if the directory is not empty (unless `force`), is locked by another run or is not writable, or
+    if fewer than `bytes_needed` bytes are free.
     """
     refuse_existing(path, force=force, kept=kept, also=also)
     with ExitStack() as stack:
@@ -101,7 +101,7 @@ def exclusive_directory(
 
 
 def _make(path: Path) -> list[Path]:
-    """Create the directory and its parents, all or none; return those that were created, innermost first."""
+    """Create the directory and its parents, all or none. Return the created ones, innermost first."""
     made: list[Path] = []
     missing = [parent for parent in (path, *path.parents) if not parent.exists()]
     try:
@@ -116,7 +116,7 @@ def _make(path: Path) -> list[Path]:
 
 
 def _remove_partial_files(path: Path) -> None:
-    """Remove partial files of a killed run; under the lock, no other run is writing."""
+    """Remove partial files of a killed run. The caller holds the lock, so no other run is writing."""
     for entry in path.iterdir():
         if _is_partial(entry):
             with suppress(OSError):  # a directory that is not writable is reported by `_check_writable`
@@ -133,13 +133,13 @@ def _lock(descriptor: int, path: Path, made: list[Path]) -> None:
     except BlockingIOError as error:
         raise OutputError(f"another run is writing into {path}; choose another --out") from error
     except OSError as error:
-        _remove_if_empty(made)  # where this run cannot lock, no other run can
+        _remove_if_empty(made)  # no other run can have locked them either
         raise OutputError(f"cannot lock {path}: {error.strerror}; choose another --out") from error
     _refuse_removed(descriptor, path)
 
 
 def _refuse_removed(descriptor: int, path: Path) -> None:
-    """Raise `OutputError` if the locked directory is no longer at `path`: the run that had it removed it on exit."""
+    """Raise `OutputError` if the locked directory is no longer at `path`, because another run removed it on exit."""
     with suppress(OSError):
         if os.fstat(descriptor).st_ino == path.stat().st_ino:
             return

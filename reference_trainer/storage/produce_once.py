@@ -1,11 +1,11 @@
-"""A cache of directories that are produced once, however many processes ask, and verified whenever they are read.
+"""A cache of directories. An entry is produced once, by one of several processes, and verified at every read.
 
-An entry is complete: it appears by one rename, with a manifest of what it is of and the SHA-256 of every file. It holds
-no path, so a cache can be moved and shared.
+An entry is complete when it appears, by one rename. Its manifest has the identity and the SHA-256 of every file. It
+contains no path, so that a cache can be moved and shared.
 
-`keep_within` removes the entries that were used least recently beyond a limit of bytes. An entry in use has a shared
-lock on its manifest, which ends with the process; the last use is the time at which the manifest was last changed.
-Nothing is removed where the file system has no locks.
+`keep_within` removes the least recently used entries beyond a limit of bytes. A process that uses an entry holds a
+shared lock on its manifest, which ends with the process; the modification time of the manifest is the last use. On a
+file system without locks nothing is removed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ MANIFEST = "manifest.json"
 
 
 def identity_digest(identity: Mapping[str, object]) -> str:
-    """Return the SHA-256, in hexadecimal digits, of JSON values by name; different ones have different digests."""
+    """Return the SHA-256, in hexadecimal digits, of JSON values by name."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def produce_once(cache: Path, kind: str, identity: Mapping[str, object], produce: Callable[[Path], object]) -> Path:
-    """Return the directory in `cache` with this identity; if there is none, `produce` fills it first.
+    """Return the directory in `cache` with this identity. If there is none, call `produce` to fill it.
 
-    `produce` writes files into the empty directory that it is given. Of processes that ask at once, one produces and
-    the others wait for it. An entry that is damaged, or of another identity, is set aside as `NAME.damaged-...` and
-    produced again. Raise `OutputError` if the cache cannot be written, and the errors of `produce`; no entry is left.
+    `produce` is called with an empty directory. If several processes need the entry, one produces it and the others
+    wait. An entry that is damaged, or has another identity, is renamed to `NAME.damaged-...` and produced again.
+    Raise `OutputError` if the cache cannot be written, and the errors of `produce`; then no entry is left.
     """
     entry = cache / f"{kind}-{identity_digest(identity)}"
     try:
@@ -54,7 +54,7 @@ def produce_once(cache: Path, kind: str, identity: Mapping[str, object], produce
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Wait for the lock of an entry, which ends with its process; yield whether the file system has locks."""
+    """Hold the lock of an entry, which ends with the process; yield whether the file system has locks."""
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -65,7 +65,7 @@ def _locked(path: Path) -> Iterator[bool]:
 
 
 def _is_whole(entry: Path, identity: Mapping[str, object]) -> bool:
-    """Return whether the entry is there and has what its manifest says; set a damaged one aside."""
+    """Return whether the entry exists and agrees with its manifest; rename a damaged entry."""
     if not entry.exists():
         return False
     try:
@@ -79,7 +79,7 @@ def _is_whole(entry: Path, identity: Mapping[str, object]) -> bool:
 
 def _produce(entry: Path, identity: Mapping[str, object], produce: Callable[[Path], object], *, alone: bool) -> None:
     unfinished = f".{entry.name}.partial-"
-    if alone:  # with the lock held, no other process produces it: these are of processes that were killed
+    if alone:  # this process holds the lock, so these directories belong to killed processes
         for left in entry.parent.glob(f"{unfinished}*"):
             shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=entry.parent, prefix=unfinished) as place:
@@ -93,7 +93,7 @@ def _produce(entry: Path, identity: Mapping[str, object], produce: Callable[[Pat
         try:
             made.rename(entry)
         except OSError:
-            if not _is_whole(entry, identity):  # else another process was faster, without locks
+            if not _is_whole(entry, identity):  # otherwise another process was faster, which is possible without locks
                 raise
     sync(entry.parent)
 
@@ -107,14 +107,14 @@ def _manifest(entry: Path, identity: Mapping[str, object]) -> dict[str, object]:
 def used_entry(
     cache: Path, kind: str, identity: Mapping[str, object], produce: Callable[[Path], object]
 ) -> Iterator[Path]:
-    """Yield the entry of `produce_once`, which no process removes by `keep_within` until the end. Errors: its own."""
+    """Yield the entry of `produce_once`, locked against removal by `keep_within`. Raise as `produce_once`."""
     while True:
         entry = produce_once(cache, kind, identity, produce)
         descriptor = _shared(entry / MANIFEST)
         if descriptor is not None:
             break
     try:
-        with suppress(OSError):  # of another user
+        with suppress(OSError):  # the file may belong to another user
             os.utime(descriptor)
         yield entry
     finally:
@@ -137,9 +137,10 @@ def _shared(path: Path) -> int | None:
 
 
 def keep_within(cache: Path, kind: str, limit: int) -> list[str]:
-    """Remove entries of a kind until they have at most `limit` bytes, and what killed processes left of others.
+    """Remove entries of a kind until they have at most `limit` bytes, and partial entries of killed processes.
 
-    Entries in use stay, and count. Return a line about what was removed and one for each that cannot be removed.
+    Entries in use are kept, and their bytes count. Return a line about the removed entries, and one line for every
+    entry that cannot be removed.
     """
     lines: list[str] = []
     try:
@@ -160,17 +161,17 @@ def keep_within(cache: Path, kind: str, limit: int) -> list[str]:
 
 @contextmanager
 def _alone(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of a file. Errors: `BlockingIOError` if another process has it and `wait` is False; `OSError`."""
+    """Hold the lock of a file. Raise `OSError`; `BlockingIOError` if another process holds it and not `wait`."""
     with path.open("r+b" if path.name == MANIFEST else "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
 
 
 def _remove(path: Path, lines: list[str]) -> bool:
-    """Remove an entry that no process uses; return whether it is gone. A killed removal leaves a partial entry."""
+    """Remove an entry that no process uses; return whether it is removed. A killed removal leaves a partial entry."""
     name = path.name.split(".")[0]
     try:
-        with _alone(path.parent / f".{name}.lock"):  # else a process produces or verifies it
+        with _alone(path.parent / f".{name}.lock"):  # held by a process that produces or verifies it
             with _alone(path / MANIFEST) if (path / MANIFEST).exists() else nullcontext():
                 aside = path.rename(tempfile.mkdtemp(dir=path.parent, prefix=f".{name}.partial-"))
             return _clear(aside, lines)
@@ -193,7 +194,7 @@ def _clear(path: Path, lines: list[str]) -> bool:
 
 
 def _directories(cache: Path, pattern: str) -> list[Path]:
-    """Return the directories in the cache whose names match; links are of others."""
+    """Return the directories in the cache whose names match, without links."""
     return [
         path for path in cache.iterdir() if re.fullmatch(pattern, path.name) and path.is_dir() and not path.is_symlink()
     ]

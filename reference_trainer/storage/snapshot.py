@@ -1,7 +1,7 @@
-"""The tensors of a run between two steps: those of its modules and its optimizer, by name; and back, checked first.
+"""Copy the tensors of modules and optimizer between two steps, and restore them after a check.
 
-State of the optimizer is made from what was saved, so no step has to be pretended, and a run saved before its first
-step has none. Random numbers need no state: see `training.randomness`.
+The state of the optimizer is created from the saved tensors, without a dummy step; a run saved before its first step
+has no such state. Random numbers need no state, since every micro-batch is seeded.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from reference_trainer.models.loading import StoredTensor, Weights
 from reference_trainer.storage.retention import differences
 
 COUNTER = "step"
-"""Name of the state that is a number. Other state of PyTorch's optimizers is mostly like its parameter, in shape and
-dtype, or in float32 for fewer bits."""
+"""Name of the optimizer state that is a number. Most other state of PyTorch's optimizers has the shape and dtype of its
+parameter, or is float32 for a parameter of fewer bits."""
 STATE = "state"
-"""Entry of a described optimizer that has other state: all its state by name. A Python number is its value, a tensor
-its dtype, shape and kind of device, which a restored tensor must have."""
+"""Key for the state of an optimizer that has other state than `COUNTER` describes: all its state by name. A Python
+number is stored by value, a tensor by dtype, shape and kind of device, which a restored tensor must have."""
 VOLATILE = ("params", "lr")
-"""Entries of a group that are not options: the loop sets the learning rate before every step."""
+"""Keys of a parameter group that are not options. The loop sets the learning rate before every step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """tensors: copies on the CPU, by name; of a divided tensor the shard of this rank.
+    """The result of `snapshot`.
 
-    optimizer: its kind, parameters and options of its groups, and the entry `STATE`, as JSON.
+    tensors: copies on the CPU by name; for a divided tensor, the shard of this rank.
+    optimizer: kind, parameters and options of the groups, and the key `STATE`, as JSON.
     """
 
     tensors: dict[str, Tensor]
@@ -40,10 +41,11 @@ class Snapshot:
 
 
 def snapshot(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> Snapshot:
-    """Return copies of weights, buffers and optimizer state. `modules` are all that have parameters of the optimizer.
+    """Return copies of weights, buffers and optimizer state.
 
-    Raise `CheckpointError` for parameters of other modules, for state that is neither a number nor a tensor, and for
-    a tensor unlike its parameter where that is divided among ranks.
+    modules: all modules with parameters of the optimizer, by name. Raise `CheckpointError` for parameters of other
+    modules, for state that is neither a number nor a tensor, and, if a parameter is divided among ranks, for a state
+    tensor unlike it.
     """
     names = _parameter_names(modules, optimizer)
     tensors = _weights(modules)
@@ -62,7 +64,7 @@ def snapshot(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer 
 
 
 def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> None:
-    """Load what `snapshot` returned, in every bit.
+    """Load the result of `snapshot`, bit for bit.
 
     Raise `CheckpointError`, before anything is changed, for a tensor that is missing, unknown or of another shape or
     dtype, and for other parameters or options of the optimizer.
@@ -89,9 +91,9 @@ def check_weights(saved: Weights, expected: Mapping[str, Tensor]) -> None:
 
 
 def expected_tensors(module: nn.Module, *, masters: bool = False) -> list[Tensor]:
-    """Return tensors like those in a snapshot with `torch.optim.AdamW` from its first step on; none is a copy.
+    """Return tensors of the shapes and dtypes in a snapshot with `torch.optim.AdamW` after a step, without copies.
 
-    masters: parameters of fewer bits have float32 copies and moments.
+    masters: whether parameters of fewer bits than float32 have float32 copies and moments.
     """
     tensors = [*module.state_dict().values()]
     for candidate in (parameter for parameter in module.parameters() if parameter.requires_grad):
@@ -158,9 +160,9 @@ def _check_optimizer(saved: Mapping[str, object], present: Mapping[str, object])
 def _states(
     saved: Snapshot, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer | None
 ) -> Iterator[tuple[nn.Parameter, dict[str, object]]]:
-    """Yield the state of each parameter that has one.
+    """Yield every parameter with state, and its state.
 
-    Within a group, all that have state have the same, unless `STATE` lists the state of each parameter.
+    The parameters of a group that have state have state of the same names, unless `STATE` lists it by parameter.
     """
     listed: Mapping[str, object] | None = saved.optimizer.get(STATE)
     entries: dict[str, object] = {
@@ -190,9 +192,10 @@ def _states(
 
 
 def _placed(name: str, value: object, parameter: nn.Parameter, group: Mapping[str, object], listed: object) -> object:
-    """Return a state where the optimizer creates it: numbers of steps on the CPU, except for kernels that read them.
+    """Return a state on the device on which the optimizer creates it.
 
-    listed: what `STATE` has of it.
+    Step counters are on the CPU, except if the kernels of the optimizer read them. listed: the entry of the state in
+    `STATE`.
     """
     if not isinstance(value, Tensor):
         return value
@@ -211,13 +214,13 @@ def _placed(name: str, value: object, parameter: nn.Parameter, group: Mapping[st
 
 
 def _local(tensor: Tensor) -> Tensor:
-    """Return the shard of this rank, which shares its memory; any other tensor as it is."""
+    """Return the shard of this rank, sharing its memory; return a tensor that is not divided unchanged."""
     shard = getattr(tensor, "to_local", None)
     return tensor if shard is None else shard()
 
 
 def _is_regular(name: str, value: object, parameter: Tensor) -> bool:
-    """Return whether a state is a number of steps, or like its parameter."""
+    """Return whether a state is a step counter, or has the shape and dtype of its parameter."""
     try:
         _check_state(name, value, parameter)
     except CheckpointError:

@@ -1,8 +1,11 @@
-"""Outputs of a teacher on disk: shards of consecutive rows, mapped into memory, and a manifest with their digests.
+"""Store outputs of a teacher: shards of consecutive rows, mapped into memory, and a manifest with their digests.
 
-A shard is a safetensors file with the scored positions of its rows: `ends`, int64 [R], their number up to the end of
-each row; `labels`, int32 [N]; and `logits`, floating [N, V]; or, of the K most probable tokens, `logits` [N, K],
-`tokens`, int32 [N, K], and `rest`, floating [N], as in `distillation.top_k`.
+A shard is a safetensors file with values of the scored positions of its rows:
+
+- `ends`, int64 [R]: the number of scored positions up to the end of each row;
+- `labels`, int32 [N];
+- either `logits`, floating [N, V], or, for the K most probable tokens, `logits` [N, K], `tokens`, int32 [N, K], and
+  `rest`, floating [N], as in `distillation.protocols.TopK`.
 
 Shape letters: R rows of a shard, N scored positions, V vocabulary, K kept tokens.
 """
@@ -39,11 +42,11 @@ class Shard(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What the outputs are of.
+    """The manifest of stored outputs.
 
-    of: what a run that reads them must have in common with them. teacher_sha256: as `Run.teacher_digest`. top_k: the
-    kept tokens of each position, None for all. temperature: of the mass of the rest. rows: all examples of the data.
-    made_with: what else their bits depend on.
+    of: values that must be equal in a run that reads the outputs. teacher_sha256: the result of `Run.teacher_digest`.
+    top_k: the number of tokens kept per position; None for all. temperature: the temperature of `rest`. rows: the
+    number of examples of the data. made_with: other values that the bits of the outputs depend on.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -64,17 +67,17 @@ class Manifest(BaseModel):
         return -(-self.rows // self.rows_per_shard)
 
     def text(self) -> str:
-        """Return the text of its file."""
+        """Return the text of the manifest file."""
         return json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
 
 
 def shard_name(index: int) -> str:
-    """Return the name of a shard, from 0."""
+    """Return the name of shard `index`, from 0."""
     return f"outputs-{index:05d}.safetensors"
 
 
 def write_shard(path: Path, rows: Sequence[Mapping[str, Tensor]]) -> None:
-    """Write the outputs of consecutive rows atomically: `labels` and what the shard has besides, without `ends`."""
+    """Write a shard atomically. rows: the tensors of consecutive rows by name, without `ends`."""
     counts_R = torch.tensor([len(row["labels"]) for row in rows], dtype=torch.int64, device="cpu")
     tensors = {name: torch.cat([row[name].cpu() for row in rows]) for name in rows[0]}
     content = save({**tensors, "ends": counts_R.cumsum(0)})
@@ -82,9 +85,9 @@ def write_shard(path: Path, rows: Sequence[Mapping[str, Tensor]]) -> None:
 
 
 def publish(staging: Path, directory: Path, manifest: Manifest) -> None:
-    """Write the manifest beside the shards in `staging`, and rename that to `directory`, by one rename.
+    """Write the manifest beside the shards in `staging`, then rename `staging` to `directory`.
 
-    Errors: `OSError`, also if a shard is missing or `directory` is not empty.
+    Raise `OSError`, also if a shard is missing or `directory` is not empty.
     """
     paths = [staging / shard_name(index) for index in range(manifest.shard_count)]
     shards = tuple(Shard(size=file.stat().st_size, sha256=file_digest(file)) for file in paths)
@@ -95,9 +98,10 @@ def publish(staging: Path, directory: Path, manifest: Manifest) -> None:
 
 
 class SavedOutputs:
-    """Outputs in a directory. Raise `ModelFileError` if the manifest is invalid, or a file missing or of another size.
+    """Stored outputs in a directory.
 
-    sha256: of the manifest. The content of a shard is compared with its digest when the first of its rows is read.
+    The content of a shard is compared with its digest when the first of its rows is read. Raise `ModelFileError` if the
+    manifest is invalid, or a file is missing or has another size. sha256: digest of the manifest.
     """
 
     def __init__(self, path: Path) -> None:
@@ -120,9 +124,9 @@ class SavedOutputs:
         self._shards: dict[int, _MappedShard] = {}
 
     def row(self, number: int) -> dict[str, Tensor]:
-        """Return the tensors of a row by name, without `ends`: of its scored positions, on the CPU, not to be changed.
+        """Return the tensors of the scored positions of a row by name, without `ends`, on the CPU. Do not change them.
 
-        Raise `ModelFileError` for a row that is not there, or a shard that was changed.
+        Raise `ModelFileError` if the row does not exist or its shard was changed.
         """
         if not 0 <= number < self.manifest.rows:
             raise ModelFileError(f"{self.path} has no row {number}: {self.manifest.rows} rows were written")

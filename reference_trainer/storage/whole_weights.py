@@ -1,4 +1,4 @@
-"""Weights of a checkpoint as one process has them, whatever number of ranks saved it, or of a model."""
+"""Read the whole weights of a model, or of a checkpoint that any number of ranks saved."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Held = TypeVar("Held", Tensor, Tensor | StoredTensor)
 class SavedWeights:
     """The weights and buffers of a checkpoint.
 
-    files: tensors by name, in memory or stored, of each rank that wrote a file, in order.
+    files: the tensors of every file by name, in memory or stored, in the order of ranks.
     """
 
     path: Path
@@ -39,18 +39,18 @@ class SavedWeights:
         return any(name.startswith(f"{module}.") for name in self.files[0])
 
     def of(self, module: str, like: Mapping[str, Tensor]) -> dict[str, Tensor | StoredTensor]:
-        """Return the whole tensors of a module by name. like: tensors of the shapes that the whole ones have.
+        """Return the whole tensors of a module by name. like: tensors of the same names and whole shapes.
 
-        Shards are put together in the order of the ranks. A tensor that every rank has whole, such as a buffer, and one
-        that `like` lacks, is that of rank 0. Raise `CheckpointError` for shards that do not belong together.
+        Shards are joined in the order of ranks. A tensor that is not divided, such as a buffer, or that `like` lacks,
+        is taken from rank 0. Raise `CheckpointError` for shards that do not belong together.
         """
         saved = {name.removeprefix(f"{module}."): name for name in self.files[0] if name.startswith(f"{module}.")}
         return {name: self._whole(full, like.get(name)) for name, full in saved.items()}
 
     def load_into(self, name: str, module: nn.Module) -> None:
-        """Load the tensors of the module of this name into one that is not divided among ranks.
+        """Load the tensors of the module of this name into `module`, which is not divided among ranks.
 
-        A skeleton has them loaded when it is divided. Raise `CheckpointError`, before anything is changed, for a tensor
+        A skeleton loads them when it is divided. Raise `CheckpointError`, before anything is changed, for a tensor
         that is missing, unknown or of another shape or dtype.
         """
         state: Mapping[str, Tensor] = module.state_dict()
@@ -93,8 +93,8 @@ def read_weights(path: Path) -> SavedWeights:
 def find_weights(path: Path, once: Callable[[Callable[[], object]], object]) -> SavedWeights:
     """Return the weights of the checkpoint at `path`, which are read when they are indexed.
 
-    once: calls its argument, which compares the files with their digests, in one process of each machine. Errors: those
-    of `read_weights`.
+    once: calls its argument in one process of each machine; the argument compares the files with their digests. Raise
+    as `read_weights`.
     """
     manifest = read_manifest(path)
 
@@ -129,11 +129,11 @@ def read_model(
     load: Callable[[Path], Weights] = decoder_weights,
     once: Callable[[Callable[[], str]], object] = lambda digest: digest(),
 ) -> SavedWeights:
-    """Return the weights of the model at `path`, which `load` reads, as those of a student, saved by one rank.
+    """Return the weights of the model at `path`, read by `load`, in the form of a checkpoint's student.
 
-    The step is that of the run or of the checkpoint whose student it is, the digest that of its manifest; without a
-    manifest, as of a model that was downloaded, the step is 0, and the digest that of the weights, which `once`
-    computes by its argument. Raise `ModelFileError` for a manifest that names no step, and the errors of `load`.
+    The step and the digest are taken from the manifest. Without a manifest, as for a downloaded model, the step is 0,
+    and `once` is called with a function that computes the digest of the weights. Raise `ModelFileError` for a manifest
+    without a step, and the errors of `load`.
     """
     weights = load(path)
     try:
@@ -147,9 +147,9 @@ def read_model(
 
 
 def tensors_digest(tensors: Weights) -> str:
-    """Return the SHA-256 of tensors by name, in hexadecimal digits: of name, dtype, shape and bytes of each.
+    """Return the SHA-256, in hexadecimal digits, of the names, dtypes, shapes and bytes of tensors.
 
-    One tensor at a time is read or copied to the CPU.
+    Tensors are read, or copied to the CPU, one at a time.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):

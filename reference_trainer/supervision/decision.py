@@ -37,9 +37,10 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """reached: the step of the model of a finished attempt, of the newest whole checkpoint after any other one.
+    """The result of an attempt.
 
-    error: type, message and step of the error that ended the attempt; None if none was reported, as after a kill.
+    reached: the step of the model if the attempt finished, else of the newest whole checkpoint. error: type, message
+    and step of the error that ended the attempt; None if no error was reported, as after a kill.
     """
 
     ending: Ending

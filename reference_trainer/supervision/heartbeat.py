@@ -1,4 +1,4 @@
-"""What ranks write for their supervisor: a heartbeat while they run, and the error that ended them.
+"""Files that ranks write for their supervisor: a heartbeat while they run, and the error that ended them.
 
 The files are in one directory of the supervisor, which it locks. A thread of the rank writes the heartbeat, with step
 and time, so a long step does not count as silence. A stopped process, or one whose native code holds the interpreter
@@ -33,8 +33,10 @@ Content = TypeVar("Content")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """pid, born: the process, and when it was started, so that no other one with its number is meant. step: the last
-    one that was taken. time: of this beat, in seconds.
+    """The last heartbeat of a process.
+
+    pid: the process id. born: the start time, which distinguishes a later process with the same id. step: the last step
+    taken. time: the time of the beat, in seconds.
     """
 
     pid: int
@@ -59,7 +61,7 @@ class Failure:
 
 
 class Heart:
-    """The heartbeat of this process in the file `path`; `step` is set by whoever takes the steps."""
+    """The heartbeat of this process in the file `path`. The training sets `step`."""
 
     def __init__(self, path: Path) -> None:
         self.step, self._path, self._born = 0, path, _born(os.getpid())
@@ -88,14 +90,15 @@ class Heart:
 
 
 def beats(directory: Path) -> list[Beat]:
-    """Return the beats in `directory`. A file that is none is ignored."""
+    """Return the beats in `directory`. Invalid files are ignored."""
     return _read(directory, "rank-*.json", Beat)
 
 
 def first_failure(directory: Path) -> Failure | None:
     """Return the error that ended the ranks; None if no rank has written one.
 
-    Of several, an error of input comes first, and one that reports another rank's last.
+    Among several errors, an error of settings or input has priority, and an error that reports the failure of another
+    rank comes last.
     """
     failures = _read(directory, "failure-rank-*.json", Failure)
     return min(failures, key=lambda failure: (not failure.is_input, failure.is_of_other_rank), default=None)
@@ -115,7 +118,7 @@ def silent(read: Iterable[Beat], now: float, after: float) -> list[Beat]:
 
 
 def is_alive(beat: Beat) -> bool:
-    """Return whether the process of a beat is there."""
+    """Return whether the process of a beat exists."""
     born = _born(beat.pid)
     return born != "" and born == beat.born and _state(beat.pid) not in ("Z", "X")
 
@@ -213,7 +216,7 @@ def _born(pid: int) -> str:
 
 
 def _state(pid: int) -> str:
-    """Return the letter of what a process does, T if it was stopped; empty if there is no such process."""
+    """Return the state letter of a process, T if it was stopped; empty if there is no such process."""
     return (*_status(pid), "")[0]
 
 

@@ -60,10 +60,10 @@ class Machines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """What the leader wants of all machines: an attempt, or with a verdict their end.
+    """The instruction of the leader to all machines: join an attempt or, with a verdict, end.
 
-    run_id: of the rendezvous of the attempt; empty to wait. arguments: of the command that the ranks run. verdict: the
-    exit code.
+    run_id: the id of the rendezvous of the attempt; empty to wait. arguments: the arguments of the command that the
+    ranks run. verdict: the exit code.
     """
 
     run_id: str = ""
@@ -80,7 +80,7 @@ def place_of(out: Path) -> Path:
 class Leader:
     """The announcements of the first machine, in files that `leading` renews and removes.
 
-    has_announced: whether the files are those of this leader; before, those of another one may be there.
+    has_announced: whether this leader has written the files; before, files of another leader may exist.
     """
 
     def __init__(self, place: Path) -> None:

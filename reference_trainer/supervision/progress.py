@@ -1,4 +1,4 @@
-"""How far a run has come: the newest of its checkpoints that is whole, or its model."""
+"""Find the progress of a run: its newest whole checkpoint, or its model."""
 
 from __future__ import annotations
 

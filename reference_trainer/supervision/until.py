@@ -1,9 +1,9 @@
 """A supervised run: attempts that resume from the newest whole checkpoint, until the run has reached a step.
 
-1. `problems` says what keeps the run from being supervised, before torch is imported.
+1. `problems` checks, before torch is imported, whether the run can be supervised.
 2. An attempt starts the ranks by torch's elastic agent, with an agent and a store of its own and without restarts: the
    agent's restarts fail under gloo (pytorch/pytorch#135712).
-3. After an attempt, `decision.py` says whether the run is done, tried again or given up.
+3. After an attempt, `decision.py` decides whether the run is done, tried again or given up.
 
 `launch` starts several processes on this machine once, without retries; with `Machines`, those of other machines join.
 On several machines, one supervisor decides, and the others join its attempts; see `machines.py`.
@@ -65,7 +65,11 @@ from reference_trainer.supervision.progress import check_model, is_done, model_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """step: what is to be reached, None for the planned end. silent_s: age of the heartbeat of a rank to be killed."""
+    """The limits of a supervised run.
+
+    step: the step to reach; None for the planned end. silent_s: age of a heartbeat after which its rank is killed, in
+    seconds.
+    """
 
     step: int | None
     max_retries: int
@@ -74,7 +78,7 @@ class Limits:
 
 
 def problems(settings: Settings | None, step: int | None) -> list[str]:
-    """Return everything that keeps a run with `settings` from being supervised up to `step`, or to its planned end."""
+    """Return the reasons why a run with `settings` cannot be supervised up to `step`, or to its planned end."""
     if settings is None:
         return ["missing the run after --, such as `-- distill --save-every 100`"]
     chosen = settings.flat(chosen=True)
@@ -96,7 +100,7 @@ EXIT_CODES = {Ending.FINISHED: 0, Ending.FAILED: 1, Ending.REFUSED: 2}
 def launch(
     arguments: Sequence[str], *, ranks: int, report: Callable[[str], object], machines: Machines | None = None
 ) -> int:
-    """Run the command `arguments` in `ranks` processes, and return the exit code; what went wrong goes to `report`.
+    """Run the command `arguments` in `ranks` processes, and return the exit code. report: called with errors.
 
     machines: those that run it together, each with as many processes; by default this one. The processes end with this
     one, however it ends. After a signal, which they got too, it is that of a run which has saved a checkpoint; raise
@@ -125,7 +129,7 @@ _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 def attempted(
     arguments: Sequence[str], beats: Path, *, ranks: int, name: str, machines: Machines | None = None
 ) -> tuple[Ending, str]:
-    """Run the command `arguments` in `ranks` processes, and return how it ended and in words why.
+    """Run the command `arguments` in `ranks` processes. Return how it ended, and a sentence with the reason.
 
     beats: the directory of their heartbeats. name: of this attempt, used once. machines: as of `launch`. Raise
     `KeyboardInterrupt` after a signal to this process, which the ranks got too.
@@ -237,7 +241,7 @@ def supervised(
 
 
 def _lead(leader: Leader, machines: Machines, ranks: int, report: Callable[[str], object]) -> Launch:
-    """Return what carries out an attempt of several machines, and ends it once a machine of it was lost."""
+    """Return a function that carries out an attempt on several machines, and ends it if one of them was lost."""
 
     def lead(command: Sequence[str], beats: Path, name: str) -> tuple[Ending, str]:
         meeting = replace(machines, run_id=f"{machines.run_id}-{name}")

@@ -1,4 +1,4 @@
-"""Evaluation of a student against its teacher on held-back text."""
+"""Evaluate a student against its teacher on held-back rows."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ EVALUATED_SUMS = (
 )
 """Names of the sums that `evaluate` returns if a token is scored."""
 SHARES = EVALUATED_SUMS[-2:]
-"""Those that count tokens, and have no unit."""
+"""Names of the sums that count tokens, and have no unit."""
 _OF_TOP_K = ("hard_loss", "soft_loss", "token_accuracy")
 _ALIGNED = ("hard_loss", "universal_distance", "token_accuracy")
 
 
 def evaluated_names(accept_depth: int, *, whole: bool = True, aligned: bool = False) -> tuple[str, ...]:
-    """Return the names of the sums that `evaluate` returns at most.
+    """Return the names of the sums that `evaluate` may return.
 
-    whole: whether the teacher has every logit. aligned: whether it has other tokens than the student.
+    whole: whether the teacher gives all logits, not only the largest. aligned: whether teacher and student have
+    different tokenizers.
     """
     if aligned:
         return _ALIGNED
@@ -48,14 +49,27 @@ def evaluate(
     parallel: Parallel = ONE_PROCESS,
     accept_depth: int = 0,
 ) -> dict[str, MetricSum]:
-    """Return the metrics of a step, as `sums_of` names them, over all sequences: undivided, with their counts.
+    """Return the sums of losses and metrics over all sequences, with their counts.
 
-    student: a model that gives its logits as a teacher does, such as `ModuleStudent`. Sums are float64, so the batch
-    size has no influence. The weighted loss is left out, and token_accuracy is added: the tokens that are the student's
-    first most probable ones. accept_depth: also hits over trials of the depths up to it, as `accepted` counts them,
-    without a depth that has no trial. Without scored tokens nothing is returned. The batches are
-    dealt to the ranks of `parallel`, which all call this and make equally many forwards; their sums are reduced at the
-    end. Raise `VocabularyError` before the first forward if the sizes differ, and the errors of `kd_step`.
+    The names are the ones of `sums_of`, without "loss" and with "token_accuracy", the number of tokens that are the
+    student's first most probable token. Sums are float64, so that they do not depend on the batch size.
+
+    Args:
+        teacher: The teacher.
+        student: A model that returns logits as a teacher does, such as `ModuleStudent`.
+        sequences: The rows.
+        weights: The arguments of the loss.
+        parallel: The ranks that share the batches. All ranks must call this function; they make equally many forwards,
+            and their sums are reduced at the end.
+        accept_depth: Also return hits and trials of all depths up to this one, as `accepted` counts them. A depth
+            without trials is left out.
+
+    Returns:
+        Sums and counts by name; empty if no token is scored.
+
+    Raises:
+        VocabularyError: Before the first forward, if the vocabulary sizes differ.
+        TrainerError: As `kd_step`.
     """
     check_vocabularies(teacher, student)
     order = torch.arange(len(sequences), device="cpu")
@@ -68,7 +82,7 @@ def evaluate(
 
 
 def _dealt(sequences: Rows, order: Tensor, parallel: Parallel) -> Iterator[Batch]:
-    """Yield the batches of this rank; every rank has equally many."""
+    """Yield the batches of this rank. All ranks yield equally many, because their forwards communicate."""
     rounds = -(-sequences.batches // parallel.world_size)
     for position in range(1 + parallel.rank, 1 + rounds * parallel.world_size, parallel.world_size):
         yield sequences.batch(order, position) if position <= sequences.batches else _unscored(sequences, order)

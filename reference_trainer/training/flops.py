@@ -1,4 +1,4 @@
-"""Floating-point operations of an optimizer step: counted on shapes alone, on one row, or estimated."""
+"""Count the floating-point operations of an optimizer step: on the meta device, on one row, or by an estimate."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torch.utils.flop_counter import FlopCounterMode
 from reference_trainer.distillation.providers import evaluating
 from reference_trainer.errors import first_line
 
-LONG = 512
+LONG = 512  # tokens of the longest row that `row_flops` runs
 
 
 def step_flops(teacher: nn.Module | None, student: nn.Module, tokens: tuple[int, int]) -> int:
     """Return the floating-point operations of one step on [B, T] tokens; a multiplication and an addition are two.
 
-    They are those of the matrix products and convolutions of the teacher's forward in eval mode (None: no teacher) and
-    of the student's forward and backward. Attention is counted as its two products, without the half that a causal
-    mask saves.
+    Matrix products and convolutions are counted, in the teacher's forward in eval mode (None: no teacher) and in the
+    student's forward and backward. Attention is counted as two full products: the half that a causal mask may save is
+    not subtracted.
 
     The modules map int64 tokens [B, T] to logits, or to an object with `.logits`. They run on the meta device: nothing
-    is computed, and weights, buffers, gradients and the CPU's generator stay as they are. Their hooks are called.
-    Errors: those of PyTorch for a module that reads values of its tensors or names another device (autocast).
+    is computed; weights, buffers, gradients and the CPU generator are unchanged; hooks are called. Raise an error of
+    PyTorch for a module that reads values of its tensors, or names another device (autocast).
     """
     with FlopCounterMode(display=False) as counter, torch.random.fork_rng(devices=[]):
         if teacher is not None:
@@ -38,26 +38,26 @@ def step_flops(teacher: nn.Module | None, student: nn.Module, tokens: tuple[int,
 
 
 def counted_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> tuple[int, list[str]]:
-    """Return the operations of a step by the first of `step_flops` and `row_flops` that succeeds, else an estimate.
+    """Return the operations of a step, and notes. Try `step_flops`, then `row_flops`, then estimate.
 
-    The estimate comes with a line that says so.
+    The notes are empty unless the number is an estimate.
     """
-    with suppress(Exception):  # of a module that reads values or names a device
+    with suppress(Exception):  # raised by a module that reads values or names a device
         return step_flops(teacher, student, (tokens_BT.shape[0], tokens_BT.shape[1])), []
     try:
         return row_flops(teacher, student, tokens_BT), []
-    except Exception as error:  # of an own model, which may need more than a row of tokens
+    except Exception as error:  # a model of the user may need other arguments
         reason = f"{type(error).__name__}: {first_line(error)[:200]}"
         line = f"metrics: flops_per_s is an estimate, because a model does not run on one row of tokens: {reason}"
         return estimated_flops(teacher, student, tokens_BT), [line]
 
 
 def row_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> int:
-    """Return what `step_flops` does, for modules that read values: they compute a row of zeros, which stands for B.
+    """Return the floating-point operations as `step_flops`, for modules that read values: run one row, multiply by B.
 
-    They run in eval mode, each on the device of its parameters. The backward is that of the parameters that require a
-    gradient, and gives none of them a gradient. A row of more than `LONG` tokens, whose plain attention takes T x T
-    numbers, is counted by two shorter ones: operations are linear and quadratic in T. Errors: those of the modules.
+    The modules run in eval mode on a row of zeros, each on the device of its parameters. The backward covers the
+    parameters that require a gradient; their `.grad` is unchanged. Plain attention needs T x T numbers. Operations are
+    a·T + b·T², so for more than `LONG` tokens a and b are found from two shorter rows. Raise the errors of the modules.
     """
     B, T = tokens_BT.shape
     if T <= LONG:
@@ -69,8 +69,8 @@ def row_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) 
 
 def _row(teacher: nn.Module | None, student: nn.Module, tokens_1T: Tensor) -> int:
     """Return the operations of a row."""
-    row_1T = torch.zeros_like(tokens_1T)  # any token: a model that is watched sees no example twice
-    # The counter does not know every fused attention; the products of the plain one are the same.
+    row_1T = torch.zeros_like(tokens_1T)  # not the tokens: a recorded model would see an example twice
+    # The counter does not support every fused attention; plain attention has the same products.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng():
         if teacher is not None:
             with torch.no_grad(), evaluating(teacher):

@@ -1,8 +1,13 @@
 """The training loop: executes the schedule of a run. `update.py` steps the optimizer, the loop decides when.
 
-A step has four phases: the micro-batches of the window are fetched; their scored tokens are counted over all ranks;
-each has its forward and backward, with that one divisor; the optimizer is stepped. Nothing is read from the device
-between the steps that `is_read` names, unless a callback asks for a value.
+A step has four phases:
+
+1. Fetch the micro-batches of the window.
+2. Count their scored tokens over all ranks; the count is the divisor of all gradients of the step.
+3. Run forward and backward of every micro-batch.
+4. Step the optimizer.
+
+Values are read from the device at the positions that `is_read` names, and when a callback reads one.
 """
 
 from __future__ import annotations
@@ -74,27 +79,28 @@ def train(
         teacher: The frozen model.
         student: The model that is trained.
         batch_at: Returns micro-batch k of this rank in an epoch, for the epoch and k, both from 1.
-        optimizer: None for a student that applies its gradient itself.
-        schedule: Which events follow each other.
-        objective: The arguments of the loss over the steps.
-        learning_rate: Returns the rate of a step, from 1, which is set in every parameter group before the step. It is
-            only reported if `optimizer` is None.
+        optimizer: The optimizer; None for a student that applies its gradient itself.
+        schedule: The order of the events.
+        objective: Temperature and loss weights by step.
+        learning_rate: Returns the learning rate of a step, from 1, which is set in every parameter group before the
+            step. If `optimizer` is None, it is only reported.
         callbacks: Called at every event. A `Callbacks` object is not closed.
         parallel: The ranks that train together.
-        features: Hidden states that are matched in steps with a feature_weight; by default those of the last layers.
+        features: The hidden states to match in steps with a feature_weight; by default of the last layers.
         options: Numerical settings of the steps.
         services: Functions of the caller: evaluation, checkpoints, requests to stop, clock.
         resume_from: The state of a saved run to continue from.
         identity: Name and attempt of the run.
 
     Returns:
-        The result of the run, also where a callback has ended it.
+        The result of the run, also if a callback has ended the run.
 
     Raises:
         CallbackError: Before the first event, if `checked` refuses a callback.
         StopRequestedError: After a checkpoint, if a rank was asked to stop.
-        TrainerError: As of `kd_window`. These errors, and those of callbacks, propagate after `on_train_end`, with the
-            step in a note.
+        TrainerError: As `kd_window`.
+
+    Errors of a step or a callback propagate after `on_train_end`, with the step in a note.
     """
     update = Update(
         teacher=teacher,
@@ -119,15 +125,22 @@ def train(
 
 
 class _Run:
-    """The events of a run, in order, of which `record` keeps what contexts and the result are made of."""
+    """Carry out the events of a run in order. `record` holds the data of contexts and of the result.
+
+    Attributes:
+        began: Step at which this process started.
+        whole: Position from which the run can be resumed if the next event fails; None if there is none.
+        saved_step: Last step with a checkpoint.
+        answer: Actions that the hooks within the present step have returned.
+    """
 
     def __init__(self, record: Record, callbacks: Callbacks, services: RunServices) -> None:
         self.record, self.update, self.schedule = record, record.update, record.schedule
         self.callbacks, self.evaluate, self.save = callbacks, services.evaluate, services.save
         self.state, self.agreement = record.state, record.update.agreement
         self.began = self.state.position.step
-        self.whole: Position | None = None  # to resume from if the next event fails
-        # A run that is resumed from a checkpoint of its output is already saved at its first step.
+        self.whole: Position | None = None
+        # A run that is resumed from a checkpoint in its own output directory need not save that step again.
         self.saved_step = self.state.position.step if record.checkpoint is not None else 0
 
     def carry_out(self) -> TrainResult:
@@ -162,7 +175,7 @@ class _Run:
         self.callbacks.restore(state.callbacks)
         action = self.agreement.noted(self._call(Event.TRAIN_BEGIN))
         if self.record.checkpoint is not None:
-            self._call(Event.SAVE)  # the run may have been killed before it was called
+            self._call(Event.SAVE)  # the run may have been killed between the checkpoint and the call of its hook
         while state.position.event is not Event.TRAIN_END:
             state.position = after = self._next(action)
             if is_read(after):
@@ -179,7 +192,7 @@ class _Run:
         self._save_the_end()
 
     def _note_whole(self, position: Position) -> None:
-        """Record the position to resume from if the next event fails: before the event, with the actions so far."""
+        """Set `whole` for an event at `position`, with the actions that callbacks have returned so far."""
         if position.event in (Event.EVALUATE, Event.STEP_END):
             self.whole = replace(position, event=Event.SAVE)
         elif position.event not in BETWEEN_UPDATES:
@@ -189,9 +202,10 @@ class _Run:
             self.whole = replace(self.whole, **answered)
 
     def _next(self, action: Action) -> Position:
-        """Return the position after this one; if that is an optimizer step, take it.
+        """Return the position after the present one. If the next event is an optimizer step, take the step.
 
-        Ranks agree on their answers between steps in the reduction of counts, elsewhere in one of its own.
+        All ranks must go to the same position. At epoch boundaries and before a save, `agreed` reduces the actions of
+        their callbacks; before an optimizer step, the actions are reduced together with the token counts.
         """
         at, agreement = self.state.position, self.agreement
         after = self._following(action)
@@ -199,7 +213,7 @@ class _Run:
             after = self._following(agreement.agreed(action, between_epochs=at.event in BETWEEN_EPOCHS))
         if after.event is Event.OPTIMIZER_STEP:
             self._take_step(after)
-            return self._following(action | agreement.answer)  # it is left out if a rank has answered SKIP or STOP
+            return self._following(action | agreement.answer)  # left out if a rank has returned SKIP or STOP
         return after
 
     def _following(self, action: Action) -> Position:
@@ -208,7 +222,7 @@ class _Run:
         return after
 
     def _carry_out(self, event: Event) -> Action:
-        """Do what belongs to an event, call its hooks, and return their answers; TRAIN_END is called later."""
+        """Do the work of an event, call its hooks, and return their actions; TRAIN_END is called later."""
         record, step = self.record, self.state.position.step
         match event:
             case Event.EPOCH_BEGIN:
@@ -232,9 +246,9 @@ class _Run:
     def _save(
         self, save: Callable[[Saved], Path | None], handed: Saved, states: dict[str, str] | None = None
     ) -> Action:
-        """Save the run after all observers have taken the events so far, and call `on_save` if a file was written.
+        """Save the run after all observers have processed the events so far; call `on_save` if a file was written.
 
-        states: of the callbacks; by default the present ones.
+        states: the states of callbacks to save; by default the present ones.
         """
         self.callbacks.settle()
         self.saved_step = handed.state.position.step if handed.due else self.saved_step
@@ -249,8 +263,8 @@ class _Run:
         return self.callbacks.fire(event, self.record.context(event, micro_batch, batch))
 
     def _take_step(self, position: Position) -> None:
-        """Take a step, unless it is left out because of an answer of another rank."""
-        self.answer = Action.CONTINUE  # of the hooks within this step
+        """Take a step, unless a rank has returned SKIP or STOP."""
+        self.answer = Action.CONTINUE
         rate = self.record.learning_rate(position.step)
         taken = self.update.take(position, rate, self)
         if taken is not None:
@@ -258,11 +272,11 @@ class _Run:
             self.record.rate = rate
 
     def _leave(self, position: Position, states: dict[str, str], after: Exception | None = None) -> NoReturn:
-        """Save the last whole step, unless it has been, and raise `StopRequestedError`.
+        """Save the last whole step, unless it is saved already, and raise `StopRequestedError`.
 
-        position: where a resumed run goes on. after: an error since then.
+        position: where a resumed run continues. after: an error since then.
         """
-        self.whole = None  # an error of the save is not followed by another one
+        self.whole = None  # if this save fails, do not try another one
         self.record.read()
         if self.save is not None and position.step != self.saved_step:
             answer = self.agreement.agreed(Action.CONTINUE)
@@ -275,7 +289,7 @@ class _Run:
         raise StopRequestedError(f"stopped on request{failed}") from after
 
     def _save_the_end(self) -> None:
-        """Save a run that callbacks have ended, or asked to save, after a step of its own that is not saved."""
+        """Save the last step if saves are on or requested, and this process took it and has not saved it."""
         step, asked = self.state.position.step, Action.SAVE in self.state.position.asked
         wanted = self.schedule.save_every or asked
         if self.save is not None and wanted and step not in (self.began, self.saved_step):

@@ -1,6 +1,6 @@
-"""The record of a run: its state, the sums that are not read yet, and the contexts, metrics and result made of them.
+"""Record a run: its state and unread sums, from which contexts, metrics and the result are made.
 
-Sums of steps stay on the device, and are read together: in one transfer and one reduction over ranks.
+The sums of several steps stay on the device and are read together, in one transfer and one reduction over ranks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reference_trainer.training.window import WindowSums, naming_micro_batch
 
 
 class Pending:
-    """The windows of the steps since the last `read`. Every rank adds the same steps and reads at the same ones."""
+    """The windows of the steps since the last `read`. All ranks must add and read at the same steps."""
 
     def __init__(self, parallel: Parallel) -> None:
         self._parallel = parallel
@@ -37,13 +37,13 @@ class Pending:
         return bool(self._steps)
 
     def add(self, window: WindowSums, gradient_norm: Tensor | None) -> None:
-        """Keep the sums of a step and, where it was measured, the norm of its gradient."""
+        """Append the sums of a step, and the norm of its gradient or None."""
         self._steps.append((window, gradient_norm))
 
     def read(self) -> Iterator[tuple[dict[str, MetricSum], int]]:
-        """Yield the sums of each step over all ranks, by name, and its sequences, in order; forget them.
+        """Read and remove all windows. Yield, step by step, the sums over all ranks by name, and the sequences.
 
-        Raise the deferred error of the first step that has one when its turn comes.
+        If a step has a deferred error, raise it in place of yielding the step.
         """
         steps, self._steps = self._steps, []
         if not steps:
@@ -71,7 +71,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def memory_bytes(device: torch.device) -> int | None:
-    """Return the bytes that PyTorch has allocated on a GPU, or that the process has resident; None if unknown."""
+    """Return the bytes that PyTorch has allocated on a GPU, or the resident bytes of the process; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     try:
@@ -86,9 +86,13 @@ _STEP = (*_BEFORE_UPDATE, Event.OPTIMIZER_STEP, Event.LOG, Event.EVALUATE, Event
 
 
 class Record:
-    """The record of a run, which `resume_from` begins in the middle.
+    """The record of a run. With `resume_from`, it starts from a saved state.
 
-    rate: of the last step; None before the first. gradient_norm, metrics, validation, checkpoint: of the current step.
+    Attributes:
+        rate: Learning rate of the last step; None before the first step.
+        gradient_norm, metrics, validation, checkpoint: Values of the present step.
+        unread: Contexts whose step has not been read yet, by step.
+        logged: Seconds, steps and tokens at the last logged step, or at the start of this process.
     """
 
     gradient_norm: Tensor | None
@@ -110,8 +114,7 @@ class Record:
         self.pending = Pending(update.parallel)
         self.rate = learning_rate(self.state.position.step) if self.state.position.step else None
         self.flops: int | None = None
-        self.unread: dict[int, list[Context]] = {}  # by their step
-        # Seconds, steps and tokens at the last logged step, or where this process went on.
+        self.unread: dict[int, list[Context]] = {}
         self.logged = (self.state.elapsed_s, self.state.steps, self.state.tokens)
         self.began = self.clock() - self.state.elapsed_s
         parallel = update.parallel
@@ -129,7 +132,7 @@ class Record:
             self.validation = self.state.validation if self.state.evaluated_step == step else {}
 
     def begin_step(self) -> None:
-        """Forget what belongs to the step before."""
+        """Reset the values of the previous step."""
         self.gradient_norm = self.checkpoint = None
         self.metrics = self.validation = {}
 
@@ -141,7 +144,7 @@ class Record:
         self.state.evaluated_step = self.state.position.step
 
     def read(self) -> None:
-        """Note the steps whose sums are still on the device, and complete the contexts that were made meanwhile."""
+        """Read all pending steps into the state, and complete the contexts that were made since the last read."""
         unread, self.unread = self.unread, {}
         try:
             for sums, sequences in self.pending.read():
@@ -153,7 +156,7 @@ class Record:
             raise
 
     def log(self) -> None:
-        """Set the metrics of the steps since the last logged one."""
+        """Set `metrics` to the metrics of the steps since the last logged step."""
         state, schedule = self.state, self.schedule
         sums, state.interval, state.logged_step = state.interval, {}, state.position.step
         weights = self.update.objective.weights(state.position.step, schedule.planned_steps)
@@ -164,7 +167,7 @@ class Record:
         if self.step_flops is not None:
             began = self.clock()
             self.flops, self.step_flops = self.step_flops(), None
-            self.began += self.clock() - began  # it is not part of a step
+            self.began += self.clock() - began  # the time to count operations is not part of a step
         if self.flops is not None:
             amounts["flops"] = self.flops * steps
         self.metrics = state.metrics = {
@@ -179,7 +182,7 @@ class Record:
     def context(
         self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None
     ) -> Context:
-        """Return the context of an event. batch: computes the metrics of its micro-batch."""
+        """Return the context of an event. batch: returns the metrics of `micro_batch`."""
         self.note_time()
         at = self.state.position
         known: dict[str, object] = {

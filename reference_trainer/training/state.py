@@ -1,4 +1,4 @@
-"""The state of a run between two optimizer steps, its result, and groups of arguments of `loop.train`."""
+"""The state of a run between two optimizer steps, the result of a run, and the option classes of `loop.train`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,26 @@ _JSON = ConfigDict(ser_json_inf_nan="strings", extra="forbid")
 @with_config(_JSON)
 @dataclass(slots=True, kw_only=True)
 class TrainState:
-    """Losses are in nats per scored token, each of one step, before the update of that step.
+    """The state of a run after an event. Losses are means over the tokens of one step, before its update, in nats.
 
-    position: the last event. steps, sequences, tokens: noted, consumed and scored so far, by all ranks.
-    initial_loss, final_loss: of the first and last step that scored a token; best_loss: the smallest finite one; each
-    None if there is none. loss: of the last step. finite: whether every loss was. epoch: the loss summed since the
-    epoch began. interval: sums by name since the last logged step. metrics: of the last logged step, `logged_step`.
-    validation: of the last evaluation, in `evaluated_step`; both steps are 0 before. callbacks: their states as JSON,
-    by name. elapsed_s: seconds from the begin of the run to its last event.
+    Attributes:
+        position: The last event.
+        steps: Number of steps whose sums have been read.
+        sequences: Number of sequences in these steps, of all ranks.
+        tokens: Number of scored tokens in these steps, of all ranks.
+        initial_loss: Loss of the first step with a scored token; None before.
+        final_loss: Loss of the last step with a scored token; None before.
+        best_loss: The smallest finite loss; None before.
+        loss: Loss of the last step; None if it scored no token.
+        finite: Whether every loss was finite.
+        elapsed_s: Seconds from the start of the run to its last event.
+        epoch: Sum of the loss since the start of the epoch.
+        interval: Sums since the last logged step, by name.
+        metrics: Metrics of the last logged step.
+        logged_step: Last logged step; 0 before.
+        validation: Metrics of the last evaluation.
+        evaluated_step: Step of the last evaluation; 0 before.
+        callbacks: States of callbacks as JSON, by name.
     """
 
     position: Position
@@ -51,7 +63,7 @@ class TrainState:
     callbacks: dict[str, str]
 
     def note(self, sums: Mapping[str, MetricSum], sequences: int) -> None:
-        """Count one step: its "loss" and other sums over all ranks."""
+        """Add one step. sums: "loss" and other sums of the step over all ranks, by name."""
         for name, total in sums.items():
             self.interval[name] = self.interval.get(name, NOTHING) + total
         loss = sums["loss"]
@@ -106,7 +118,7 @@ def state_from_json(text: str) -> TrainState:
     Raise `ValueError` for unknown or missing fields and for values of another type, at any depth.
     """
     state = _adapter().validate_json(text)
-    if _canonical(state_to_json(state)) != _canonical(text):  # pydantic converts "3" to 3, and fills in defaults
+    if _canonical(state_to_json(state)) != _canonical(text):  # pydantic accepts "3" for 3, and adds defaults
         raise ValueError("invalid state of a run: a field is missing or has another type")
     return state
 
@@ -117,17 +129,25 @@ def _canonical(text: str) -> str:
 
 @cache
 def _adapter() -> TypeAdapter[TrainState]:
-    """Return the adapter, which takes longer to build than its module to import: built by the first save."""
+    """Return the pydantic adapter. It is built by the first save, since it takes longer than to import this module."""
     return TypeAdapter(TrainState)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
-    """Result of a run. Losses are in nats per scored token, each of one step, before the update of that step.
+    """Result of a run. Losses are means over the tokens of one step, before its update, in nats.
 
-    initial_loss, final_loss: of the first and last step that scored a token; best_loss: the smallest finite one; each
-    None if there is none. finite: whether every loss was. tokens: scored tokens. stopped: whether a callback
-    ended the run. metrics: of the last logged step. validation: of the last evaluation.
+    Attributes:
+        initial_loss: Loss of the first step with a scored token; None without such a step.
+        final_loss: Loss of the last step with a scored token; None without such a step.
+        best_loss: The smallest finite loss; None if there is none.
+        finite: Whether every loss was finite.
+        steps_completed: The last step.
+        tokens: Number of scored tokens.
+        elapsed_s: Duration in seconds.
+        stopped: Whether a callback ended the run.
+        metrics: Metrics of the last logged step.
+        validation: Metrics of the last evaluation.
     """
 
     initial_loss: float | None
@@ -149,9 +169,10 @@ class TrainResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A run whose state may be saved: at each step that is evaluated or whose checkpoint is due.
+    """The argument of `RunServices.save`.
 
-    evaluated: whether `state.validation` was measured at this step. due: whether a checkpoint is.
+    state: the state of the run. due: whether a checkpoint is due at this step. evaluated: whether `state.validation`
+    was measured at this step.
     """
 
     state: TrainState
@@ -163,12 +184,12 @@ class Saved:
 class UpdateOptions:
     """Numerical settings of the optimizer steps.
 
-    clip: largest norm of a step's gradient, which is multiplied by min(1, clip / (norm + 1e-6)); None does not clip.
+    clip: largest norm of the gradient, which is multiplied by min(1, clip / (norm + 1e-6)); None does not clip.
     seed: seed of the random numbers of every micro-batch; the default generators are restored after the run. None
-    leaves the generators alone.
-    deferred: whether a step with invalid values is left out and raises when it is read, instead of raising at once; by
-    default where reading waits for a device. It needs an optimizer that takes `found_inf`, as the fused ones of PyTorch
-    do; with another one, the step raises at once.
+    does not seed the generators.
+    deferred: whether a step with invalid values is left out, and raises when its sums are read, instead of at once; by
+    default, where a read would wait for the device. This needs an optimizer that takes `found_inf`, as the fused ones
+    of PyTorch do; with any other optimizer the step raises at once.
     """
 
     clip: float | None = None

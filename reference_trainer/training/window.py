@@ -1,8 +1,8 @@
-"""A window: the micro-batches of all ranks whose gradients make up one optimizer step, with one divisor.
+"""Compute the gradient of a window: the micro-batches of all ranks that make up one optimizer step.
 
-Scored tokens of the whole window are counted first, over micro-batches and ranks; then every micro-batch's gradient is
-divided by that one number. So any split of the same sequences into ranks, micro-batches and paddings gives the same
-gradient, which a mean of means does not.
+The scored tokens of the whole window are counted first, over micro-batches and ranks; then the gradient of every
+micro-batch is divided by this count. The gradient is therefore independent of how the sequences are split into ranks
+and micro-batches, and of padding; a mean of the means of micro-batches would not be.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
 @dataclass(frozen=True, slots=True)
 class WindowSums:
-    """The sums of a window. Nothing in them has been read from the device.
+    """The sums of a window, as tensors that are still on the device. Counts are int64 scalars.
 
-    sums: float64 scalars over the scored tokens of this rank, by the names of `sums_of`. count: these tokens.
-    total: scored tokens of all ranks, by which the gradient was divided. sequences: those of all ranks that have a
-    scored token. Counts are int64. vocabulary: of the student. faults: of
-    each micro-batch, if errors are deferred: what `loss_fault` returns and the labels.
+    Attributes:
+        sums: Float64 scalars over the scored tokens of this rank, by the names of `sums_of`.
+        count: Number of scored tokens of this rank.
+        total: Number of scored tokens of all ranks, the divisor of the gradient.
+        sequences: Number of sequences of all ranks with a scored token.
+        vocabulary: Vocabulary size of the student.
+        faults: If errors are deferred, the result of `loss_fault` and the labels of every micro-batch; else empty.
     """
 
     sums: Mapping[str, Tensor]
@@ -69,18 +72,20 @@ def kd_window(
         weights: The arguments of the loss.
         parallel: The ranks that share the window.
         metrics: Whether metrics are formed, as in `loss_by_blocks`.
-        taught: Whether the teacher is run. Without it no weight but ce_weight is above 0, and no metric of a teacher is
-            formed.
-        deferred: Whether errors are raised when they are read, as in `loss_by_blocks`.
-        features: Hidden states that are matched, as in `forward_backward`.
+        taught: Whether the teacher is run. If not, all weights except ce_weight must be 0, and metrics of the teacher
+            are not formed.
+        deferred: Whether invalid values raise only when `Pending.read` reads them, as in `loss_by_blocks`.
+        features: The hidden states to match, as in `forward_backward`.
         before: Called with the number of a micro-batch, from 0, before its forward.
-        after: Called with the number, the sums of the rows and their count, after the backward of a micro-batch.
-        flags: Of this rank; they travel with the counts, so that all ranks know of them in the same step.
-        leaves_out: Called with the flags, summed over ranks, before the first forward. Where it returns True, nothing
-            is computed, and None is returned.
+        after: Called with the number, the sums and the count of scored tokens of a micro-batch, after its backward.
+        flags: Flags of this rank, which are summed over ranks together with the counts.
+        leaves_out: Called with the summed flags before the first forward. If it returns True, nothing is computed.
+
+    Returns:
+        The sums; None if the window is left out.
 
     Raises:
-        TrainerError: As of `kd_step`. After an error in a later micro-batch the student has a part of the gradient.
+        TrainerError: As `kd_step`. If a later micro-batch fails, the student has the gradients of the earlier ones.
         LogitsError: If the loss of a scored token is infinite. The student has its gradient, which is finite.
     """
     check_vocabularies(teacher, student)
@@ -90,7 +95,7 @@ def kd_window(
     if leaves_out(summed_K[2:]):
         return None
     total, sequences = summed_K[0], summed_K[1]
-    scale = parallel.gradient_factor / total.double()  # inf if nothing is scored: no row is multiplied
+    scale = parallel.gradient_factor / total.double()  # inf if no token is scored; then no row is multiplied by it
     running = teacher if taught else None
     sums: dict[str, Tensor] = {}
     faults: list[tuple[Tensor, Tensor]] = []
@@ -122,7 +127,7 @@ def kd_window(
 
 @contextmanager
 def naming_micro_batch(number: int, count: int) -> Iterator[None]:
-    """Add the number of the micro-batch, from 0, of `count` in the step to errors about its labels or logits."""
+    """Name the micro-batch in errors about labels or logits. number: from 0. count: micro-batches of the step."""
     try:
         yield
     except (LabelError, LogitsError) as error:
@@ -132,12 +137,12 @@ def naming_micro_batch(number: int, count: int) -> Iterator[None]:
 
 
 def is_scored(batch: Batch) -> bool:
-    """Return whether a label of the batch is predicted, by the position before it."""
+    """Return whether the batch has a label that some position predicts."""
     return bool((labels_of_logits(batch.labels) != IGNORE_INDEX).any())
 
 
 def _counts(labels: Sequence[Tensor], flags: Sequence[bool]) -> tuple[Tensor, Tensor]:
-    """Return the scored tokens of this rank, and int64 [K]: a copy of these, its sequences that have one, its flags."""
+    """Return the number of scored tokens, and int64 [K]: this number, the sequences with scored tokens, the flags."""
     count = torch.stack([(labels_BT != IGNORE_INDEX).sum() for labels_BT in labels]).sum()
     sequences = torch.stack([(labels_BT != IGNORE_INDEX).any(-1).sum() for labels_BT in labels]).sum()
     return count, torch.stack([count, sequences, *(torch.full_like(count, flag) for flag in flags)])
