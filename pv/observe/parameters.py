@@ -254,7 +254,6 @@ def _hide(owner: Any, names: tuple[str, ...]) -> None:
 
 
 @frames.hidden
-<<<<<<< HEAD
 def call_layer(
     observer: Observer,
     original: Callable[..., object],
@@ -262,11 +261,7 @@ def call_layer(
     args: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> object:
-    """Call a module inside the call of a model, and note how it ran."""
-=======
-def call_layer(observer: Observer, original: Callable[..., object], module: nn.Module, args: Any, kwargs: Any) -> Any:
     """Call a module inside the call of a model, and record facts about the call."""
->>>>>>> h/read2
     grad = torch.is_grad_enabled()
     sources: list[distributions.Source] = []
     in_region = False

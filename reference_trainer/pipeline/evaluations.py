@@ -100,21 +100,12 @@ class BestTracker:
 class EvalConfig:
     """The identity of an evaluation by content. Metrics of two evaluations with equal identities can be compared.
 
-<<<<<<< HEAD
-    data, tokenizer, chat_template, teacher: SHA-256, or None without one; that of a teacher is of its weights, of
-    whatever path or revision. teacher_tokenizer, teacher_chat_template: SHA-256, or None unless the teacher reads
-    the text in tokens of another tokenizer. top_k: the kept tokens of its outputs, None for every logit: the
-    divergence is then that of top_k + 1 outcomes. part: by `Run.evaluated_part`, such as "held back" or "whole".
-    length, documents, separator: the rows. vocabulary: how two vocabularies are made one. accept_depth, dtype: as
-    in `Settings`. own: class and arguments of an own evaluation. layers: of hidden states that an own evaluation
-    can match; None for the built-in one, which reads none.
-=======
     Batch size, device and paths are not included. soft_loss and kl_at_T of a run also depend on its temperature and
     divergence, a custom evaluation on its code.
->>>>>>> h/read3
 
     Attributes:
         data, tokenizer, chat_template: SHA-256; None without one.
+        teacher_tokenizer, teacher_chat_template: SHA-256; None unless the teacher has another tokenizer.
         teacher: SHA-256 of the teacher's weights, independent of path and revision; None without a teacher.
         top_k: The number of tokens kept in the teacher's outputs; None for all logits. The divergence has top_k + 1
             outcomes.
