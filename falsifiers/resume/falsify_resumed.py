@@ -285,6 +285,11 @@ CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "temperature": ({"temperature": 3.0}, ["temperature was 2.0 and is 3.0"]),
     "dtype": ({"dtype": "bfloat16"}, ['dtype was "float32" and is "bfloat16"']),
 }
+MANY: dict[str, Any] = {"documents": "pad", "group_by_length": True, "separator": "--", "batch_size": 4, "length": 32}
+MANY |= {"epochs": 3, "warmup": 5, "schedule": "linear", "lr_end": 0.5, "layer_decay": 0.5, "optimizer": "adafactor"}
+MANY |= {"divergence": "jensen_shannon", "beta": 0.25, "ce_weight": 0.1, "kd_weight_end": 0.5, "temperature_end": 3.0}
+MANY |= {"anneal": "cosine", "anneal_warmup": 1, "turns": "last", "accept_depth": 2, "best_mode": "max"}
+CHANGED["many at once"] = (MANY, [f"{name} was " for name in MANY])
 """Settings that change, and what the refusal says."""
 CONDITIONS = {
     "world_size": 1,
