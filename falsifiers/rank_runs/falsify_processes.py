@@ -33,7 +33,8 @@ class Elsewhere(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        answers = {Tensor.device.__get__: torch.device("xpu"), Tensor.is_cpu.__get__: False}  # type: ignore[attr-defined]
+        of_device = Tensor.device.__get__  # type: ignore[attr-defined]  # a descriptor, which torch's stub calls a device
+        answers = {of_device: torch.device("xpu"), Tensor.is_cpu.__get__: False}
         if func is Tensor.to:  # a copy, which later changes of the original do not reach
             assert (kwargs or {}).get("non_blocking"), "a step waits for the device to copy the flags"
             return args[0].as_subclass(Tensor).clone()

@@ -32,7 +32,11 @@ NAMING = {torch.device, torch._C._nn._parse_to}
 SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]  # a descriptor of C, which torch's stub calls a tensor
 ANYWHERE = {Tensor.copy_, SET_DATA, torch._has_compatible_shallow_copy_type}
 """Functions whose tensors may be on two devices."""
-ATTRIBUTES = {Tensor.device.__get__: CUDA, Tensor.is_cuda.__get__: True, Tensor.is_cpu.__get__: False}  # type: ignore[attr-defined]
+ATTRIBUTES = {
+    Tensor.device.__get__: CUDA,  # type: ignore[attr-defined]  # a descriptor of C, which torch's stub calls a device
+    Tensor.is_cuda.__get__: True,
+    Tensor.is_cpu.__get__: False,
+}
 """Attributes that a tensor on the GPU has; all other attributes come from its data."""
 
 
