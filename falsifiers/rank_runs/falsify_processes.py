@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.rank_runs.falsify_runs import launcher
+from falsifiers.support.fake_cuda import getter
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.ranks import run_ranks
 from reference_trainer import Action, SettingError
@@ -33,8 +34,7 @@ class Elsewhere(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        of_device = Tensor.device.__get__  # type: ignore[attr-defined]  # a descriptor, which torch's stub calls a device
-        answers = {of_device: torch.device("xpu"), Tensor.is_cpu.__get__: False}
+        answers = {getter("device"): torch.device("xpu"), getter("is_cpu"): False}
         if func is Tensor.to:  # a copy, which later changes of the original do not reach
             assert (kwargs or {}).get("non_blocking"), "a step waits for the device to copy the flags"
             return args[0].as_subclass(Tensor).clone()

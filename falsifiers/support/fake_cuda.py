@@ -14,6 +14,7 @@ compiled operations.
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from inspect import getattr_static
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -32,11 +33,14 @@ NAMING = {torch.device, torch._C._nn._parse_to}
 SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]  # a descriptor of C, which torch's stub calls a tensor
 ANYWHERE = {Tensor.copy_, SET_DATA, torch._has_compatible_shallow_copy_type}
 """Functions whose tensors may be on two devices."""
-ATTRIBUTES = {
-    Tensor.device.__get__: CUDA,  # type: ignore[attr-defined]  # a descriptor of C, which torch's stub calls a device
-    Tensor.is_cuda.__get__: True,
-    Tensor.is_cpu.__get__: False,
-}
+
+
+def getter(name: str) -> Any:
+    """Return the function that reads an attribute of tensors, as `__torch_function__` gets it."""
+    return getattr_static(Tensor, name).__get__
+
+
+ATTRIBUTES = {getter("device"): CUDA, getter("is_cuda"): True, getter("is_cpu"): False}
 """Attributes that a tensor on the GPU has; all other attributes come from its data."""
 
 
