@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.support.assertions import assert_equal
-from falsifiers.support.documents import SETTINGS, Documents, documents
+from falsifiers.support.documents import SETTINGS, Documents, documents, fewest_rows, first_fit
 from falsifiers.support.oracles import assert_close, assert_refused
 from reference_trainer.distillation import providers
 
@@ -55,23 +55,11 @@ def falsify_packed_batch_is_its_documents(
 SIZES = st.lists(st.integers(0, 6), max_size=9)
 
 
-def _first_fit(sizes: list[int], order: list[int], capacity: int) -> list[list[int]]:
-    """Return the indices in each row, if each size in turn goes to the first row with room."""
-    rows: list[list[int]] = []
-    for index in order:
-        row = next((row for row in rows if sum(sizes[k] for k in row) + sizes[index] <= capacity), None)
-        if row is None:
-            rows.append([index])
-        else:
-            row.append(index)
-    return sorted(map(sorted, rows))
-
-
 @given(sizes=SIZES, room=st.integers(0, 8))
 @example(sizes=[3, 3, 1], room=1)
 def falsify_first_row_with_room(subject: Any, sizes: list[int], room: int) -> None:
     capacity = max(sizes, default=0) + room
-    expected = _first_fit(sizes, list(range(len(sizes))), capacity)
+    expected = first_fit(sizes, list(range(len(sizes))), capacity)
     assert_equal(f"sizes {sizes} in rows of {capacity}", subject.first_fit(sizes, capacity), expected)
 
 
@@ -80,11 +68,7 @@ def falsify_first_row_with_room(subject: Any, sizes: list[int], room: int) -> No
 @example(sizes=[1, 2], room=1)  # both orders need as many rows
 def falsify_packed_rows_are_few(subject: Any, sizes: list[int], room: int) -> None:
     capacity = max(sizes, default=0) + room
-    in_order, largest_first = (
-        _first_fit(sizes, order, capacity)
-        for order in (list(range(len(sizes))), sorted(range(len(sizes)), key=lambda index: -sizes[index]))
-    )
-    expected = largest_first if len(largest_first) < len(in_order) else in_order
+    expected = fewest_rows(sizes, capacity)
     assert_equal(f"sizes {sizes} in rows of {capacity}", subject.pack_sizes(sizes, capacity), expected)
     documents = [subject.Document(torch.zeros(size, dtype=torch.int64)) for size in sizes]
     options = {"length": capacity, "batch_size": 1, "device": torch.device("cpu")}

@@ -70,7 +70,7 @@ def _with_another_loss(path: Path) -> None:
 
 
 def _second_rank(world_size: int) -> Damage:
-    """Add the file of a second rank, of so many."""
+    """Return a damage: the checkpoint has a second rank's file, and its manifest claims `world_size` ranks."""
 
     def change(path: Path) -> None:
         shutil.copy(path / RANK, path / SECOND)

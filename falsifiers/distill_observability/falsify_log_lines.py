@@ -106,7 +106,7 @@ UNITS = {0.5: (60, "30 s"), 1.2: (99, "119 s"), 1.5: (80, "2 min"), 7.0: (1028, 
 def falsify_first_step_is_followed_by_an_estimate(
     subject: Any, seconds: float, taken: int, earlier: float, compilation: float | None
 ) -> None:
-    """`taken` steps took `earlier` seconds before this run, whose first step also takes those of a compilation."""
+    """taken, earlier: steps before this run, and their seconds. compilation: seconds added to the first step."""
     (left, words), stream, compiles = UNITS[seconds], io.StringIO(), compilation is not None
     plan = (1, taken + 1 + compiles + left)
     callback = subject.ProgressCallback(0, lines=Lines(stream), compiles=compiles)

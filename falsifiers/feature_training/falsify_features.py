@@ -209,7 +209,7 @@ def falsify_a_projection_is_made_trained_and_not_exported(
 def falsify_projections_fit_their_pairs(
     subject: Any, widths: tuple[list[int], list[int]], layers: list[tuple[int, int]], dtype: torch.dtype
 ) -> None:
-    """widths: of the hidden states of student and teacher, of which the teacher's are float32."""
+    """widths: of the hidden states of student and teacher. The teacher has float32 states."""
     student, teacher = ([torch.ones(1, 2, width) for width in of_model] for of_model in widths)
     student, before = [state.to(dtype) for state in student], torch.random.get_rng_state()
     matching = subject.new_matching(student, teacher, layers=layers, distance="l2", seed=3)

@@ -296,7 +296,7 @@ def falsify_batched_answers_are_those_of_each_prompt_alone(subject: Any) -> None
     limits = st.sampled_from([None, 11, 12, 13, 6])
 
     @given(prompts, st.integers(1, 6), st.frozensets(st.integers(0, 11), max_size=6), ends_of_model, limits)
-    @example([[9, 2], [3]], 6, frozenset({3}), None, None)  # answers of 2 tokens, the last of which is an end, and of 6
+    @example([[9, 2], [3]], 6, frozenset({3}), None, None)  # answers of 2 tokens, which ends with 3, and of 6
     def check(prompts: list[list[int]], count: int, ends: frozenset[int], of_model: Any, limit: int | None) -> None:
         model.model.generation_config.eos_token_id = of_model
         sampling = subject.Sampling(tokens=count, temperature=1e-4, ends=ends, limit=limit)

@@ -112,7 +112,7 @@ def falsify_each_layer_has_the_chosen_attention(subject: Any, name: str) -> None
 def falsify_only_a_model_without_weights_is_drawn(
     subject: Any, seed: int, dtype: torch.dtype, attention: str | None, missing: list[str]
 ) -> None:
-    """A model of which a configuration is there, then one whose files lack some weights."""
+    """Load a model that has a configuration but no weights, then a model whose files lack some weights."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with scratch() as place:

@@ -144,7 +144,7 @@ OF_DATA: list[dict[str, Any]] = [
     {"mix": "short.jsonl"},
     *({"cross_tokenizer": True, "teacher": teacher} for teacher in ("teacher", "worded", "swapped", "renamed")),
 ]
-"""Settings of which any two make other rows to train on or to evaluate, or other rows of the teacher."""
+"""Settings that all differ in the rows to train on, in the rows to evaluate, or in the rows of the teacher."""
 
 
 def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:

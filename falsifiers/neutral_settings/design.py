@@ -85,7 +85,7 @@ TRAINED: Mapping[str, Mapping[str, dict[str, Any]]] = {
 NEUTRAL: Mapping[str, tuple[str, ...]] = {
     # Who tokenizes the data: the run, its worker processes, the process before the run (cached), another process
     # (cached); in the last choice the cache has the tokens of the same files with other settings.
-    "tokens": ("made here", "by workers", "kept", "kept by another process", "beside those of another run"),
+    "tokens": ("made here", "by workers", "kept", "kept by another process", "cache shared with another run"),
     # The format of the data files.
     "files": ("JSON lines", "Parquet", "several"),
     # The teacher outputs: from a forward, stored logits, or stored top-k outputs with k = all tokens.
@@ -155,7 +155,7 @@ def possible(row: Row) -> Row:
 
 
 def covering_rows(variants: int, seed: int = 0) -> list[list[Row]]:
-    """Return groups of rows that together have every pair of choices of which one is neutral, as far as possible.
+    """Return groups of rows that cover all pairs of a neutral choice with any other choice, as far as possible.
 
     A greedy covering array: every new row is, of 40 random candidates, the one with the most missing pairs. The search
     ends after 100 groups, since no row has an incompatible pair.

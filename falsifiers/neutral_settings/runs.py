@@ -58,7 +58,7 @@ class Workspace:
 
     Attributes:
         directory: The directory.
-        row: The choices of the configuration; those of neutral settings are not used.
+        row: The choices of the configuration; its neutral choices are not used.
         seed: The seed of data, models and runs.
         runs: Number of runs so far.
         steps: Number of optimizer steps of a run, once the first run has ended.
@@ -254,7 +254,7 @@ def tensors(module: Any) -> dict[str, Tensor]:
 
 @dataclass
 class RunRecord:
-    """The record of a run, which is compared with that of another run.
+    """The record of a run, to compare it with another record.
 
     Attributes:
         row: The choices of the run.
@@ -301,7 +301,7 @@ def run_and_record(subject: Any, workspace: Workspace, row: Row) -> RunRecord:
     cache = chosen["data_cache"]
     if row["outputs"] != "live":
         chosen |= {"teacher_outputs": _stored(workspace, row, chosen, out)}
-    if row["tokens"] == "beside those of another run":
+    if row["tokens"] == "cache shared with another run":
         _tokenize(workspace, chosen, **_other_data(workspace, chosen))
     elif row["tokens"] == "kept":
         _tokenize(workspace, chosen)

@@ -3,6 +3,7 @@
 Shape letters: N tokens of a document, V vocabulary, P scored positions.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,3 +90,24 @@ def documents(draw: st.DrawFn, fewest: int = 0, shortest: int = 0, vocabularies:
     return Documents(
         vocabulary, tokens, prompts, draw(st.integers(0, 2**20)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
     )
+
+
+def first_fit(sizes: Sequence[int], order: Iterable[int], capacity: int) -> list[list[int]]:
+    """Return the indices in each row, if each size in turn goes to the first row with room."""
+    rows: list[list[int]] = []
+    for index in order:
+        row = next((row for row in rows if sum(sizes[k] for k in row) + sizes[index] <= capacity), None)
+        if row is None:
+            rows.append([index])
+        else:
+            row.append(index)
+    return sorted(map(sorted, rows))
+
+
+def fewest_rows(sizes: Sequence[int], capacity: int) -> list[list[int]]:
+    """Return the better of two first-fit packings: in the given order, or largest first if that needs fewer rows."""
+    numbers = range(len(sizes))
+    in_order, largest_first = (
+        first_fit(sizes, order, capacity) for order in (numbers, sorted(numbers, key=lambda number: -sizes[number]))
+    )
+    return largest_first if len(largest_first) < len(in_order) else in_order

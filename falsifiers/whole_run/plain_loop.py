@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from falsifiers.support.documents import fewest_rows
 from falsifiers.support.oracles import DIVERGENCES
 from reference_trainer.data.text import LengthGroups, epoch_order
 
@@ -106,28 +107,8 @@ def rows_of(documents: list[Document], settings: Settings) -> list[Row]:
     rows: list[Row] = []
     for start in range(0, len(documents), PACKING_BLOCK):
         together = documents[start : start + PACKING_BLOCK]
-        numbers = range(len(together))
-        # The better of two first-fit packings: in the order of the documents, and longest first.
-        plain = _first_fit(numbers, together, settings["length"])
-        largest_first = sorted(numbers, key=lambda number: len(together[number].tokens), reverse=True)
-        decreasing = sorted(sorted(row) for row in _first_fit(largest_first, together, settings["length"]))
-        chosen = decreasing if len(decreasing) < len(plain) else plain
-        rows += [[together[number] for number in row] for row in chosen]
-    return rows
-
-
-def _first_fit(numbers: Sequence[int], documents: list[Document], length: int) -> list[list[int]]:
-    """Return rows of document numbers: every document goes to the first row with enough room."""
-    rows: list[list[int]] = []
-    free: list[int] = []
-    for number in numbers:
-        size = len(documents[number].tokens)
-        row = next((row for row, room in enumerate(free) if room >= size), len(rows))
-        if row == len(rows):
-            rows.append([])
-            free.append(length)
-        rows[row].append(number)
-        free[row] -= size
+        packed = fewest_rows([len(document.tokens) for document in together], settings["length"])
+        rows += [[together[number] for number in row] for row in packed]
     return rows
 
 
