@@ -147,12 +147,24 @@ OF_DATA: list[dict[str, Any]] = [
 """Settings that all differ in the rows to train on, in the rows to evaluate, or in the rows of the teacher."""
 
 
+FEW = 25
+"""Evaluated conversations of a file, which has fewer than twice as many."""
+
+
 def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:
     """Files at one path, and tokenizers of one teacher, may change between the attempts of a run."""
     with place() as directory:
         (directory / "short.jsonl").write_text("\n".join(map(json.dumps, conversations(0)[:30])))
         runs = [prepared(subject, directory, "cache", **case) for case in OF_DATA]
         again = [prepared(subject, directory, "cache", **OF_DATA[number]) for number in (6, -1)]
+        every, few = (
+            prepared(subject, directory, "cache", eval_data="other.jsonl", eval_rows=rows, batch_size=1)[1]
+            for rows in (0, FEW)
+        )
+    assert FEW < len(every) < 2 * FEW, f"{FEW} of {len(every)} rows are evaluated; the claim was not tried"
+    spread = [number * len(every) // FEW for number in range(FEW)]
+    seen = [every.index(row) if row in every else None for row in few]
+    assert_equal(f"the evaluated {FEW} of {len(every)} conversations, evenly chosen", seen, spread)
     for seen, expected in zip(again, (runs[6], runs[-1]), strict=True):
         assert_equal("digests of an equal run", seen[2], expected[2])
     for one, other in combinations(range(len(OF_DATA)), 2):
@@ -224,7 +236,8 @@ def falsify_models_that_do_not_fit_are_refused(subject: Any) -> None:
                         run.recipe.export.load(directory / change["init_from"])
 
             message = refusal(made, SettingError)
-            assert bool(message) == bool(words) and words in message, f"{kind}: {message!r} lacks {words!r}"
+            said, wanted = message or "no refusal", words or "no refusal"
+            assert wanted in said, f"{kind}: {said!r}; expected {wanted!r}"
         # A token beyond the vocabulary, whichever file has it: to train on, of a mixture, or evaluated.
         words = load_tokenizer(directory / "student")
         words.add_tokens(["beyond"])
