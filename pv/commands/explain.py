@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -108,7 +109,8 @@ def _judged(id_: str) -> Iterator[tuple[str, str]]:
     """Yield what a claim about a script looks for, by the docstring of its function, and when it is not reached."""
     from pv.suites.training_run.claims import CLAIMS
 
-    for paragraph in (CLAIMS[id_].function.__doc__ or "").split("\n\n"):
+    # Paragraphs, and the items of numbered lists within them, get a line each.
+    for paragraph in re.split(r"\n\n|\n(?=\s*\d+\. )", CLAIMS[id_].function.__doc__ or ""):
         yield "looks for", " ".join(paragraph.split())
     yield "not reached", f"where {CLAIMS[id_].needs}"
 

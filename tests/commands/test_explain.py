@@ -1,6 +1,7 @@
 """An id is explained from its contract, its code, the evidence and a report, and nothing is run."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,11 @@ def test_recorded_proof_is_shown_until_its_code_changes(project: Project) -> Non
     file.write_text(file.read_text() + "\nadded = 1\n")
     done = run("explain", result["falsifier"])
     assert f"stale, changed: {file.relative_to(folder)}" in done.stdout
+
+
+def test_items_of_a_numbered_list_have_lines_of_their_own(project: Project) -> None:
+    project("small")
+    (explained,) = explain("TR-MASK-003")
+    lines = [line for _, line in explained.judged]
+    assert len(lines) > 3
+    assert all(re.search(r"\s\d\. ", line) is None for line in lines)
