@@ -252,7 +252,7 @@ class Head:
             yield products.chunk(slice(start, start + size))
 
 
-Taught = Head | Tensor | TopK | None
+TeacherOutput = Head | Tensor | TopK | None
 """The output of a teacher: its output layer, logits [B, T, V], the most probable tokens [B, T, K], or None."""
 
 
@@ -312,7 +312,7 @@ def head_of(
 @torch.no_grad()
 def chunked_loss(
     student: Head,
-    teacher: Taught,
+    teacher: TeacherOutput,
     labels_BT: Tensor,
     weights: Weights,
     *,
@@ -375,7 +375,7 @@ def chunked_loss(
     numbers_KP = numbers_KN.new_zeros(len(numbers_KN), len(labels_P)).index_copy_(1, places_N, numbers_KN)
     none_BTV = numbers_KN.new_zeros(0, *labels_BT.shape[1:], student.vocab_size)
     rows = collected(numbers_KP, labels_BT, scored_P, student.vocab_size, none_BTV, deferred=deferred)
-    return rows, gradients.whole(places_N)
+    return rows, gradients.full(places_N)
 
 
 def is_fused(student_1CV: Tensor, teacher_1CV: Tensor, weights: Weights) -> bool:
@@ -419,7 +419,7 @@ class _HeadLoss(torch.autograd.Function):
         return None if hidden is None else hidden.unflatten(0, of_zeros.shape[:-1]), weight, bias, None
 
 
-def rows_per_chunk(student: Head, teacher: Taught) -> int:
+def rows_per_chunk(student: Head, teacher: TeacherOutput) -> int:
     """Return the number of rows of logits in a chunk, at least 1."""
     if isinstance(teacher, Head | TopK):
         of_teacher: Tensor | None = teacher.hidden_PW if isinstance(teacher, Head) else teacher.logits
@@ -445,7 +445,9 @@ class _Products:
         return logits_CV
 
 
-def _rows_of(teacher: Taught, places_N: Tensor, size: int, weights: Weights) -> Callable[[slice, Tensor], Tensor]:
+def _rows_of(
+    teacher: TeacherOutput, places_N: Tensor, size: int, weights: Weights
+) -> Callable[[slice, Tensor], Tensor]:
     """Return a function that maps a chunk of rows, and the student's logits [C, V], to the teacher's logits [C, V]."""
     if teacher is None:
         return lambda part, student_CV: student_CV  # only its shape is used
@@ -485,7 +487,7 @@ class _HeadGradients:
         if self.bias_V is not None:
             self.bias_V[:count].add_(gradient_CV.sum(0, dtype=self.bias_V.dtype))
 
-    def whole(self, places_N: Tensor) -> Gradients:
+    def full(self, places_N: Tensor) -> Gradients:
         """Return the gradients. The gradient of hidden states has all rows [P, W], with zeros in unscored ones."""
         if self.hidden_NW is None:
             return None, self.weight_VW, self.bias_V

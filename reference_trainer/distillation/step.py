@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from reference_trainer.distillation.features import FeatureMatching
-from reference_trainer.distillation.heads import Gradients, Head, HeadStudent, HeadTeacher, Taught, chunked_loss
+from reference_trainer.distillation.heads import Gradients, Head, HeadStudent, HeadTeacher, TeacherOutput, chunked_loss
 from reference_trainer.distillation.losses import Rows, loss_by_blocks, weighted_sum
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import (
@@ -159,18 +159,18 @@ def forward_backward(
         tensors = (student_BTV, batch.tokens, labels_BT.to(student_BTV.device))
         rows = aligned_rows(*tensors, aligned, weights, scale=scale, deferred=deferred)
         pass_.backward(rows.gradient_BTV)
-        return StepRows(rows, sums_of(rows, weights, metrics=metrics, whole=False, aligned=True))
+        return StepRows(rows, sums_of(rows, weights, metrics=metrics, all_logits=False, aligned=True))
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
-    metrics, whole = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
-    taught, teacher_states = _taught(teacher, batch, chunked=chunked, matched=matched)
-    learn = _learned_in_chunks if chunked else _learned
+    metrics, all_logits = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
+    taught, teacher_states = _run_teacher(teacher, batch, chunked=chunked, matched=matched)
+    learn = _run_student_in_chunks if chunked else _run_student
     forward_pass, rows, gradient_BTV = learn(
         student, batch, taught, labels_BT, weights, matched=matched, scale=scale, metrics=metrics, deferred=deferred
     )
     del taught  # free the memory of the teacher's logits for the backward
     if not matched:
         forward_pass.backward(gradient_BTV)
-        return StepRows(rows, sums_of(rows, weights, metrics=metrics, whole=whole))
+        return StepRows(rows, sums_of(rows, weights, metrics=metrics, all_logits=all_logits))
     matching, scored_BT = features or FeatureMatching(), labels_BT.to(gradient_BTV.device) != IGNORE_INDEX
     distance, gradients = matching.differentiate(
         forward_pass.hidden_states, teacher_states, scored_BT, scale * weights.feature_weight
@@ -192,16 +192,16 @@ def measured_rows(
         rows = aligned_rows(student_BTV, batch.tokens, labels_BT.to(student_BTV.device), aligned, weights)
         return rows, student_BTV.argmax(-1)
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
-    taught, _ = _taught(teacher, batch, chunked=chunked, matched=False)
+    taught, _ = _run_teacher(teacher, batch, chunked=chunked, matched=False)
     if chunked:
         return _measured_in_chunks(cast(HeadStudent, student), batch, taught, labels_BT, weights)
     student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
-    tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
+    tensors = (student_BTV, _teacher_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
     return loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True), student_BTV.argmax(-1)
 
 
 def _measured_in_chunks(
-    student: HeadStudent, batch: Batch, taught: Taught, labels_BT: Tensor, weights: Weights
+    student: HeadStudent, batch: Batch, taught: TeacherOutput, labels_BT: Tensor, weights: Weights
 ) -> tuple[Rows, Tensor]:
     seen: list[tuple[Rows, Tensor]] = []
 
@@ -216,7 +216,7 @@ def _measured_in_chunks(
     return seen[0]
 
 
-def _taught(teacher: Any, batch: Batch, *, chunked: bool, matched: bool) -> tuple[Taught, Sequence[Tensor]]:
+def _run_teacher(teacher: Any, batch: Batch, *, chunked: bool, matched: bool) -> tuple[TeacherOutput, Sequence[Tensor]]:
     """Run the teacher. Return its output, and its hidden states if they are `matched`.
 
     The output is the output layer if logits can be formed in chunks, else the logits; or the most probable tokens.
@@ -229,7 +229,7 @@ def _taught(teacher: Any, batch: Batch, *, chunked: bool, matched: bool) -> tupl
     return checked_logits("teacher", outputs.logits, batch.tokens, teacher.vocab_size), outputs.hidden_states
 
 
-def _known_logits(taught: Any, student_BTV: Tensor, weights: Weights) -> Tensor:
+def _teacher_logits(taught: Any, student_BTV: Tensor, weights: Weights) -> Tensor:
     """Return the teacher's logits on the student's device; without a teacher, a tensor of the same shape."""
     if taught is None:
         return student_BTV  # only its shape is used
@@ -239,10 +239,10 @@ def _known_logits(taught: Any, student_BTV: Tensor, weights: Weights) -> Tensor:
     return given_BTV
 
 
-def _learned(
+def _run_student(
     student: Any,
     batch: Batch,
-    taught: Taught,
+    taught: TeacherOutput,
     labels_BT: Tensor,
     weights: Weights,
     *,
@@ -254,15 +254,15 @@ def _learned(
     """Run the student. Return its pass, the rows, and the gradient of the logits."""
     forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
     student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
-    tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
+    tensors = (student_BTV, _teacher_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
     rows = loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
     return forward_pass, rows, rows.gradient_BTV
 
 
-def _learned_in_chunks(
+def _run_student_in_chunks(
     student: Any,
     batch: Batch,
-    taught: Taught,
+    taught: TeacherOutput,
     labels_BT: Tensor,
     weights: Weights,
     *,
@@ -290,7 +290,7 @@ def sums_of(
     *,
     metrics: bool,
     feature: Tensor | None = None,
-    whole: bool = True,
+    all_logits: bool = True,
     aligned: bool = False,
 ) -> dict[str, Tensor]:
     """Return the sums over scored tokens: float64 scalars on the device of the rows.
@@ -309,7 +309,7 @@ def sums_of(
         weights: The arguments of the loss.
         metrics: Whether the rows have metrics.
         feature: The distance of hidden states, if it is minimised, without a unit. The loss includes its weighted sum.
-        whole: Whether all logits of the teacher are known. If not, the metrics that compare with the teacher, from
+        all_logits: Whether all logits of the teacher are known. If not, the metrics that compare with the teacher, from
             kl_at_T to agreement, are left out.
         aligned: Whether the rows are the result of `aligned_rows`; then universal_distance replaces soft_loss.
     """
@@ -320,7 +320,7 @@ def sums_of(
         sums["hard_loss"] = rows.cross_entropy_P.sum()
     if weights.kd_weight or metrics:
         sums["universal_distance" if aligned else "soft_loss"] = weights.temperature**2 * rows.divergence_P.sum()
-    if metrics and whole:
+    if metrics and all_logits:
         sums["kl_at_T"], sums["kl_at_1"] = rows.kl_P.sum(), rows.kl_at_1_P.sum()
         sums["teacher_loss"], sums["teacher_entropy"] = rows.teacher_cross_entropy_P.sum(), rows.teacher_entropy_P.sum()
         sums["agreement"] = rows.agreement_P.sum()

@@ -34,7 +34,7 @@ from reference_trainer.errors import SettingError
 from reference_trainer.huggingface.chats import ANSWER, QUESTION
 from reference_trainer.huggingface.models import Causal
 from reference_trainer.plan.objective import Annealed
-from reference_trainer.training.update import micro_batch_seed, own_generators, seed_generators
+from reference_trainer.training.update import micro_batch_seed, preserve_generators, seed_generators
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -223,7 +223,7 @@ class MixedBatches:
         model, device = self.student(), batch.tokens.device
         # Seeds of dropout have steps from 1, so step 0 gives seeds that no forward of the training has.
         seed = micro_batch_seed(self.seed, epoch=epoch, step=0, micro_batch=position, rank=self.given.rank)
-        with own_generators(device), torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
+        with preserve_generators(device), torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
             seed_generators(seed, device)
             prompts = prompts_of(batch)
             if not prompts:

@@ -229,8 +229,8 @@ class Distillation(Run):
         if "evaluate" not in self.replaced:
             settings = self.settings
             aligned = settings.teacher.cross_tokenizer and settings.student.model is not None
-            whole, depth = self._top_k is None, settings.evaluation.accept_depth
-            check_metric(metric, depth, whole=whole, aligned=aligned, user=user)
+            all_logits, depth = self._top_k is None, settings.evaluation.accept_depth
+            check_metric(metric, depth, all_logits=all_logits, aligned=aligned, user=user)
 
     def read_outputs(self, saved: SavedOutputs) -> None:
         """Use these outputs as the teacher. Raise as `check_outputs` and `check_metric` if they do not fit."""
@@ -479,7 +479,7 @@ class Distillation(Run):
     def _running_teacher(self) -> nn.Module | None:
         """Return the teacher, if the loss of any step needs it."""
         last = self.schedule.planned_steps
-        is_run = self.outputs is None and self.served is None and objective(self.settings).is_taught(1, last, last)
+        is_run = self.outputs is None and self.served is None and objective(self.settings).needs_teacher(1, last, last)
         return self.teacher if is_run else None
 
     def _reporting_divergence(self) -> AbstractContextManager[None]:

@@ -17,7 +17,7 @@ from reference_trainer.pipeline.parts import Run
 from reference_trainer.storage.produce_once import identity_digest
 from reference_trainer.storage.retention import Best, update_best
 from reference_trainer.training.evaluation import evaluated_names
-from reference_trainer.training.update import own_generators
+from reference_trainer.training.update import preserve_generators
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def evaluation_mode(modules: Iterable[nn.Module], device: torch.device) -> Itera
     Their flags and the default generators of the CPU and of `device` are restored afterwards, also after an exception.
     """
     with ExitStack() as stack:
-        stack.enter_context(own_generators(device))
+        stack.enter_context(preserve_generators(device))
         stack.enter_context(torch.no_grad())
         for module in modules:
             stack.enter_context(evaluating(module))
@@ -51,17 +51,17 @@ def evaluation(sums: Mapping[str, MetricSum]) -> dict[str, float]:
 
 
 def check_metric(
-    metric: str, accept_depth: int, *, whole: bool = True, aligned: bool = False, user: str = "best_metric"
+    metric: str, accept_depth: int, *, all_logits: bool = True, aligned: bool = False, user: str = "best_metric"
 ) -> None:
     """Raise `SettingError` for a metric that `training.evaluation.evaluate` does not measure to this depth.
 
-    whole, aligned: as for `evaluated_names`. user: the setting or callback that uses the metric, for the message.
+    all_logits, aligned: as for `evaluated_names`. user: the setting or callback that uses the metric, for the message.
     """
-    names = evaluated_names(accept_depth, whole=whole, aligned=aligned)
+    names = evaluated_names(accept_depth, all_logits=all_logits, aligned=aligned)
     known = evaluation({name: MetricSum(0.0, 1) for name in names})
     if metric not in known:
         where = "with another tokenizer" if aligned else "with top-k outputs"
-        raise _unknown(metric, known, user, "" if whole and not aligned else f" {where} of a teacher")
+        raise _unknown(metric, known, user, "" if all_logits and not aligned else f" {where} of a teacher")
 
 
 def _unknown(metric: str, known: Iterable[str], user: str, where: str = "") -> SettingError:

@@ -109,21 +109,22 @@ class Annealed:
         """
         if step < 1 or total < 1:
             raise SettingError(f"step is {step!r} of {total!r}; expected positive integers, steps count from 1")
-        now, first = min(step, total), max(1, self.warmup)
+        now, first = min(step, total), max(1, self.warmup)  # `first` is the step with the value `start`
         if now < first:
             return self.start * now / first
         if self.end is None:
             return float(self.start)
-        progress = Fraction(now - first, max(1, total - first))
+        progress = Fraction(now - first, max(1, total - first))  # a run of one step has progress 0
         return _between(self.start, self.end, progress if self.shape == "linear" else _cosine(progress))
 
 
 def _cosine(progress: Fraction) -> Fraction:
+    """Return the share of the way from start to end, from exactly 0 to exactly 1: cos(0) and cos(pi) are exact."""
     return Fraction((1 - math.cos(math.pi * progress)) / 2)
 
 
 def _between(start: float, end: float, share: Fraction) -> float:
-    # With floats, 0.2 + (0.9 - 0.2) is not 0.9, and a value near the end could lie beyond it.
+    # Fractions, because in floats 0.2 + (0.9 - 0.2) is not 0.9, and a value near the end could lie beyond it.
     return float(Fraction(start) + (Fraction(end) - Fraction(start)) * share)
 
 
@@ -157,7 +158,7 @@ class Objective:
             feature_weight=now(self.feature_weight),
         )
 
-    def is_taught(self, first: int, last: int, total: int) -> bool:
+    def needs_teacher(self, first: int, last: int, total: int) -> bool:
         """Return whether any of the steps from `first` to `last` has a weight above 0 that needs the teacher.
 
         It is sufficient to check these two steps: the value of a weight is monotonic in between, and never negative.

@@ -10,7 +10,8 @@ from enum import Enum, IntFlag
 
 from reference_trainer.errors import SettingError
 
-UNREAD_STEPS = 256  # largest number of steps whose sums are kept on the device, which limits their memory
+UNREAD_STEPS = 256
+"""Largest number of steps whose sums stay on the device before they are read, which bounds their memory."""
 
 
 class Event(Enum):
@@ -110,9 +111,15 @@ class Schedule:
 class Position:
     """An event of a run, with the steps taken so far, in the run and in the epoch.
 
-    skipping: whether a callback returned SKIP at an earlier event of this epoch. stopping: whether a callback returned
-    STOP at an earlier event. asked: the actions of `ASKS` that callbacks returned and that are not carried out yet,
-    including the action of the present event.
+    Attributes:
+        event: The event.
+        epoch: The epoch, from 1; 0 before the first.
+        step: Number of optimizer steps taken in the run.
+        epoch_step: Number of optimizer steps taken in the epoch.
+        skipping: Whether a callback returned SKIP at an earlier event of this epoch.
+        stopping: Whether a callback returned STOP at an earlier event.
+        asked: The actions of `ASKS` that callbacks returned and that are not carried out yet, including the action of
+            the present event.
     """
 
     event: Event
@@ -134,10 +141,12 @@ def next_position(schedule: Schedule, position: Position, action: Action) -> Pos
     on_optimizer_step. A SKIP or STOP before the step leaves the step out; a later one takes effect after its STEP_END.
     SKIP outside an epoch has no effect.
     """
+    # 1. Add the new actions, and remove the one that the present event has carried out.
     stopping, skipping, asked = position.stopping, position.skipping, position.asked
     if asked or action:  # skip the slow operations on flags: tests follow millions of events
         stopping, skipping = stopping or Action.STOP in action, skipping or Action.SKIP in action
         asked = (asked & ~_ASKED.get(position.event, Action.CONTINUE)) | (action & ASKS)
+    # 2. Choose the next event. An epoch begins with a new count of steps and without a SKIP.
     epoch, step, epoch_step = position.epoch, position.step, position.epoch_step
     match position.event:
         case Event.TRAIN_BEGIN | Event.EPOCH_END:
@@ -155,7 +164,7 @@ def next_position(schedule: Schedule, position: Position, action: Action) -> Pos
             event = _rest_of_step(schedule, position, asked)
         case Event.TRAIN_END:
             return None
-        case inside:
+        case inside:  # BEFORE_FORWARD, AFTER_BACKWARD, PRE_OPTIMIZER_STEP
             raise ValueError(f"{inside.value} is called within a step; it is not a position of a run")
     # `dataclasses.replace` would take half of the time of these tests.
     return Position(
@@ -174,6 +183,7 @@ _ASKED = {Event.LOG: Action.LOG, Event.EVALUATE: Action.EVALUATE, Event.SAVE: Ac
 
 def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Event:
     """Return the next event of a step after its update: the first that is due or `asked` for, at last STEP_END."""
+    # The order is LOG, EVALUATE, SAVE. A request for an event that has passed stays in `asked` for the next step.
     event, step = position.event, position.step
     if event is Event.OPTIMIZER_STEP and (is_due(step, schedule.log_every) or Action.LOG in asked):
         return Event.LOG
@@ -221,5 +231,5 @@ def logging_interval(schedule: Schedule, step: int) -> tuple[int, int]:
     For a step whose metrics are not logged, such as a step after the last log line, return the step itself twice.
     """
     every = schedule.log_every
-    last = -(-step // every) * every if every else 0
+    last = -(-step // every) * every if every else 0  # `step` rounded up to a multiple of `every`
     return (last - every + 1, last) if 0 < last <= schedule.total_steps else (step, step)

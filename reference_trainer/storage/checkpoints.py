@@ -32,11 +32,11 @@ from reference_trainer.storage.retention import (
     Best,
     check_follows,
     checkpoint_name,
-    dropped,
-    parsed_name,
-    resumed,
+    parse_name,
+    step_to_resume,
     steps_of,
-    superseded,
+    steps_to_remove,
+    steps_to_set_aside,
 )
 
 Result = TypeVar("Result")
@@ -199,7 +199,7 @@ def find_checkpoint(directory: Path, run_id: str, wanted: str) -> Path:
     steps = saved_steps(directory, run_id)
     best = read_manifest(directory / checkpoint_name(run_id, steps[-1])).best if steps else None
     try:
-        step = resumed(wanted, steps, None if best is None else best.step)
+        step = step_to_resume(wanted, steps, None if best is None else best.step)
     except CheckpointError as error:
         raise CheckpointError(f"{directory}: {error}") from None
     return directory / checkpoint_name(run_id, step)
@@ -314,7 +314,7 @@ def verify_checkpoints(directory: Path) -> list[Listed]:
         there = [entry for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink()]
     except OSError as error:
         raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
-    named = [(name, entry) for entry in there if (name := parsed_name(entry.name)) is not None]
+    named = [(name, entry) for entry in there if (name := parse_name(entry.name)) is not None]
     return [_entry(path, *name) for name, path in sorted(named)]
 
 
@@ -485,7 +485,7 @@ def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
 
 
 def _rotate(directory: Path, run_id: str, best: int | None, keep: int) -> None:
-    for step in dropped(saved_steps(directory, run_id), keep=keep, best=best):
+    for step in steps_to_remove(saved_steps(directory, run_id), keep=keep, best=best):
         path = directory / checkpoint_name(run_id, step)
         removed = path.with_name(f".{path.name}.{os.getpid()}.partial")
         path.rename(removed)  # first, so that a partly removed checkpoint never has this name
@@ -545,7 +545,7 @@ def rewind(directory: Path, run_id: str, start: int | None, *, disk: Disk = DISK
     rewind completes it.
     Raise `OutputError` if a checkpoint cannot be moved.
     """
-    moved = superseded(saved_steps(directory, run_id), start)
+    moved = steps_to_set_aside(saved_steps(directory, run_id), start)
     if not moved:
         return None
     aside = next(path for k in count(1) if not (path := directory / f"{run_id}-rewound-{k}").exists())

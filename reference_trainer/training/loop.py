@@ -129,9 +129,10 @@ class _Run:
 
     Attributes:
         began: Step at which this process started.
-        whole: Position from which the run can be resumed if the next event fails; None if there is none.
+        resume_position: Position to save if the next event fails; None if a resumed run could not continue from there,
+            as during an update.
         saved_step: Last step with a checkpoint.
-        answer: Actions that the hooks within the present step have returned.
+        step_actions: Actions that the hooks within the present step have returned.
     """
 
     def __init__(self, record: Record, callbacks: Callbacks, services: RunServices) -> None:
@@ -139,11 +140,12 @@ class _Run:
         self.callbacks, self.evaluate, self.save = callbacks, services.evaluate, services.save
         self.state, self.agreement = record.state, record.update.agreement
         self.began = self.state.position.step
-        self.whole: Position | None = None
+        self.resume_position: Position | None = None
         # A run that is resumed from a checkpoint in its own output directory need not save that step again.
         self.saved_step = self.state.position.step if record.checkpoint is not None else 0
 
     def carry_out(self) -> TrainResult:
+        """Run all events, and return the result. Errors get a note with the last completed step."""
         try:
             self._run_to_train_end()
         except BaseException as error:
@@ -165,58 +167,63 @@ class _Run:
         try:
             self._go_through_events()
         except Exception as error:
-            # A signal to the process group ends data-loader workers too, whose loss fails the next step.
-            if self.whole is not None and self.agreement.is_asked_alone():
-                self._leave(self.whole, self.callbacks.states(), after=error)
+            # A signal to the process group also kills data-loader workers, and then the next step fails. A run that was
+            # asked to stop therefore saves after an error too.
+            if self.resume_position is not None and self.agreement.is_stop_requested_alone():
+                self._leave(self.resume_position, self.callbacks.states(), after=error)
             raise
 
     def _go_through_events(self) -> None:
         state = self.state
         self.callbacks.restore(state.callbacks)
-        action = self.agreement.noted(self._call(Event.TRAIN_BEGIN))
+        action = self.agreement.record(self._call(Event.TRAIN_BEGIN))
         if self.record.checkpoint is not None:
             self._call(Event.SAVE)  # the run may have been killed between the checkpoint and the call of its hook
         while state.position.event is not Event.TRAIN_END:
             state.position = after = self._next(action)
             if is_read(after):
                 self.record.read()
-            leaving = after.event is Event.STEP_END and self.agreement.is_leaving()
-            # A resumed run calls the hooks of this event again, so the states are those before it.
+            leaving = after.event is Event.STEP_END and self.agreement.is_stop_requested()
+            # A resumed run calls `on_step_end` of the saved step again, so the saved states are from before this call.
             states = self.callbacks.states() if leaving else {}
-            self._note_whole(after)
-            action = self.agreement.noted(self._carry_out(after.event))
+            self._update_resume_position(after)
+            action = self.agreement.record(self._carry_out(after.event))
             if leaving:
+                # Continue from SAVE, the event before STEP_END.
                 self._leave(replace(after, event=Event.SAVE), states)
             if after.event in BETWEEN_UPDATES and after.step:
-                self.whole = after
+                self.resume_position = after
         self._save_the_end()
 
-    def _note_whole(self, position: Position) -> None:
-        """Set `whole` for an event at `position`, with the actions that callbacks have returned so far."""
+    def _update_resume_position(self, position: Position) -> None:
+        """Set `resume_position` for an event at `position`, with the actions that callbacks have returned so far."""
         if position.event in (Event.EVALUATE, Event.STEP_END):
-            self.whole = replace(position, event=Event.SAVE)
-        elif position.event not in BETWEEN_UPDATES:
-            self.whole = None
-        elif self.whole is not None:
-            answered = {name: getattr(position, name) for name in ("skipping", "stopping", "asked")}
-            self.whole = replace(self.whole, **answered)
+            self.resume_position = replace(position, event=Event.SAVE)
+        elif position.event not in BETWEEN_UPDATES:  # hooks that follow an update are called next
+            self.resume_position = None
+        elif self.resume_position is not None:
+            # No update has been made since, so only the actions have changed.
+            actions = {name: getattr(position, name) for name in ("skipping", "stopping", "asked")}
+            self.resume_position = replace(self.resume_position, **actions)
 
     def _next(self, action: Action) -> Position:
         """Return the position after the present one. If the next event is an optimizer step, take the step.
 
-        All ranks must go to the same position. At epoch boundaries and before a save, `agreed` reduces the actions of
+        All ranks must go to the same position. At epoch boundaries and before a save, `reduce` reduces the actions of
         their callbacks; before an optimizer step, the actions are reduced together with the token counts.
         """
         at, agreement = self.state.position, self.agreement
         after = self._following(action)
+        # With several ranks `action` is CONTINUE (see `Agreement.record`), so all ranks take the same branch.
         if at.event in BETWEEN_EPOCHS or Event.EPOCH_BEGIN is at.event or Event.SAVE is after.event:
-            after = self._following(agreement.agreed(action, between_epochs=at.event in BETWEEN_EPOCHS))
+            after = self._following(agreement.reduce(action, between_epochs=at.event in BETWEEN_EPOCHS))
         if after.event is Event.OPTIMIZER_STEP:
             self._take_step(after)
-            return self._following(action | agreement.answer)  # left out if a rank has returned SKIP or STOP
+            return self._following(action | agreement.actions)  # EPOCH_END if a rank has returned SKIP or STOP
         return after
 
     def _following(self, action: Action) -> Position:
+        """Return the position after the present one, if its callbacks have returned `action`."""
         after = next_position(self.schedule, self.state.position, action)
         assert after is not None, "only TRAIN_END is followed by nothing"
         return after
@@ -230,7 +237,7 @@ class _Run:
             case Event.STEP_BEGIN:
                 record.begin_step()
             case Event.OPTIMIZER_STEP:
-                return self.answer | self._call(event)
+                return self.step_actions | self._call(event)
             case Event.LOG:
                 record.log()
             case Event.EVALUATE if self.evaluate is not None:
@@ -264,7 +271,7 @@ class _Run:
 
     def _take_step(self, position: Position) -> None:
         """Take a step, unless a rank has returned SKIP or STOP."""
-        self.answer = Action.CONTINUE
+        self.step_actions = Action.CONTINUE
         rate = self.record.learning_rate(position.step)
         taken = self.update.take(position, rate, self)
         if taken is not None:
@@ -272,17 +279,21 @@ class _Run:
             self.record.rate = rate
 
     def _leave(self, position: Position, states: dict[str, str], after: Exception | None = None) -> NoReturn:
-        """Save the last whole step, unless it is saved already, and raise `StopRequestedError`.
+        """Save the last complete step, unless it is saved already, and raise `StopRequestedError`.
 
-        position: where a resumed run continues. after: an error since then.
+        Args:
+            position: Where a resumed run continues.
+            states: The states of callbacks to save.
+            after: The error that a later event has raised.
         """
-        self.whole = None  # if this save fails, do not try another one
+        self.resume_position = None  # if this save fails, do not try another one
         self.record.read()
         if self.save is not None and position.step != self.saved_step:
-            answer = self.agreement.agreed(Action.CONTINUE)
-            stopping = position.stopping or Action.STOP in answer
-            skipping = position.skipping or Action.SKIP in answer
-            asked = position.asked | (answer & ASKS)
+            # Actions that no rank has carried out yet are saved, so that the resumed run carries them out.
+            actions = self.agreement.reduce(Action.CONTINUE)
+            stopping = position.stopping or Action.STOP in actions
+            skipping = position.skipping or Action.SKIP in actions
+            asked = position.asked | (actions & ASKS)
             self.state.position = replace(position, skipping=skipping, stopping=stopping, asked=asked)
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False), states)
         failed = "" if after is None else f", then failed with {type(after).__name__}: {first_line(after)}"
@@ -297,7 +308,7 @@ class _Run:
 
     def before_forward(self, micro_batch: int) -> None:
         if self.update.optimizer is None:  # the student updates itself
-            self.whole = None
+            self.resume_position = None
         self._call_within(Event.BEFORE_FORWARD, micro_batch + 1)
 
     @property
@@ -314,9 +325,9 @@ class _Run:
     def before_update(self, gradient_norm: Tensor | None) -> None:
         self.record.gradient_norm = gradient_norm
         self._call_within(Event.PRE_OPTIMIZER_STEP)
-        self.whole = None
+        self.resume_position = None  # the optimizer changes the weights next
 
     def _call_within(
         self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None
     ) -> None:
-        self.answer |= self._call(event, micro_batch, batch)
+        self.step_actions |= self._call(event, micro_batch, batch)
