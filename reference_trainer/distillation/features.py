@@ -47,6 +47,7 @@ from reference_trainer.distillation.losses import LossSum
 from reference_trainer.errors import SettingError, ShapeError
 
 SMALLEST_NORM = 1e-4
+"""Floor under the norm of a state, which bounds the gradient of `cosine`."""
 
 Projection = Callable[[Tensor], Tensor]
 
@@ -85,6 +86,7 @@ def feature_loss(
         raise SettingError(f"{len(projections)} projections for {len(layers)} pairs of layers; expected one for each")
     for i, j in layers:
         _check_states(student[i], teacher[j], scored_BT)
+    # Unscored rows are left out before the arithmetic: multiplied by 0, NaN would still give NaN.
     at = scored_BT.nonzero(as_tuple=True)
     maps: Sequence[Projection | None] = projections or [None] * len(layers)
     sums = [
@@ -111,6 +113,7 @@ DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_dis
 
 
 def _direction(rows_NW: Tensor) -> Tensor:
+    """Return x / max(|x|, SMALLEST_NORM) for every row x."""
     # Not the square root of a sum of squares: at a zero vector its derivative is 0 * inf.
     norm_N1: Tensor = torch.linalg.vector_norm(rows_NW, dim=1, keepdim=True)
     return rows_NW / norm_N1.clamp_min(SMALLEST_NORM)
@@ -188,8 +191,14 @@ class FeatureMatching:
     ) -> tuple[Tensor, list[Tensor | None]]:
         """Return the distance summed over scored positions, and `scale` times its gradient by every student state.
 
-        `scale` times the gradient of the projections is accumulated in their parameters. student: detached states
-        [B, T, S] on the device of the projections. teacher: states [B, T, W]. Raise as `feature_loss`.
+        `scale` times the gradient of the projections is accumulated in their parameters. The gradient of a state that
+        is in no pair is None. Raise as `feature_loss`.
+
+        Args:
+            student: Detached states [B, T, S] on the device of the projections.
+            teacher: States [B, T, W], on any device.
+            scored_BT: Which positions are scored, bool, on the student's device.
+            scale: The factor of the gradients.
         """
         states = [state.detach().requires_grad_() for state in student]
         with torch.enable_grad():
@@ -217,6 +226,7 @@ def new_matching(
     pairs = [(student[i], teacher[j]) for i, j in layers]
     if all(S.shape[-1] == W.shape[-1] for S, W in pairs):
         return FeatureMatching(layers=layers, distance=distance)
+    # Draw on the CPU, so that a seed gives the same projections on every device.
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         projections = [_projection(*pair) for pair in pairs]
@@ -224,6 +234,7 @@ def new_matching(
 
 
 def _projection(state_BTS: Tensor, state_BTW: Tensor) -> nn.Module:
+    """Return a new projection between the widths of two states; the identity for equal widths."""
     S, W = state_BTS.shape[-1], state_BTW.shape[-1]
     if S == W:
         return nn.Identity()

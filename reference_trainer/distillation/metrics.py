@@ -105,6 +105,7 @@ def weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
 
 
 def _sum(values: list[float]) -> float:
+    """Return the sum, rounded once; with rounding errors, infinite or NaN where `fsum` raises."""
     try:
         return math.fsum(values)
     except (OverflowError, ValueError):  # a sum beyond float64, or inf - inf: a metric never ends a run

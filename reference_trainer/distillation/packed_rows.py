@@ -126,10 +126,10 @@ def packed_rows(segments_BT: Tensor) -> PackedRows:
     The result is stored as an attribute of the tensor. A tensor on a device without this attribute is copied to the
     host, which waits for the device once.
     """
-    kept: Any = segments_BT  # a tensor takes attributes that its type does not declare
-    rows: PackedRows | None = getattr(kept, "packed_rows", None)
+    tensor: Any = segments_BT  # a tensor takes attributes that its type does not declare
+    rows: PackedRows | None = getattr(tensor, "packed_rows", None)
     if rows is None:
-        rows = kept.packed_rows = PackedRows(
+        rows = tensor.packed_rows = PackedRows(
             [row.unique_consecutive(return_counts=True)[1].tolist() for row in segments_BT.cpu()]
         )
     return rows

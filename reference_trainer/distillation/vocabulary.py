@@ -44,16 +44,16 @@ def share_vocabulary(teacher: Teacher, student: Student, mode: VocabularyMode) -
     """
     if mode not in get_args(VocabularyMode):
         raise SettingError(f"invalid value {mode!r} for 'mode': expected one of {', '.join(get_args(VocabularyMode))}")
-    taught, learned = teacher.vocab_size, student.vocab_size
-    if taught == learned:
+    sizes = teacher_size, student_size = teacher.vocab_size, student.vocab_size
+    if teacher_size == student_size:
         return teacher, student
-    if {"truncate": taught, "truncate-student": learned}.get(mode) == min(taught, learned):
+    if {"truncate": teacher_size, "truncate-student": student_size}.get(mode) == min(sizes):
         raise VocabularyError(
-            f"mode {mode!r} needs a surplus to cut: teacher vocab_size {taught}, student vocab_size {learned}; "
-            f"check that the tokenizers match, then use 'truncate', 'truncate-student' or 'pad'"
+            f"mode {mode!r} needs a surplus to cut: teacher vocab_size {teacher_size}, student vocab_size "
+            f"{student_size}; check that the tokenizers match, then use 'truncate', 'truncate-student' or 'pad'"
         )
-    common = max(taught, learned) if mode == "pad" else min(taught, learned)
-    if taught == common:
+    common = max(sizes) if mode == "pad" else min(sizes)
+    if teacher_size == common:
         return teacher, _ResizedStudent(student, common)
     return _ResizedTeacher(teacher, common), student
 
@@ -77,9 +77,10 @@ class _ResizedTeacher:
         return Outputs(self._resized(outputs.logits, batch), outputs.hidden_states)
 
     def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
+        # The output layer cuts or pads logits itself, by its `vocab_size`.
         teacher: Any = self._teacher
-        kept = teacher.head(batch, hidden_states=hidden_states) if isinstance(teacher, HeadTeacher) else None
-        return kept and (replace(kept[0], vocab_size=self._vocab_size), kept[1])
+        offered = teacher.head(batch, hidden_states=hidden_states) if isinstance(teacher, HeadTeacher) else None
+        return offered and (replace(offered[0], vocab_size=self._vocab_size), offered[1])
 
     def _resized(self, logits_BTV: Tensor, batch: Batch) -> Tensor:
         checked_BTV = checked_logits("teacher", logits_BTV, batch.tokens, self._teacher.vocab_size)
@@ -143,6 +144,7 @@ class _ResizedPass:
         if logit_gradient.shape != self._logits_BTV.shape:
             read, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
             raise ShapeError(f"the gradient has shape {read}, the logits {expected}; expected equal shapes")
+        # Columns that were cut get a gradient of 0; the gradient of columns that were added is dropped.
         self._pass.backward(_resized(logit_gradient, self._native, 0.0), *hidden_gradients)
 
 
