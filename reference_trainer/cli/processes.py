@@ -142,12 +142,12 @@ def _check_own(settings: Settings) -> None:
     if settings.run.callbacks is None and settings.run.parts is None:
         return
     from reference_trainer.callbacks.from_file import check_callbacks
-    from reference_trainer.pipeline.custom_class import parts_named  # takes a while
+    from reference_trainer.pipeline.custom_class import find_parts  # takes a while
 
     sys.path.insert(0, str(Path.cwd()))
     try:
         check_callbacks(settings.run.callbacks)
-        parts_named(settings)
+        find_parts(settings)
     finally:
         sys.path.pop(0)
 

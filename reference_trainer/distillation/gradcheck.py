@@ -41,11 +41,7 @@ def relative_difference(
         student_BTV: Logits of the student, floating [B, T, V].
         teacher_BTV: Logits of the teacher, floating [B, T, V], moved to the student's device.
         labels_BT: Labels, integers [B, T], moved to the student's device.
-        temperature: As in `losses.kd_loss`, and so are the next four.
-        ce_weight: See above.
-        kd_weight: See above.
-        divergence: See above.
-        beta: See above.
+        temperature, ce_weight, kd_weight, divergence, beta: As in `losses.kd_loss`.
         gradient: The closed form, called like `losses.kd_logit_gradient`.
 
     Raises:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from reference_trainer.distillation.losses import BlockwiseLoss, Rows, collected
+from reference_trainer.distillation.losses import BlockwiseLoss, Rows, collect_rows
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, FeaturePass, TopK, completed
 
@@ -397,7 +397,7 @@ def chunked_loss(
     numbers_KN = torch.cat(numbers, 1)
     numbers_KP = numbers_KN.new_zeros(len(numbers_KN), len(labels_P)).index_copy_(1, places_N, numbers_KN)
     none_BTV = numbers_KN.new_zeros(0, *labels_BT.shape[1:], student.vocab_size)
-    rows = collected(numbers_KP, labels_BT, scored_P, student.vocab_size, none_BTV, deferred=deferred)
+    rows = collect_rows(numbers_KP, labels_BT, scored_P, student.vocab_size, none_BTV, deferred=deferred)
     return rows, gradients.full(places_N)
 
 

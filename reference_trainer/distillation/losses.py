@@ -67,7 +67,7 @@ __all__ = [
     "Rows",
     "Weights",
     "check_tensors",
-    "collected",
+    "collect_rows",
     "first_fault",
     "kd_logit_gradient",
     "kd_loss",
@@ -246,10 +246,10 @@ def loss_by_blocks(
     scored_P, vocabulary = (labels_BT != ignore_index).flatten(), student_BTV.shape[-1]
     loss = BlockwiseLoss(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
     numbers_KP = loss.numbers(student_BTV.device.type == "cpu" if select is None else select)
-    return collected(numbers_KP, labels_BT, scored_P, vocabulary, loss.gradient_BTV, deferred=deferred)
+    return collect_rows(numbers_KP, labels_BT, scored_P, vocabulary, loss.gradient_BTV, deferred=deferred)
 
 
-def collected(
+def collect_rows(
     numbers_KP: Tensor, labels_BT: Tensor, scored_P: Tensor, vocabulary: int, gradient_BTV: Tensor, *, deferred: bool
 ) -> Rows:
     """Return the rows from their numbers. Raise for the first invalid value, unless `deferred`.

@@ -136,7 +136,7 @@ def add(left: Mapping[str, MetricSum], right: Mapping[str, MetricSum]) -> dict[s
     return {**left, **{name: left[name] + total if name in left else total for name, total in right.items()}}
 
 
-def covering(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
+def complete_sums(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
     """Return the sums over the same tokens as the loss, and the norm of the last gradient.
 
     A sum covers fewer tokens if some step did not compute it, because its weight was 0, or because logging was off
@@ -149,7 +149,7 @@ def covering(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
     return {name: total for name, total in sums.items() if total.count == tokens or name == "gradient_norm"}
 
 
-def derived(sums: Mapping[str, MetricSum]) -> dict[str, float]:
+def derive_metrics(sums: Mapping[str, MetricSum]) -> dict[str, float]:
     """Return the mean of each metric, the perplexities of student and teacher, and the length of accepted drafts.
 
     Losses, divergences and entropies are in nats per token. A metric with count 0 is left out, and so are the numbers

@@ -30,6 +30,7 @@ def list_checkpoints(directory: Path) -> list[Listed]:
 
 
 def _place(directory: Path) -> Path:
+    """Return the directory of checkpoints: `directory`, or the one inside the output directory of a run."""
     return directory / CHECKPOINTS if (directory / CHECKPOINTS).is_dir() else directory
 
 
@@ -50,6 +51,7 @@ def _state(entry: Listed, checkpoints: Sequence[Listed]) -> str:
     """Return "damaged" with the fault, or "whole" with the marks of the latest and the best of the run."""
     if entry.fault is not None:
         return f"damaged: {entry.fault}"
+    # The newest checkpoint that is whole records the best step of the run.
     run = [other for other in checkpoints if other.run_id == entry.run_id]
     best = next((other.best for other in reversed(run) if other.fault is None), None)
     latest = ", latest" if entry is run[-1] else ""

@@ -104,11 +104,11 @@ def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> l
     with only partial checkpoints is allowed too: a run was killed in its first save.
     """
     try:
-        partial = all(LEFT.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
+        has_only_partial = all(LEFT.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
     except OSError:
-        partial = False
+        has_only_partial = False
     metrics = [METRICS, TENSORBOARD]
-    return [*metrics, CHECKPOINTS] if partial or rewinding or resume is not None else metrics
+    return [*metrics, CHECKPOINTS] if has_only_partial or rewinding or resume is not None else metrics
 
 
 def has_later(directory: Path, resume: Path | None) -> bool:
@@ -189,6 +189,7 @@ def _earlier(path: Path) -> str:
 
 def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
     """Return the number of bytes of the metrics file to keep: as recorded in a checkpoint in `directory`, else 0."""
+    # A checkpoint of another directory belongs to another run, with its own metrics.
     if checkpoint is None or checkpoint.path.resolve().parent != directory.resolve():
         return 0
     length = checkpoint.manifest.state.get("metrics_length")
@@ -198,11 +199,16 @@ def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
 
 
 def check_conditions(manifest: Manifest, known: Mapping[str, object]) -> None:
-    """Raise `DriftError`, with both values, if a condition changed. Conditions that are not in `known` are ignored."""
+    """Raise `DriftError`, with both values, if a condition in `known` changed; ignore all other conditions.
+
+    A run calls this early, with the conditions that are known before models are loaded, and `state_to_resume` later
+    with all.
+    """
     _refuse_changes(manifest, {name: value for name, value in manifest.conditions.items() if name in known}, known)
 
 
 def _refuse_changes(manifest: Manifest, saved: Mapping[str, object], present: Mapping[str, object]) -> None:
+    """Raise `DriftError` if the saved and the present conditions differ."""
     # A checkpoint of an older version lacks the settings that were added later. Their defaults keep its behaviour.
     defaults = {name: FIELDS[name].default for name in present if name in FIELDS and name not in FREE}
     if changed := differences({**defaults, **saved}, json.loads(json.dumps(present))):
@@ -226,6 +232,7 @@ def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str
         state = state_from_json(json.dumps({**saved, "position": position}))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{name}/{MANIFEST}: invalid state: {error}") from error
+    # The position must be between two updates, and its numbers must fit each other, the manifest and the schedule.
     at = state.position
     first = 1 if at.event in (Event.SAVE, Event.STEP_END) else 0  # an epoch may be open or left before its first step
     in_epoch = first <= at.epoch_step <= min(at.step, schedule.steps_per_epoch)
@@ -250,6 +257,16 @@ class Checkpoints:
     """The checkpoints of one run in `directory`. The last `keep` and the best are kept.
 
     `writer` writes them in the background: a step waits only until the tensors are copied, not for the disk.
+
+    Attributes:
+        directory: The directory of the checkpoints.
+        keep: Number of latest checkpoints to keep; 0 keeps all.
+        modules: The modules to save, by the prefix of their tensors.
+        optimizer: The optimizer to save; None without one.
+        conditions: The result of `conditions`.
+        ranks: The ranks of the run.
+        best: The best step.
+        writer: The thread that writes.
     """
 
     directory: Path
@@ -279,6 +296,7 @@ class Checkpoints:
         Returns:
             The path of the checkpoint, on every rank; None if the step is not saved now, or was saved before.
         """
+        # 1. Decide, equally on all ranks.
         step = run.state.position.step
         is_best = run.evaluated and self.best.note(step, run.state.validation)
         sharded = self.conditions["strategy"] == "fsdp2"
@@ -288,6 +306,7 @@ class Checkpoints:
         path = self.directory / checkpoint_name(RUN_ID, step)
         if self.ranks.rank > 0 and not sharded:
             return path
+        # 2. Copy the tensors, so that training can go on while they are written.
         taken = snapshot(self.modules, self.optimizer)
         student = self.modules.get("student")
         state = {
@@ -308,6 +327,7 @@ class Checkpoints:
             conditions=self.conditions,
             state=state,
         )
+        # 3. Write.
         if sharded:
             save_shards(self.ranks, self.directory, manifest, taken.tensors, keep=self.keep)
             return path
@@ -317,6 +337,7 @@ class Checkpoints:
 
     def load(self, checkpoint: Checkpoint, schedule: Schedule) -> TrainState:
         """Restore modules, optimizer and best step; return the state to resume from. On an error nothing is changed."""
+        # `state_to_resume` and `restore` check everything before the first change.
         run = state_to_resume(checkpoint.manifest, schedule, self.conditions)
         described = checkpoint.manifest.state.get("optimizer", {})
         restore(Snapshot(tensors=checkpoint.tensors, optimizer=described), self.modules, self.optimizer)

@@ -97,6 +97,7 @@ def _positions(settings: Settings) -> int | None:
         read, _ = PretrainedConfig.get_config_dict(os.fspath(str(settings.student.model)), **revision)
     except Exception:  # damaged or missing files are reported when the model is loaded
         return None
+    # A model of text and images has the configuration of its text model inside.
     content = {**read, **text} if isinstance(text := read.get("text_config"), dict) else read
     return next((value for key in POSITIONS if type(value := content.get(key)) is int and value > 1), None)
 

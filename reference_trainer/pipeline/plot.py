@@ -1,4 +1,4 @@
-"""Plot of the metrics files of runs: which runs, which metrics, which file. `figure` draws it."""
+"""Plot the metrics files of runs: read the runs, choose the metrics, and write the file that `figure` draws."""
 
 from __future__ import annotations
 
@@ -30,10 +30,22 @@ class Run:
 def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force: bool = False) -> tuple[str, ...]:
     """Draw the metrics of one to eight runs into a PNG or SVG file: one panel per metric, one line per run.
 
-    runs: metrics files, or directories that hold a `metrics.jsonl`. metrics: names, by default all that a run has, but
-    for those that never change and those that equal an earlier one. Return a line for each kind that is left out.
-    Raise `SettingError` for another suffix, more runs or an unknown metric, `OutputError` if `out` exists (unless
-    `force`) or can't be written, `DataError` for a file that can't be read or has no points. Needs the extra `plot`.
+    The extra `plot` must be installed.
+
+    Args:
+        runs: Metrics files, or directories with a `metrics.jsonl`.
+        out: The file to write; its suffix is the format.
+        metrics: Names; by default all metrics of the runs except those that never change and those that equal an
+            earlier one.
+        force: Overwrite a file.
+
+    Returns:
+        A line for each kind of metrics that is left out.
+
+    Raises:
+        SettingError: The suffix or the number of runs is invalid, or a metric is unknown.
+        OutputError: `out` exists, without `force`, or cannot be written.
+        DataError: A metrics file cannot be read or has no points.
     """
     if out.suffix not in FORMATS:
         raise SettingError(f"invalid value '{out}' for --out: expected a name that ends in {' or '.join(FORMATS)}")
@@ -88,6 +100,7 @@ def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tup
     first = [name for name in _FIRST if name in known]
     if metrics:
         return list(dict.fromkeys(metrics)), ()
+    # Leave out metrics that are constant, unless all are, and metrics that equal a chosen one in every run.
     ordered = [*first, *(name for name in known if name not in first)]
     changing = [name for name in ordered if not _is_constant(name, runs)] or ordered
     chosen, equal = list[str](), dict[str, list[str]]()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from reference_trainer.callbacks.base import Context
 from reference_trainer.distillation.losses import raise_fault
-from reference_trainer.distillation.metrics import covering, derived, rates
+from reference_trainer.distillation.metrics import complete_sums, derive_metrics, rates
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import LabelError, LogitsError
 from reference_trainer.plan.schedule import Event
@@ -181,7 +181,7 @@ class Record:
         if self.flops is not None:
             amounts["flops"] = self.flops * steps
         self.metrics = state.metrics = {
-            **derived(covering(sums)),
+            **derive_metrics(complete_sums(sums)),
             "temperature": weights.temperature,
             "ce_weight": weights.ce_weight,
             "kd_weight": weights.kd_weight,

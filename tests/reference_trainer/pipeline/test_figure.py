@@ -58,6 +58,6 @@ def test_values_that_are_not_finite_are_crosses_with_a_note() -> None:
 @pytest.mark.parametrize("height", [100.0, -100.0])
 def test_thinned_points_keep_order_and_extremes(count: int, peak: int, height: float) -> None:
     points = [(step, height if step == peak else float(step % 7)) for step in range(count)]
-    kept = figure.thinned(points)
+    kept = figure.thin_out(points)
     assert set(kept) <= set(points) and kept == sorted(set(kept)) and len(kept) <= 2000
     assert points[peak] in kept and (kept == points) == (count <= 2000)
