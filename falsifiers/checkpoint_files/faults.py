@@ -17,7 +17,7 @@ def written_in_place(
 
     from safetensors.torch import save
 
-    from reference_trainer.storage.checkpoints import DISK, FileEntry, sealed
+    from reference_trainer.storage.checkpoints import DISK, FileEntry, seal
 
     disk = disk or DISK
     path = directory / f"{manifest.run_id}-step{manifest.step}"
@@ -25,7 +25,7 @@ def written_in_place(
     content = save({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()})
     entry = FileEntry(size=len(content), sha256=hashlib.sha256(content).hexdigest())
     files = {"rank-00000.safetensors": entry, **others(path)}
-    described = json.dumps(sealed(manifest.model_copy(update={"files": files})).model_dump()).encode()
+    described = json.dumps(seal(manifest.model_copy(update={"files": files})).model_dump()).encode()
     for file, written in (("manifest.json", described), ("rank-00000.safetensors", content)):
         disk.write(path / file, written)
         disk.sync(path / file)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from reference_trainer import __version__, interrupts
-from reference_trainer.config.kinds import ELSEWHERE
+from reference_trainer.config.kinds import OTHER_NAMES
 from reference_trainer.config.place import read_place
 from reference_trainer.errors import (
     CallbackNote,
@@ -136,7 +136,7 @@ class _Group(click.Group):
 def _suggesting(error: click.NoSuchOption) -> click.UsageError:
     """Return an error that suggests the option that other trainers call so, if the command has it."""
     leaf = error.option_name.lstrip("-").rpartition(".")[2]
-    meant = ELSEWHERE.get(leaf.replace("-", "_"), leaf).replace("_", "-")
+    meant = OTHER_NAMES.get(leaf.replace("-", "_"), leaf).replace("_", "-")
     known = [flag for param in error.ctx.command.params for flag in param.opts] if error.ctx is not None else []
     end = f".{meant}" if "." in error.option_name else f"--{meant}"
     flag = next((flag for flag in known if flag.endswith(end)), None)

@@ -313,7 +313,7 @@ def kind_of(field: FieldInfo) -> Kind:
     return next(extra for extra in (*field.metadata, *members) if isinstance(extra, Kind))
 
 
-ELSEWHERE = {
+OTHER_NAMES = {
     "alpha": "kd_weight",
     "block_size": "length",
     "context_length": "length",
@@ -411,7 +411,7 @@ def suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
     names = {candidate.lower(): candidate for candidate in known if ("." in candidate) == ("." in name)}
     asked = name.lower().replace("-", "_")
     group, dot, leaf = asked.rpartition(".")
-    meant = [names[like] for like in names if like.rpartition(".")[2] == ELSEWHERE.get(leaf, leaf)]
+    meant = [names[like] for like in names if like.rpartition(".")[2] == OTHER_NAMES.get(leaf, leaf)]
     inside = {like.removeprefix(group + dot): names[like] for like in names if like.startswith(group + dot)}
     near = meant or [
         (inside or names)[match]

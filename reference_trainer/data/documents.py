@@ -257,7 +257,7 @@ class DocumentRows:
         return [self.documents[index] for index in self.order[begin : self.ends[number]]]
 
 
-def joined_rows(parts: Sequence[DocumentRows]) -> DocumentRows:
+def join_rows(parts: Sequence[DocumentRows]) -> DocumentRows:
     """Return the rows of several sources, one source after the other. All have the shape of the first."""
     order, ends, before = array("q"), array("q"), 0
     for part in parts:

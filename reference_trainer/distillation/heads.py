@@ -100,7 +100,7 @@ class OutputLayer:
         if self._vocab_size < LEAST_VOCABULARY:
             return False
         if self._refusal is None:
-            self._refusal = self.refusal(batch, logits)
+            self._refusal = self.refusal_reason(batch, logits)
             if self._refusal:
                 self._note(f"the {self._model} forms the logits of all tokens at once: {self._refusal}")
         return not self._refusal
@@ -153,7 +153,7 @@ class OutputLayer:
         finally:
             del layer.__dict__["forward"]
 
-    def refusal(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> str:
+    def refusal_reason(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> str:
         """Return the reason why the layer cannot be used; "" if it can.
 
         The logits of the layer are replaced by test values, large and small enough that any soft cap, scale or bound in

@@ -24,7 +24,7 @@ from reference_trainer.data.documents import (
     ChainedDocuments,
     Document,
     DocumentRows,
-    joined_rows,
+    join_rows,
     rows_of_documents,
 )
 from reference_trainer.data.mixtures import Mixture, integer_weights, read_weights
@@ -222,7 +222,7 @@ class ChatData:
             )
             if not all(isinstance(rows, DocumentRows) for rows in sources):
                 raise SettingError(f"--mix joins rows of documents, and make_rows of {type(run).__name__} has others")
-            training = joined_rows(cast(list[DocumentRows], sources))
+            training = join_rows(cast(list[DocumentRows], sources))
             run.lines.write(_mixture_line([settings.data.path, *weights], order))
         run.held_back = self._rows(self._evaluated_documents(documents[cut:]), first=len(training))
         return with_generated(run, shuffled_batches(run, training, order))

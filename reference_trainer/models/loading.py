@@ -82,7 +82,7 @@ def weight_files(paths: Iterable[Path], prefix: str = "") -> dict[str, StoredTen
     return tensors
 
 
-def joined(parts: Sequence[Tensor | StoredTensor]) -> Tensor | StoredTensor:
+def join_parts(parts: Sequence[Tensor | StoredTensor]) -> Tensor | StoredTensor:
     """Return `parts` joined along the first axis; all have the same dtype and the same shape of a row."""
     stored = [part for part in parts if isinstance(part, StoredTensor)]
     if not stored:

@@ -14,14 +14,14 @@ from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
 from reference_trainer.pipeline.custom_class import export_student
-from reference_trainer.storage.checkpoints import MANIFEST, Listed, find_checkpoint, verify_checkpoints
+from reference_trainer.storage.checkpoints import MANIFEST, CheckpointEntry, find_checkpoint, verify_checkpoints
 from reference_trainer.storage.export import exported_bytes, save_decoder
 from reference_trainer.storage.files import exclusive_directory
 from reference_trainer.storage.retention import checkpoint_name
 from reference_trainer.storage.whole_weights import SavedWeights, read_weights
 
 
-def list_checkpoints(directory: Path) -> list[Listed]:
+def list_checkpoints(directory: Path) -> list[CheckpointEntry]:
     """Return the checkpoints in `directory`, or in its `checkpoints`, verified. Raise `CheckpointError` without any."""
     checkpoints = verify_checkpoints(_place(directory))
     if not checkpoints:
@@ -34,7 +34,7 @@ def _place(directory: Path) -> Path:
     return directory / CHECKPOINTS if (directory / CHECKPOINTS).is_dir() else directory
 
 
-def table(checkpoints: Sequence[Listed]) -> list[str]:
+def table(checkpoints: Sequence[CheckpointEntry]) -> list[str]:
     """Return a line for each checkpoint: name, time of the save, bytes, and its fault or marks."""
     width = max(len(entry.path.name) for entry in checkpoints)
     return [
@@ -47,7 +47,7 @@ def _time(saved_at: float | None) -> str:
     return "never completed     " if saved_at is None else f"{datetime.fromtimestamp(saved_at, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
-def _state(entry: Listed, checkpoints: Sequence[Listed]) -> str:
+def _state(entry: CheckpointEntry, checkpoints: Sequence[CheckpointEntry]) -> str:
     """Return "damaged" with the fault, or "whole" with the marks of the latest and the best of the run."""
     if entry.fault is not None:
         return f"damaged: {entry.fault}"

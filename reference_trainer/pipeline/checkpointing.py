@@ -27,8 +27,8 @@ from reference_trainer.plan.schedule import Action, Event, Schedule
 from reference_trainer.ranks.coordination import Ranks
 from reference_trainer.storage.background import Background
 from reference_trainer.storage.checkpoints import (
-    LEFT,
     MANIFEST,
+    PARTIAL_NAME,
     Checkpoint,
     Manifest,
     check_complete,
@@ -46,7 +46,7 @@ from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
 from reference_trainer.training.loop import BETWEEN_UPDATES, Saved
 from reference_trainer.training.state import TrainState, state_from_json, state_to_json
 
-FREE = frozenset(
+CHANGEABLE = frozenset(
     "data out force trace callbacks teacher teacher_url teacher_outputs teacher_device_map shard_teacher student "
     "teacher_cache data_cache data_cache_gib data_workers eval_data eval_rows max_steps smoke log_every device "
     "project_to_steps save_every keep resume init_from rank_timeout hang_after eval_every rewind threads chat_template "
@@ -54,13 +54,14 @@ FREE = frozenset(
 )
 """Settings that a run may change when it resumes.
 
-Paths of data, template and teacher are free, since their content is compared by digest; the device, by its name.
+Paths of data, template and teacher are among them, since their content is compared by digest, and the device, since it
+is compared by its name.
 """
 
 
 def fixed_settings(settings: Settings) -> dict[str, object]:
     """Return the settings that a run may not change when it resumes."""
-    return {name: value for name, value in settings.flat().items() if name not in FREE}
+    return {name: value for name, value in settings.flat().items() if name not in CHANGEABLE}
 
 
 def conditions(
@@ -104,7 +105,7 @@ def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> l
     with only partial checkpoints is allowed too: a run was killed in its first save.
     """
     try:
-        has_only_partial = all(LEFT.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
+        has_only_partial = all(PARTIAL_NAME.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
     except OSError:
         has_only_partial = False
     metrics = [METRICS, TENSORBOARD]
@@ -210,7 +211,7 @@ def check_conditions(manifest: Manifest, known: Mapping[str, object]) -> None:
 def _refuse_changes(manifest: Manifest, saved: Mapping[str, object], present: Mapping[str, object]) -> None:
     """Raise `DriftError` if the saved and the present conditions differ."""
     # A checkpoint of an older version lacks the settings that were added later. Their defaults keep its behaviour.
-    defaults = {name: FIELDS[name].default for name in present if name in FIELDS and name not in FREE}
+    defaults = {name: FIELDS[name].default for name in present if name in FIELDS and name not in CHANGEABLE}
     if changed := differences({**defaults, **saved}, json.loads(json.dumps(present))):
         raise DriftError(
             f"{checkpoint_name(manifest.run_id, manifest.step)} cannot be resumed: {'; '.join(changed)}; resume with "

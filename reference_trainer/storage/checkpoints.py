@@ -42,6 +42,7 @@ from reference_trainer.storage.retention import (
 Result = TypeVar("Result")
 
 FORMAT, MANIFEST = "reference-trainer/checkpoint/1", "manifest.json"
+"""Name of the format, and of the file with the manifest."""
 
 
 def rank_file(rank: int) -> str:
@@ -71,7 +72,7 @@ class Manifest(BaseModel):
         conditions: Values that must be equal in a run that resumes from the checkpoint.
         state: All other values to restore that are not tensors.
         files: The files by name; set when the checkpoint is saved.
-        sha256: Digest of all other fields; set by `sealed`.
+        sha256: Digest of all other fields; set by `seal`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -88,12 +89,12 @@ class Manifest(BaseModel):
     sha256: str = ""
 
 
-def sealed(manifest: Manifest) -> Manifest:
+def seal(manifest: Manifest) -> Manifest:
     """Return the manifest with its digest, which detects changes of the file."""
     return manifest.model_copy(update={"sha256": _digest(manifest)})
 
 
-def parsed_manifest(path: Path) -> Manifest:
+def parse_manifest(path: Path) -> Manifest:
     """Return the manifest in the directory `path`. Raise `CheckpointError` if it is invalid or of another version."""
     try:
         content = (path / MANIFEST).read_bytes()
@@ -143,6 +144,7 @@ def link_checkpoints(directory: Path, run_id: str, *, latest: int | None, best: 
 
 
 def _link(link: Path, target: str | None) -> None:
+    """Point `link` to `target`, or remove it for None, by one rename. Ignore errors."""
     temporary = link.with_name(f".{link.name}.{os.getpid()}.partial")
     with suppress(OSError):
         temporary.unlink(missing_ok=True)
@@ -222,13 +224,14 @@ def read_checkpoint(path: Path, *, rank: int = 0) -> Checkpoint:
 def read_every_file(path: Path) -> list[Checkpoint]:
     """Return the checkpoint at `path` once per file, in the order of ranks. Raise as `read_checkpoint`."""
     first = read_checkpoint(path)
+    # `read_checkpoint` has compared all files; those of other ranks are compared again when they are read.
     others = sorted(first.manifest.files.items())[1:]
     return [first, *(replace(first, tensors=_tensors(path / name, entry)) for name, entry in others)]
 
 
 def read_manifest(path: Path) -> Manifest:
     """Return the manifest of the checkpoint at `path` without reading other files. Raise `CheckpointError`."""
-    manifest = parsed_manifest(path)
+    manifest = parse_manifest(path)
     name = checkpoint_name(manifest.run_id, manifest.step)
     if path.resolve().name != name:
         raise CheckpointError(f"{path / MANIFEST} belongs to {name}; give the directory its old name again")
@@ -252,6 +255,8 @@ def check_files(path: Path, manifest: Manifest) -> None:
 
 
 def _tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
+    """Return the tensors of a file by name. Raise `CheckpointError` if the file was changed."""
+    # The bytes that were compared are the bytes that are parsed: a file that changes in between has no effect.
     content = _content(path, entry)
     try:
         return load(content)
@@ -272,6 +277,7 @@ def _check_file(path: Path, entry: FileEntry) -> None:
 
 
 def _read(path: Path, read: Callable[[], Result]) -> Result:
+    """Return `read()`. Raise `CheckpointError` if the path is not a file or cannot be read."""
     try:
         if not path.is_file():
             raise CheckpointError(f"{path} is not a file")
@@ -281,6 +287,7 @@ def _read(path: Path, read: Callable[[], Result]) -> Result:
 
 
 def _check(path: Path, entry: FileEntry, size: int, digest_of: Callable[[], str]) -> None:
+    """Raise `CheckpointError` if size or digest differ. The digest is computed only if the size is equal."""
     if size != entry.size:
         raise CheckpointError(f"{path} has {size} bytes; {entry.size} were written")
     if (digest := digest_of()) != entry.sha256:
@@ -288,11 +295,17 @@ def _check(path: Path, entry: FileEntry, size: int, digest_of: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class CheckpointEntry:
     """A directory with the name of a checkpoint.
 
-    saved_at: modification time of the manifest, in seconds since 1970; None without a manifest. size: bytes of all
-    files. fault: why a run cannot resume from it; None if it is whole. best: the best step recorded in the manifest.
+    Attributes:
+        path: The directory.
+        run_id: The run.
+        step: The step.
+        saved_at: Modification time of the manifest, in seconds since 1970; None without a manifest.
+        size: Bytes of all files.
+        fault: Why a run cannot resume from the checkpoint; None if it is whole.
+        best: The best step recorded in the manifest; None if it is unknown.
     """
 
     path: Path
@@ -304,7 +317,7 @@ class Listed:
     best: Best | None
 
 
-def verify_checkpoints(directory: Path) -> list[Listed]:
+def verify_checkpoints(directory: Path) -> list[CheckpointEntry]:
     """Return the checkpoints of every run in `directory`, by run and step; every file is read and compared.
 
     Directories without a manifest are listed with this fault. Links are left out. Raise `CheckpointError` if the
@@ -318,11 +331,12 @@ def verify_checkpoints(directory: Path) -> list[Listed]:
     return [_entry(path, *name) for name, path in sorted(named)]
 
 
-def _entry(path: Path, run_id: str, step: int) -> Listed:
+def _entry(path: Path, run_id: str, step: int) -> CheckpointEntry:
+    """Read and compare all files of a directory."""
     manifest, fault = _checked(path)
     files = [entry.stat() for entry in path.iterdir() if entry.is_file()]
     times = [(path / MANIFEST).stat().st_mtime] if (path / MANIFEST).is_file() else []
-    return Listed(
+    return CheckpointEntry(
         path=path,
         run_id=run_id,
         step=step,
@@ -344,7 +358,7 @@ def _checked(path: Path) -> tuple[Manifest | None, str | None]:
     return manifest, None
 
 
-LEFT = re.compile(r"\..+\.\d+\.partial")
+PARTIAL_NAME = re.compile(r"\..+\.\d+\.partial")
 """Names of partial files and directories that a killed writer leaves behind."""
 
 
@@ -405,10 +419,11 @@ def save_checkpoint(
     earlier = saved_steps(directory, manifest.run_id)
     check_follows(earlier, manifest.step)
     path = directory / checkpoint_name(manifest.run_id, manifest.step)
-    with _failures_named(path, [directory / checkpoint_name(manifest.run_id, step) for step in earlier]):
+    with _name_failures(path, [directory / checkpoint_name(manifest.run_id, step) for step in earlier]):
         with _partial(path) as partial:
             _check_space(partial, tensors, disk)
             entry = write_tensors(partial / rank_file(0), tensors, disk)
+            # All ranks have written their files when `others` returns, so the manifest is the last file.
             files = {rank_file(0): entry, **others(partial)}
             _publish(partial, path, manifest.model_copy(update={"files": files}), disk)
         best = None if manifest.best is None else manifest.best.step
@@ -418,7 +433,8 @@ def save_checkpoint(
 
 
 @contextmanager
-def _failures_named(path: Path, earlier: Sequence[Path]) -> Iterator[None]:
+def _name_failures(path: Path, earlier: Sequence[Path]) -> Iterator[None]:
+    """Convert errors of this block into an `OutputError` with the path and the newest checkpoint."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -464,6 +480,7 @@ def _partial(path: Path) -> Iterator[Path]:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> FileEntry:
     """Write a file of tensors and return its manifest entry. Raise `OSError` or `SafetensorError`."""
+    # Copies, because safetensors refuses tensors that share memory, such as tied weights.
     content = save({name: tensor.to("cpu", copy=True).contiguous() for name, tensor in tensors.items()})
     disk.write(path, content)
     disk.sync(path)
@@ -472,12 +489,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> File
 
 def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
     """Write the manifest into the directory `partial`, check all files, and rename the directory to `path`."""
-    text = json.dumps(sealed(manifest).model_dump(), indent="  ", allow_nan=False) + "\n"
+    # The order matters at a crash: names and contents must be on the disk before the rename makes them visible.
+    text = json.dumps(seal(manifest).model_dump(), indent="  ", allow_nan=False) + "\n"
     disk.write(partial / MANIFEST, text.encode())
     disk.sync(partial / MANIFEST)
     disk.sync(partial)
     try:
-        check_files(partial, parsed_manifest(partial))
+        check_files(partial, parse_manifest(partial))
     except CheckpointError as error:
         raise OutputError(f"the checkpoint read back differs from the written one: {error}") from error
     disk.rename(partial, path)
@@ -485,6 +503,7 @@ def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
 
 
 def _rotate(directory: Path, run_id: str, best: int | None, keep: int) -> None:
+    """Remove all checkpoints but the last `keep` and the best."""
     for step in steps_to_remove(saved_steps(directory, run_id), keep=keep, best=best):
         path = directory / checkpoint_name(run_id, step)
         removed = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -496,7 +515,7 @@ def sweep(directory: Path) -> None:
     """Remove partial files of killed writers in `directory`. Hold a lock: no other run may be writing there."""
     with suppress(FileNotFoundError):
         for entry in directory.iterdir():
-            if LEFT.fullmatch(entry.name) is None:
+            if PARTIAL_NAME.fullmatch(entry.name) is None:
                 continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
@@ -504,7 +523,7 @@ def sweep(directory: Path) -> None:
                 entry.unlink(missing_ok=True)
 
 
-class Agreeing(Protocol):
+class SavingRanks(Protocol):
     """The ranks that save together; `ranks.coordination.Ranks` documents the methods."""
 
     rank: int
@@ -515,7 +534,7 @@ class Agreeing(Protocol):
 
 
 def save_shards(
-    ranks: Agreeing, directory: Path, manifest: Manifest, tensors: Mapping[str, Tensor], *, keep: int
+    ranks: SavingRanks, directory: Path, manifest: Manifest, tensors: Mapping[str, Tensor], *, keep: int
 ) -> Path | None:
     """Save a checkpoint with one file per rank, as `save_checkpoint`. Return its path on rank 0, None on others.
 
@@ -523,6 +542,8 @@ def save_shards(
     and the others raise `RankError` with its message, at the latest at their next collective with rank 0.
     """
 
+    # Exchanges, in this order on all ranks: the temporary directory of rank 0; whether every rank could write; the
+    # entries of the manifest. Rank 0 makes them within `save_checkpoint`, after it has written its own file.
     def others(partial: Path) -> Mapping[str, FileEntry]:
         ranks.all_gather_json(str(partial))
         ranks.run_on_all(lambda: None)
@@ -540,10 +561,9 @@ def save_shards(
 def rewind(directory: Path, run_id: str, start: int | None, *, disk: Disk = DISK) -> Path | None:
     """Move the checkpoints later than `start`, or all for None, into a new directory `{run_id}-rewound-K`; return it.
 
-    Return None if there are no such checkpoints. They keep their names, so a run can still resume from one by its path.
-    Checkpoints are moved one by one, the newest first: if a rewind is killed, all checkpoints stay whole, and the next
-    rewind completes it.
-    Raise `OutputError` if a checkpoint cannot be moved.
+    Return None if there are no such checkpoints. Checkpoints keep their names, so a run can still resume from one by
+    its path. They are moved one by one, the newest first: if a rewind is killed, all checkpoints stay whole, and the
+    next rewind completes it. Raise `OutputError` if a checkpoint cannot be moved.
     """
     moved = steps_to_set_aside(saved_steps(directory, run_id), start)
     if not moved:

@@ -50,12 +50,13 @@ def save_decoder(
 
     Raise `OutputError` with the file and the cause; new files are then removed, and no manifest is left.
     """
+    # The old manifest is removed first and the new one is written last: a directory with a manifest is complete.
     weights = _contiguous(decoder)
     config = {"model_type": MODEL_TYPE, **asdict(decoder.config)}
     before = _inodes(directory)
     name = MANIFEST
     try:
-        (directory / MANIFEST).unlink(missing_ok=True)  # the manifest of an older run does not describe the new files
+        (directory / MANIFEST).unlink(missing_ok=True)
         name = WEIGHTS
         write_file(directory / WEIGHTS, lambda path: path.write_bytes(save(weights)))
         name = CONFIG
@@ -137,7 +138,7 @@ def _contiguous(decoder: nn.Module) -> dict[str, Tensor]:
     written: set[int] = set()
     for name, value in decoder.state_dict().items():
         weights[name] = value.contiguous()
-        memory = weights[name].untyped_storage().data_ptr()
+        memory = weights[name].untyped_storage().data_ptr()  # equal for views of one tensor, such as tied weights
         if memory in written:
             weights[name] = value.clone()
         written.add(memory)
@@ -145,6 +146,7 @@ def _contiguous(decoder: nn.Module) -> dict[str, Tensor]:
 
 
 def _inodes(directory: Path) -> dict[Path, int | None]:
+    """Return the inodes of weights and configuration; an atomic write gives a file another inode."""
     paths = [directory / name for name in (WEIGHTS, CONFIG)]
     return {path: path.stat().st_ino if path.exists() else None for path in paths}
 

@@ -128,6 +128,7 @@ def _is_partial(path: Path) -> bool:
 
 
 def _lock(descriptor: int, path: Path, made: list[Path]) -> None:
+    """Lock an open directory. Raise `OutputError` if another run has locked it. made: the directories created here."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -167,6 +168,7 @@ def check_room(path: Path, bytes_needed: int) -> None:
 
 
 def _remove_if_empty(directories: list[Path]) -> None:
+    """Remove the empty ones of these directories."""
     for path in directories:
-        with suppress(OSError):  # a directory that is left does no harm, and must not hide how the run ended
+        with suppress(OSError):  # a remaining directory is harmless, and must not replace the error of the run
             path.rmdir()
