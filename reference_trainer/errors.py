@@ -119,6 +119,7 @@ def similar_path(path: Path) -> str:
     The outermost missing part of `path` is compared with the names in its directory.
     """
     try:
+        # From the root downwards, so that a misspelt directory is named and not the file below it.
         missing = next((part for part in reversed((path, *path.parents)) if not part.exists()), None)
         beside = [] if missing is None else [entry.name for entry in missing.parent.iterdir()]
     except OSError:  # the directory cannot be read, or the name is too long

@@ -75,7 +75,11 @@ from reference_trainer.errors import SettingError
 def _setting(default: object, help: str, *, flat: str | None = None, alias: str | None = None) -> Any:
     """Declare a setting.
 
-    flat: the name outside its group, if it differs. alias: an older environment variable of the setting.
+    Args:
+        default: The default value.
+        help: The text in `--help`.
+        flat: The name outside its group, if it differs.
+        alias: An older environment variable of the setting.
     """
     return Field(default, description=help, serialization_alias=flat, validation_alias=alias)
 
@@ -98,6 +102,7 @@ class _Group(BaseModel):
     @field_validator("*", mode="wrap")
     @classmethod
     def _read(cls, value: object, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+        """Validate a value; parse it first if it is the text of a flag, variable or file."""
         if not isinstance(value, SourcedValue):
             return validate(value)
         assert info.field_name is not None, "a validator of fields gets the name of one"
@@ -484,12 +489,14 @@ class Settings(BaseModel):
     def _check_together(cls, values: object, validate: ModelWrapValidatorHandler[Settings]) -> Settings:
         if not isinstance(values, Mapping):
             return validate(values)
+        # 1. Sort flat and dotted names into their groups. Unknown names stay at the top, where pydantic refuses them.
         named = by_flat_name(values)
         nested: dict[str, Any] = {}
         for name, value in named.items():
             group, _, leaf = DOTTED.get(name, name).rpartition(".")
             (nested.setdefault(group, {}) if group in GROUPS else nested)[leaf if group in GROUPS else name] = value
         settings = validate(nested)
+        # 2. Check settings that exclude each other.
         smoke = settings.run.smoke
         excluded: tuple[tuple[str, object, str], ...] = (
             (
@@ -531,9 +538,13 @@ _FLAT = {dotted: name for name, dotted in DOTTED.items()}
 def by_flat_name(values: Mapping[str, object]) -> dict[str, SourcedValue]:
     """Return values by the flat names of their settings; unknown names stay as they are.
 
-    values: by flat or dotted names, and of groups or mappings by the name of their group. Raise `SettingError` for a
-    setting that is named twice, and for a group that is none.
+    Args:
+        values: Values by flat or dotted names, and groups or mappings by the name of their group.
+
+    Raises:
+        SettingError: A setting is named twice, or the value of a group is not a mapping.
     """
+    # 1. Replace groups by their settings, with dotted names.
     written = dict[str, object]()
     for name, value in values.items():
         if name in GROUPS and isinstance(value, _Group):
@@ -547,6 +558,7 @@ def by_flat_name(values: Mapping[str, object]) -> dict[str, SourcedValue]:
             written[name] = value
             continue
         written |= {f"{name}.{leaf}": member for leaf, member in members.items()}
+    # 2. Replace dotted names by flat ones.
     named = dict[str, SourcedValue]()
     for name, value in written.items():
         value = value if isinstance(value, SourcedValue) else SourcedValue(value, repr(name), is_text=False)
@@ -563,6 +575,7 @@ def schema() -> str:
     """Return the JSON Schema of a settings file, as text: keys are flat, or tables of groups."""
     content = Settings.model_json_schema(by_alias=False)
     keys = content["properties"]
+    # Add the flat names. A name such as `data` is both a group and a setting.
     for name, dotted in DOTTED.items():
         group, leaf = dotted.split(".")
         key = content["$defs"][GROUPS[group].__name__]["properties"][leaf]
@@ -575,6 +588,7 @@ def _weights_end(settings: Settings) -> bool:
     return any(end is not None for end in ends)
 
 
+# Settings, the reason why they have no effect, and a condition on which they have one.
 _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (
         ("beta",),

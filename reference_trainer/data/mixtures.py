@@ -80,13 +80,14 @@ def source_pattern(weights: tuple[int, ...]) -> list[int]:
     """
     # For row n and k sources, Tijdeman's algorithm considers the sources whose exact share n * weight / total exceeds
     # the rows they have by at least 1 / (2k - 2), and takes the one that reaches its upper limit first.
-    # All numbers are multiplied by total * (2k - 2), so that they are integers.
+    # The lag of a source is its exact share minus its rows. The upper limit of a lag is 1 - 1 / (2k - 2), which a source
+    # reaches after (limit - lag) * total / weight more rows. `lags` has integers: lags times total * (2k - 2).
     total, parts = sum(weights), max(2 * len(weights) - 2, 1)
     taken, pattern = [0] * len(weights), []
     for n in range(1, total + 1):
-        behind = [parts * (n * weight - total * rows) for weight, rows in zip(weights, taken, strict=True)]
-        late = [source for source, share in enumerate(behind) if share >= total]
-        chosen = min(late, key=lambda source: Fraction((parts - 1) * total - behind[source], weights[source]))
+        lags = [parts * (n * weight - total * rows) for weight, rows in zip(weights, taken, strict=True)]
+        late = [source for source, share in enumerate(lags) if share >= total]
+        chosen = min(late, key=lambda source: Fraction((parts - 1) * total - lags[source], weights[source]))
         taken[chosen] += 1
         pattern.append(chosen)
     return pattern

@@ -75,7 +75,7 @@ def evaluate(
     """
     check_vocabularies(teacher, student)
     order = torch.arange(len(sequences), device="cpu")
-    batches = _dealt(sequences, order, parallel)
+    batches = _batches_of_rank(sequences, order, parallel)
     none: Mapping[str, MetricSum] = {}
     with parallel.window():
         # `reduce` consumes the generator, so the outputs of one batch at a time are in memory.
@@ -84,7 +84,7 @@ def evaluate(
     return {name: total for name, total in _over_ranks(totals, parallel).items() if total.count}
 
 
-def _dealt(sequences: Rows, order: Tensor, parallel: Parallel) -> Iterator[Batch]:
+def _batches_of_rank(sequences: Rows, order: Tensor, parallel: Parallel) -> Iterator[Batch]:
     """Yield the batches of this rank. All ranks yield equally many batches, because their forwards communicate."""
     # Rank r evaluates the batches r + 1, r + 1 + world_size, ...; in the last round some ranks may have none left.
     rounds = -(-sequences.batches // parallel.world_size)
