@@ -169,6 +169,7 @@ class MLflowCallback(Logger):
 
 
 def _module(name: str) -> ModuleType:
+    """Import the package of a tracker. Raise `PackageError` if it is not installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

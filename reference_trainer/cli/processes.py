@@ -90,15 +90,15 @@ def until(command: tuple[str, ...], **options: object) -> int:
 
 def _until(command: list[str], options: dict[str, Any]) -> int:
     from reference_trainer.pipeline.defaults import latest_settings
-    from reference_trainer.supervision.until import Limits, problems
+    from reference_trainer.supervision.until import Limits, find_problems
 
     settings = settings_of(command)
     if settings is not None and settings.checkpoints.resume is None and settings.run.smoke is None:
         settings = latest_settings(settings)
-    if (messages := problems(settings, options["step"])) or settings is None:
+    if (messages := find_problems(settings, options["step"])) or settings is None:
         raise SettingError("; ".join(messages))
     from reference_trainer.callbacks.progress import Lines
-    from reference_trainer.supervision.until import supervised  # takes a while
+    from reference_trainer.supervision.until import supervise  # takes a while
 
     _check_own(settings)
     ranks = options.pop("nproc_per_node")
@@ -111,7 +111,7 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
     )
     interrupts.raise_once()
     try:
-        return int(supervised(settings, command[1:], limits, ranks=ranks, report=Lines().write, machines=machines))
+        return int(supervise(settings, command[1:], limits, ranks=ranks, report=Lines().write, machines=machines))
     except KeyboardInterrupt:
         print_line("stopped on request; the same command goes on")
         return interrupts.SAVED
@@ -138,7 +138,7 @@ def launch(command: tuple[str, ...], nproc_per_node: int, **machines: object) ->
 
 
 def _check_own(settings: Settings) -> None:
-    """Refuse own callbacks and parts once, and not in every process. These import from the working directory too."""
+    """Check custom callbacks and parts once, and not in every process. They are imported from the working directory."""
     if settings.run.callbacks is None and settings.run.parts is None:
         return
     from reference_trainer.callbacks.from_file import check_callbacks
@@ -153,7 +153,7 @@ def _check_own(settings: Settings) -> None:
 
 
 def _machines_of(options: dict[str, Any]) -> Machines | None:
-    """Return the machines that the options of a command name; None for this one alone."""
+    """Return the machines that the options of a command name; None for this machine alone."""
     from reference_trainer.supervision.machines import Machines
 
     count, endpoint, rank = options["nnodes"], options["rdzv_endpoint"], options.get("node_rank")

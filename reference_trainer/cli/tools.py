@@ -10,7 +10,7 @@ from typing import Any, Literal
 import click
 
 from reference_trainer import interrupts
-from reference_trainer.cli.distillation import SettingsCommand, gathered, setting_options
+from reference_trainer.cli.distillation import SettingsCommand, gather_settings, setting_options
 from reference_trainer.cli.group import FAILED, guarded, line_of, main, print_error
 from reference_trainer.config.kinds import choices
 from reference_trainer.config.settings import Settings
@@ -40,7 +40,7 @@ def precompute(top_k: int | None, config: str | None, **flags: str | None) -> in
 
 
 def _precompute(top_k: int | None, config: str | None, flags: dict[str, str | None]) -> int:
-    settings = gathered(flags, config)
+    settings = gather_settings(flags, config)
     from reference_trainer.pipeline.precompute import precompute as write  # imports torch, so after all checks
 
     interrupts.raise_once()

@@ -80,8 +80,8 @@ def source_pattern(weights: tuple[int, ...]) -> list[int]:
     """
     # For row n and k sources, Tijdeman's algorithm considers the sources whose exact share n * weight / total exceeds
     # the rows they have by at least 1 / (2k - 2), and takes the one that reaches its upper limit first.
-    # The lag of a source is its exact share minus its rows. The upper limit of a lag is 1 - 1 / (2k - 2), which a source
-    # reaches after (limit - lag) * total / weight more rows. `lags` has integers: lags times total * (2k - 2).
+    # The lag of a source is its exact share minus its rows. The upper limit of a lag is 1 - 1 / (2k - 2); a source
+    # reaches it after (limit - lag) * total / weight more rows. `lags` has integers: lags times total * (2k - 2).
     total, parts = sum(weights), max(2 * len(weights) - 2, 1)
     taken, pattern = [0] * len(weights), []
     for n in range(1, total + 1):

@@ -159,7 +159,12 @@ class HuggingFace(Distillation):
 
 
 class ChatData:
-    """Conversations. The last tenth, or the ones of another file, are held back. tokenizer: the student's."""
+    """Conversations. The last tenth, or the conversations of another file, are held back.
+
+    Attributes:
+        run: The run.
+        tokenizer: The tokenizer of the student, with the chat template of the run.
+    """
 
     unit = "token"
     largest_token = 0
@@ -168,7 +173,8 @@ class ChatData:
 
     def __init__(self, run: HuggingFace) -> None:
         self.run = run
-        self._largest_read = self._largest_taught = 0  # token of all conversations so far, and in those of the teacher
+        # The largest token of all conversations so far, in the tokens of the student and of the teacher.
+        self._largest_of_student = self._largest_of_teacher = 0
         self._paired: list[PairedDocuments] = []  # in the order of their example numbers
 
     @cached_property
@@ -180,6 +186,7 @@ class ChatData:
         return tokenizer
 
     def make_batches(self) -> Batches:
+        # 1. Check the settings and the tokenizers.
         run, settings = self.run, self.run.settings
         if settings.data.path is None or settings.student.model is None:
             raise SettingError("--student needs --data with a file of chats")
@@ -200,7 +207,7 @@ class ChatData:
         weights = {} if settings.data.mix is None else read_weights(settings.data.mix)
         weight = weights.pop(str(settings.data.path), Fraction(1))
         integers = integer_weights([weight, *weights.values()])
-        # Check the settings before tokenising, which may take long.
+        # 2. Check all other inputs before tokenising, which may take long.
         check_generation(settings, run.place.world_size)
         check_loading(student_source(settings))
         if settings.teacher.model is not None:
@@ -210,6 +217,7 @@ class ChatData:
         for path in (settings.data.path, settings.evaluation.data, *map(Path, weights)):
             if path is not None:
                 check_readable(path)
+        # 3. Read the conversations, and divide them into rows to train on and held-back rows.
         documents = self._documents(settings.data.path)
         cut = self._cut(documents) if settings.evaluation.data is None else len(documents)
         training = self._rows(documents[:cut])
@@ -231,9 +239,8 @@ class ChatData:
         run, settings = self.run, self.run.settings
         if settings.data.path is None:
             raise SettingError("Hugging Face models need --data with a file of chats")
-        if (
-            "make_teacher" in run.replaced and settings.student.model is not None
-        ):  # a teacher is compared with the student
+        # A teacher of custom parts is compared with the vocabulary size of the run, which no student has set here.
+        if "make_teacher" in run.replaced and settings.student.model is not None:
             run.vocab_size = vocab_size_of(student_source(settings))
         if whole or settings.evaluation.data is None:
             documents = self._documents(settings.data.path)
@@ -250,7 +257,7 @@ class ChatData:
     def check_size(self, model: Causal, name: str) -> None:
         """Raise `DataError` if the data has a token that the model, "student" or "teacher", lacks."""
         is_other = name == "teacher" and self.run.settings.teacher.cross_tokenizer
-        largest = self._largest_taught if is_other else self._largest_read
+        largest = self._largest_of_teacher if is_other else self._largest_of_student
         if largest >= model.vocab_size:
             what = f"the data has token {largest}, and the {name} has {model.vocab_size} tokens"
             raise DataError(f"{what}; expected more")
@@ -260,20 +267,21 @@ class ChatData:
         chats, digests, workers = self._chats(data, self.tokenizer)
         self.run.digests |= {f"{name}_sha256": digests["data_sha256"]}
         self.run.digests |= {key: digest for key, digest in digests.items() if key != "data_sha256"}
-        self._largest_read = max(self._largest_read, chats.largest)
+        self._largest_of_student = max(self._largest_of_student, chats.largest)
         self._continues = chats.continues
         if not self.run.settings.teacher.cross_tokenizer:
             return chats.documents
-        taught, of_teacher, _ = self._chats(data, self._teacher_tokenizer, "of the teacher, ")
-        check_pairs(data, chats, taught)
+        # The same conversations in the tokens of the teacher, and the groups of tokens of equal text.
+        teacher_chats, of_teacher, _ = self._chats(data, self._teacher_tokenizer, "of the teacher, ")
+        check_pairs(data, chats, teacher_chats)
         names = ("tokenizer_sha256", "chat_template_sha256")
         self.run.digests |= {f"teacher_{name}": of_teacher[name] for name in names}
-        self._largest_taught = max(self._largest_taught, taught.largest)
+        self._largest_of_teacher = max(self._largest_of_teacher, teacher_chats.largest)
         identity = {"student": digests, "teacher": of_teacher, "length": self.run.settings.data.length, "pairs": 1}
         identity |= {"transformers": version("transformers")}
         tokenizers = (self.tokenizer, self._teacher_tokenizer)
-        entry = self._entry(identity, partial(write_pairs, chats, taught, tokenizers, workers=workers))
-        documents, lines = read_pairs(entry, chats, taught)
+        entry = self._entry(identity, partial(write_pairs, chats, teacher_chats, tokenizers, workers=workers))
+        documents, lines = read_pairs(entry, chats, teacher_chats)
         for line in lines:
             self.run.lines.write(f"data: {line}")
         return documents
@@ -285,7 +293,10 @@ class ChatData:
     def _chats(self, data: Path, tokenizer: object, whose: str = "") -> tuple[Chats, dict[str, str], int]:
         """Return the conversations of a file in the tokens of a tokenizer, their digests, and the number of workers.
 
-        whose: the beginning of log lines about them.
+        Args:
+            data: The file.
+            tokenizer: The tokenizer.
+            whose: The beginning of log lines about these conversations.
         """
         settings = self.run.settings
         digests = {"data_sha256": digest_of(data), **tokenizer_digests(tokenizer)}
@@ -314,15 +325,16 @@ class ChatData:
         run.digests["evaluated"] = f"{most} of {len(documents)}"  # a resumed run compares with earlier ones
         numbers = [number * len(documents) // most for number in range(most)]
 
-        def few(of: Sequence[Document]) -> Sequence[Document]:
-            return ChainedDocuments([of[number : number + 1] for number in numbers])  # read when they are asked for
+        def select(of: Sequence[Document]) -> Sequence[Document]:
+            return ChainedDocuments([of[number : number + 1] for number in numbers])  # read when they are indexed
 
         if isinstance(documents, PairedDocuments):
-            return PairedDocuments(few(documents.student), few(documents.teacher), few(documents.flat_groups))
-        return few(documents)
+            return PairedDocuments(select(documents.student), select(documents.teacher), select(documents.flat_groups))
+        return select(documents)
 
     def _tokenized(self, data: Path, digests: Mapping[str, str], writer: ChatWriter, workers: int, whose: str) -> Path:
         """Return the directory with the tokens of the data."""
+        # The identity has everything that tokens and labels depend on. Raise "format" when the conversion changes.
         run, settings = self.run, self.run.settings
         identity = {**digests, "length": settings.data.length, "format": 4, "transformers": version("transformers")}
         identity["special"] = {name: str(token) for name, token in writer.tokenizer.special_tokens_map.items()}
@@ -367,7 +379,7 @@ class ChatData:
     def _cut(self, documents: Sequence[Document]) -> int:
         """Return the number of documents to train on. The rest is held back; no conversation is divided."""
         cut = len(documents) * 9 // 10
-        while cut and self._continues[cut]:
+        while cut and self._continues[cut]:  # the document at the cut continues a conversation before it
             cut -= 1
         if not cut:
             what = f"{self.run.settings.data.path} has one conversation to predict; expected two, as one is held back"
@@ -441,7 +453,7 @@ def _skeleton(run: HuggingFace, source: Source, dtype: object) -> Causal | None:
 
 
 def _finish(name: str, model: Causal, settings: Settings, note: Callable[[str], object]) -> None:
-    """Isolate documents and compile layers, as the settings say; both run the model. name: for messages."""
+    """Isolate documents and compile layers, as the settings say. Both run the model, so its weights must be loaded."""
     if settings.data.documents == "pack":
         with next(model.parameters()).device:  # it may be on a device already
             isolate_documents(name, model, note)
@@ -461,6 +473,7 @@ class CausalStudent:
         check_student_settings(settings, place)
         name = "float64" if settings.run.dtype == "float64" else settings.student.weights
         source, dtype = student_source(settings), getattr(torch, name)
+        # 1. The model. A sharded student is loaded by parts if its files allow it.
         part = self._in_parts(source, dtype) if run.is_student_sharded else None
         student = part or load_model(source, dtype=dtype, seed=settings.run.seed)
         run.vocab_size = student.vocab_size
@@ -470,12 +483,14 @@ class CausalStudent:
                 f"--student {place} has quantized weights, which cannot be trained; use --lora, or a model without "
                 "quantization"
             )
+        # 2. The adapter. A skeleton has it already.
         if settings.student.lora is not None:
             student = part or add_adapter(student, place, **self._adapter_options)
             if settings.student.lora_merge:
                 check_merge(student)
             digest = partial(tensors_digest, frozen_weights(student))
             run.digests["base_sha256"] = str(run.ranks.on_each_machine(digest) if part is not None else digest())
+        # 3. Options of the forward. They run the model, so for a skeleton they wait until it is loaded.
         if settings.student.checkpoint_activations:
             model = student.model
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
@@ -601,9 +616,12 @@ class CausalExport:
         run.student = save_model(student, self._data.tokenizer, directory, manifest, merge=merge)
 
     def load(self, directory: Path) -> Weights:
-        """Return the weights of a model or adapter of transformers with the student's tokenizer. directory: also an id.
+        """Return the weights of a model or adapter of transformers, whose tokenizer must be the student's.
 
         If the student is a skeleton, the weights of a model are read when they are indexed.
+
+        Args:
+            directory: A directory, or an id of the hub.
         """
         student = self.run.student
         self._check_saved(directory, "model to begin with")
@@ -614,7 +632,7 @@ class CausalExport:
         return weights_of(part or load_model(source, dtype=dtype))
 
     def saved_model(self, directory: Path) -> nn.Module:
-        """Return a model or adapter of any shape, in the data type of its files. directory: also an id."""
+        """Return a model or adapter of any shape, in the data type of its files, from a directory or an id."""
         self._check_saved(directory, "model")
         model = load_model(self._source(directory), dtype="auto")
         if self.run.settings.data.documents == "pack":
@@ -628,6 +646,7 @@ class CausalExport:
             return weights_digest(module.model if isinstance(module, Causal) else module)
 
     def _check_saved(self, directory: Path, what: str) -> None:
+        """Raise an error if the files were changed, or the tokenizer is not the student's."""
         if os.path.isfile(directory / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
             verify_manifest(directory)
         check_tokens(self._data.tokenizer, load_tokenizer(self._source(directory)), what)
@@ -637,12 +656,14 @@ class CausalExport:
 
 
 def _mixture_line(paths: Sequence[Path | str], mixture: Mixture) -> str:
+    """Return a log line with the share and the size of each source."""
     total, shares = sum(mixture.weights), zip(paths, mixture.sizes, mixture.weights, strict=True)
     parts = [f"{weight / total:.1%} of {path} ({size} rows)" for path, size, weight in shares]
     return f"data: an epoch has {len(mixture)} rows: {', '.join(parts)}"
 
 
 def _notes(chats: Chats, length: int, *, keeps_empty: bool) -> list[str]:
+    """Return log lines about conversations that are cut or have nothing to predict, and the notes of the writer."""
     number = len(chats.documents) + (0 if keeps_empty else chats.empty)
     cut = [f"data: {chats.cut} of {number} conversations are cut after {length} tokens"] if chats.cut else []
     fate = "kept without a loss" if keeps_empty else "left out"
