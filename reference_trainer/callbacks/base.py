@@ -269,8 +269,8 @@ def event_of(hook: Event | str) -> Event:
 def _hint(name: str) -> str:
     """Return a suggestion for the name of a hook."""
     known = [event.value for event in Event]
-    near = difflib.get_close_matches(name, known, cutoff=0.8)
-    return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+    matches = difflib.get_close_matches(name, known, cutoff=0.8)
+    return f"did you mean {matches[0]!r}?" if matches else f"choose from {', '.join(known)}"
 
 
 def has_hook(callback: Callback, event: Event) -> bool:
@@ -332,7 +332,7 @@ def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) ->
     """Call the hook of an event on every callback, in order, each with its own context; return all actions, united.
 
     Raise `CallbackError` if a hook returns anything but an `Action` or None, and anything but None from a hook of
-    `SILENT`. Exceptions of hooks propagate; those of callbacks of other packages get a `CallbackNote`.
+    `SILENT`. Exceptions of hooks propagate; an exception of a callback of another package gets a `CallbackNote`.
     """
     united = Action.CONTINUE
     for callback in callbacks:

@@ -158,7 +158,7 @@ _Number = Annotated[float, BeforeValidator(lambda read: _NOT_FINITE.get(read, re
 
 
 class MetricsLine(BaseModel):
-    """The metrics of a logged or evaluated step, as read from a file. Fields are those of `Context`."""
+    """The metrics of a logged or evaluated step, as read from a file. The fields are as in `Context`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -176,7 +176,7 @@ def schema() -> str:
 
 
 def line(context: Context) -> str:
-    """Return the line of a logged or evaluated step, without its end. `metrics` includes the ones of an evaluation.
+    """Return the line of a logged or evaluated step, without its end. `metrics` includes the metrics of an evaluation.
 
     JSON has neither NaN nor infinity: a number that is not finite is written as a string.
     """

@@ -180,9 +180,9 @@ class BarCallback(Callback):
 
 
 class _Stream:
-    """Stream that ignores writes after it failed, including those of a bar, which draws in its own thread.
+    """Stream that ignores writes after it failed, including the writes of a bar, which draws in its own thread.
 
-    None stands for a standard output that was closed before the process started.
+    None is a standard output that was closed before the process started.
     """
 
     def __init__(self, stream: TextIO | None) -> None:

@@ -51,8 +51,8 @@ def guarded(work: Callable[[], int]) -> int:
         print_error(line_of(error))
         return FAILED
     except KeyboardInterrupt as error:
-        written = _has_note(error, interrupts.WrittenNote)
-        print_error(line_of(error, "interrupted" if written else interrupts.NOT_WRITTEN))
+        was_written = _has_note(error, interrupts.WrittenNote)
+        print_error(line_of(error, "interrupted" if was_written else interrupts.NOT_WRITTEN))
         return interrupts.INTERRUPTED
     except Exception as error:
         if _is_out_of_memory(error):
@@ -139,9 +139,9 @@ class _Group(click.Group):
 def _suggesting(error: click.NoSuchOption) -> click.UsageError:
     """Return an error that suggests the option for this name in other trainers, if the command has one."""
     leaf = error.option_name.lstrip("-").rpartition(".")[2]
-    meant = OTHER_NAMES.get(leaf.replace("-", "_"), leaf).replace("_", "-")
+    own_name = OTHER_NAMES.get(leaf.replace("-", "_"), leaf).replace("_", "-")
     known = [flag for param in error.ctx.command.params for flag in param.opts] if error.ctx is not None else []
-    end = f".{meant}" if "." in error.option_name else f"--{meant}"
+    end = f".{own_name}" if "." in error.option_name else f"--{own_name}"
     flag = next((flag for flag in known if flag.endswith(end)), None)
     if flag is None:
         return error

@@ -1,4 +1,4 @@
-"""The commands that run `distill` in processes of their own: `until` and `launch`."""
+"""The commands that run `distill` in other processes: `until` and `launch`."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ def _recipes(name: str | None) -> int:
     known = recipes()
     if name is not None and name not in known:
         raise SettingError(f"unknown recipe {name!r} ({choices(known)})")
-    for each, path in known.items() if name is None else ():
-        click.echo(f"{each:12} {path.read_text().splitlines()[0].removeprefix('# ')}")
+    for recipe, path in known.items() if name is None else ():
+        click.echo(f"{recipe:12} {path.read_text().splitlines()[0].removeprefix('# ')}")
     if name is not None:
         click.echo(known[name].read_text(), nl=False)
     return 0

@@ -419,15 +419,15 @@ def suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
     """
     # 1. A name of another trainer, or a name without its group. 2. A similar name, in the same group if there is one.
     names = {candidate.lower(): candidate for candidate in known if ("." in candidate) == ("." in name)}
-    asked = name.lower().replace("-", "_")
-    group, dot, leaf = asked.rpartition(".")
-    meant = [names[like] for like in names if like.rpartition(".")[2] == OTHER_NAMES.get(leaf, leaf)]
+    normalised = name.lower().replace("-", "_")
+    group, dot, leaf = normalised.rpartition(".")
+    exact = [names[like] for like in names if like.rpartition(".")[2] == OTHER_NAMES.get(leaf, leaf)]
     inside = {like.removeprefix(group + dot): names[like] for like in names if like.startswith(group + dot)}
-    near = meant or [
+    matches = exact or [
         (inside or names)[match]
-        for match in difflib.get_close_matches(leaf if inside else asked, inside or names, n=1, cutoff=0.7)
+        for match in difflib.get_close_matches(leaf if inside else normalised, inside or names, n=1, cutoff=0.7)
     ]
-    return f"did you mean {prefix + near[0] if prefix else repr(near[0])}?" if near else ""
+    return f"did you mean {prefix + matches[0] if prefix else repr(matches[0])}?" if matches else ""
 
 
 def choices(known: Iterable[str]) -> str:

@@ -109,7 +109,8 @@ class _Group(BaseModel):
         kind = kind_of(cls.model_fields[info.field_name])
         try:
             return validate(kind.read(value.value) if value.is_text else value.value)
-        except ValidationError as error:  # its input would be the bare value; that of a ValueError is `value`
+        except ValidationError as error:
+            # The input of this error is the bare value. The input of a ValueError is `value`, which has the source.
             raise ValueError from error
 
 
@@ -545,7 +546,7 @@ def by_flat_name(values: Mapping[str, object]) -> dict[str, SourcedValue]:
         SettingError: A setting is named twice, or the value of a group is not a mapping.
     """
     # 1. Replace groups by their settings, with dotted names.
-    written = dict[str, object]()
+    by_name = dict[str, object]()
     for name, value in values.items():
         if name in GROUPS and isinstance(value, _Group):
             members: Mapping[str, object] = {leaf: getattr(value, leaf) for leaf in value.model_fields_set}
@@ -555,12 +556,12 @@ def by_flat_name(values: Mapping[str, object]) -> dict[str, SourcedValue]:
             place, shown = (value.origin, value.value) if isinstance(value, SourcedValue) else (repr(name), value)
             raise SettingError(f"invalid value {short_repr(shown)} for {place}: expected a table of settings")
         else:
-            written[name] = value
+            by_name[name] = value
             continue
-        written |= {f"{name}.{leaf}": member for leaf, member in members.items()}
+        by_name |= {f"{name}.{leaf}": member for leaf, member in members.items()}
     # 2. Replace dotted names by flat ones.
     named = dict[str, SourcedValue]()
-    for name, value in written.items():
+    for name, value in by_name.items():
         value = value if isinstance(value, SourcedValue) else SourcedValue(value, repr(name), is_text=False)
         flat = _FLAT.get(name, name)
         if flat in named:

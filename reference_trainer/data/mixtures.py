@@ -62,8 +62,8 @@ def mixed_order(seed: int, epoch: int, mixture: Mixture) -> Tensor:
         # A source goes through its rows again and again; each round has a new permutation. The rows that earlier epochs
         # took are counted, so that an epoch continues the round in which the previous epoch ended.
         places = (sources == source).nonzero()[:, 0]
-        taken = torch.arange(len(places)) + (epoch - 1) * len(places)
-        rounds, rows = taken // size, taken % size
+        row_numbers = torch.arange(len(places)) + (epoch - 1) * len(places)
+        rounds, rows = row_numbers // size, row_numbers % size
         for number in rounds.unique().tolist():
             of_round = rounds == number
             order[places[of_round]] = begin + permutation(f"{seed}/{number}/{source}", size)[rows[of_round]]
@@ -83,12 +83,12 @@ def source_pattern(weights: tuple[int, ...]) -> list[int]:
     # The lag of a source is its exact share minus its rows. The upper limit of a lag is 1 - 1 / (2k - 2); a source
     # reaches it after (limit - lag) * total / weight more rows. `lags` has integers: lags times total * (2k - 2).
     total, parts = sum(weights), max(2 * len(weights) - 2, 1)
-    taken, pattern = [0] * len(weights), []
+    counts, pattern = [0] * len(weights), []
     for n in range(1, total + 1):
-        lags = [parts * (n * weight - total * rows) for weight, rows in zip(weights, taken, strict=True)]
+        lags = [parts * (n * weight - total * rows) for weight, rows in zip(weights, counts, strict=True)]
         late = [source for source, share in enumerate(lags) if share >= total]
         chosen = min(late, key=lambda source: Fraction((parts - 1) * total - lags[source], weights[source]))
-        taken[chosen] += 1
+        counts[chosen] += 1
         pattern.append(chosen)
     return pattern
 

@@ -93,7 +93,7 @@ def _map_file(path: Path) -> tuple[Tensor, str]:
             return _map_descriptor(file, file.tell()), digest
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}{similar_path(path)}") from error
-    except RuntimeError as error:  # some files, such as those of /proc, can be read but not mapped
+    except RuntimeError as error:  # some files, such as in /proc, can be read but not mapped
         raise DataError(f"cannot map {path} into memory: {error}; expected a file on a disk") from error
 
 
@@ -304,7 +304,7 @@ class ShuffledBatches:
             order = epoch_order(self.seed, epoch, len(self.sequences))
         else:
             order = self.order.order(self.seed, epoch)
-        number = (position - 1) * self.world_size + self.rank + 1  # of the batch among those of all ranks, from 1
+        number = (position - 1) * self.world_size + self.rank + 1  # of the batch among the batches of all ranks, from 1
         if number <= self._all_batches:
             return self.sequences.batch(order, number)
         tokens_1T = self.sequences.batch(order, 1).tokens[:1]

@@ -167,7 +167,7 @@ class OutputLayer:
             return f"its output layer is not a plain nn.Linear, but {type(layer).__name__}"
         tested: list[Tensor] = []
 
-        def marked(layer: nn.Linear, hidden_BTW: Tensor) -> Tensor:
+        def replace_logits(layer: nn.Linear, hidden_BTW: Tensor) -> Tensor:
             # Compute the logits for their shape, dtype and device. Cubes of equally spaced numbers are dense near 0 and
             # reach large values, so that a small bound and a large soft cap both change some of them.
             logits_BTV = nn.functional.linear(hidden_BTW, layer.weight, layer.bias)
@@ -175,7 +175,7 @@ class OutputLayer:
             tested.append(values_V.to(logits_BTV.dtype).expand_as(logits_BTV))
             return tested[-1]
 
-        with self._replaced(marked):
+        with self._replaced(replace_logits):
             seen_BTV = logits(_first(batch))
         if len(tested) != 1:
             return f"it applies its output layer {len(tested)} times in a forward"
@@ -369,20 +369,20 @@ def chunked_loss(
     scored_P, on_cpu = labels_P != IGNORE_INDEX, device.type == "cpu"
     places_N = scored_P.nonzero()[:, 0] if on_cpu else torch.arange(len(labels_P), device=device)
     size = rows_per_chunk(student, teacher)
-    learned, taught = _Products(student, places_N, size), _rows_of(teacher, places_N, size, weights)
+    student_rows, teacher_rows = _Products(student, places_N, size), _rows_of(teacher, places_N, size, weights)
     # The derivative of the rescaling: its factor goes into `scale`; the loss computes the derivative of the soft cap,
     # which depends on the logits.
-    gradients, cap = _HeadGradients(learned, scale is not None), student.rescaling.cap
+    gradients, cap = _HeadGradients(student_rows, scale is not None), student.rescaling.cap
     scale = None if scale is None else scale * student.rescaling.scale
     # 2. Compute loss and gradients, chunk by chunk. There is at least one chunk, so that `cat` has a tensor.
     numbers = []
     with torch.autocast(device.type, enabled=False):
         for start in range(0, max(len(places_N), 1), size):
             part = slice(start, start + size)
-            at_C, student_1CV = places_N[part], learned.chunk(part)[None]
+            at_C, student_1CV = places_N[part], student_rows.chunk(part)[None]
             if predicted_BT is not None:
                 predicted_BT.view(-1)[at_C] = student_1CV[0].argmax(-1)
-            teacher_1CV = taught(part, student_1CV[0]).to(device)[None]
+            teacher_1CV = teacher_rows(part, student_1CV[0]).to(device)[None]
             if scale is not None and not metrics and is_fused(student_1CV, teacher_1CV, weights):
                 from reference_trainer.distillation.fused import fused_loss
 

@@ -12,9 +12,9 @@ Domain of loss and gradient:
 
 * `labels_BT[b, i]` is the target of `student_BTV[b, i]`; labels are not shifted here. A position whose label equals
   `ignore_index` is unscored: its logits, even NaN, have no influence.
-* A token whose teacher logit is -inf has no KL term, whatever the student's logit. If the student's logit is -inf where
-  the teacher's probability is positive, or at the label, the loss is +inf and the gradient is finite. In the reverse KL
-  the two models change places; Jensen-Shannon is finite for 0 < beta < 1.
+* A token whose teacher logit is -inf has no KL term, for any logit of the student. If the student's logit is -inf
+  where the teacher's probability is positive, or at the label, the loss is +inf and the gradient is finite. In the
+  reverse KL the two models change places; Jensen-Shannon is finite for 0 < beta < 1.
 * A term of weight 0 is left out, not multiplied by 0, so that an infinite term of weight 0 has no effect.
 * With no scored position (also B = 0 or T = 0), sum and count are 0, the gradient is all zeros, and the sum is still
   differentiable.
@@ -22,7 +22,7 @@ Domain of loss and gradient:
 
 Errors, all subclasses of `ValueError`:
 
-* `LogitsError`: NaN, +inf, or only -inf at a scored position of either model, whatever the weights.
+* `LogitsError`: NaN, +inf, or only -inf at a scored position of either model, for all weights.
 * `LabelError`: a scored label outside the vocabulary.
 * `VocabularyError`: different vocabulary sizes.
 * `ShapeError`: other shapes, dtypes or devices that do not match.

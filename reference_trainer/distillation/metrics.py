@@ -3,8 +3,8 @@
 `accepted` counts the tokens of a draft that a speculative decoder would accept, on a text under teacher forcing. A
 draft begins at any scored position. Its token is accepted if student and teacher have the same first most probable
 token; the draft ends at the first token that is not accepted (greedy verification, Leviathan, Kalman, Matias 2023,
-arXiv:2211.17192). The context is the text, so the numbers equal the ones of a decoder only on text that the teacher
-wrote greedily.
+arXiv:2211.17192). The context is the text, so the numbers equal a decoder's only on text that the teacher wrote
+greedily.
 
 Shape letters: B batch, T position, K depth.
 """
@@ -37,7 +37,7 @@ def accepted(
     """Count, for each depth, the drafts whose token is tried (trials) and whose token is accepted (hits).
 
     A draft of k tokens is a trial of depth k if all its positions are scored and in one document, and its first k - 1
-    tokens agree; it is a hit if the last one agrees too. Unscored positions, such as those of a prompt, end a draft.
+    tokens agree; it is a hit if the last one agrees too. Unscored positions, such as a prompt, end a draft.
     Rows are counted independently, so counts of batches and ranks can be added.
 
     Args:

@@ -141,7 +141,7 @@ class FeaturePass(Protocol):
         ...
 
     def backward(self, logit_gradient: Tensor, hidden_gradients: Sequence[Tensor | None]) -> None:
-        """Apply the derivatives of the loss by logits and hidden states together; None stands for a gradient of 0."""
+        """Apply the derivatives of the loss by logits and hidden states together; None is a gradient of 0."""
         ...
 
 

@@ -68,13 +68,11 @@ def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[
     """
     special = set(tokenizer.all_special_ids)
     decode = partial(tokenizer.decode, skip_special_tokens=True)
-    whole = decode(tokens)
-    beginnings = (
-        _beginnings_by_windows(decode, tokens, special, whole) if getattr(tokenizer, "is_fast", False) else None
-    )
+    text = decode(tokens)
+    beginnings = _beginnings_by_windows(decode, tokens, special, text) if getattr(tokenizer, "is_fast", False) else None
     if beginnings is None:
-        beginnings = [_beginning(decode(tokens[:number]), whole) for number in range(1, len(tokens) + 1)]
-    content = whole.encode()
+        beginnings = [_beginning(decode(tokens[:number]), text) for number in range(1, len(tokens) + 1)]
+    content = text.encode()
     ends: list[int | None] = []
     spelling, written, specials = b"", 0, 0
     for token, (size, is_beginning) in zip(tokens, beginnings, strict=True):
@@ -282,8 +280,8 @@ class AlignedTeacher:
         pairs = [] if batch.examples is None else [self._pairs[number] for number in batch.examples.tolist()]
         tokens = [pair.teacher_tokens.long() for pair in pairs] or [torch.zeros(1, dtype=torch.int64)]
         tokens_BT = pad_sequence(tokens, batch_first=True)
-        taught = Batch(tokens=tokens_BT, labels=torch.full_like(tokens_BT, IGNORE_INDEX))
-        logits_BTV = checked_logits("teacher", self._teacher.logits(taught), tokens_BT, self.vocab_size)
+        teacher_batch = Batch(tokens=tokens_BT, labels=torch.full_like(tokens_BT, IGNORE_INDEX))
+        logits_BTV = checked_logits("teacher", self._teacher.logits(teacher_batch), tokens_BT, self.vocab_size)
         return [
             Aligned(pair.groups[:, :2], _text_probabilities(logits_TV, tokens_T, pair.groups[:, 2:], temperature))
             for pair, logits_TV, tokens_T in zip(pairs, logits_BTV, tokens_BT, strict=False)
@@ -343,16 +341,16 @@ def aligned_rows(
     )
     factor = None if scale is None or not weights.kd_weight else scale * weights.kd_weight
     distance_BT = torch.zeros(labels_BT.shape, dtype=torch.float64, device=student_BTV.device)
-    for b, one in enumerate(aligned):
-        if not len(one.spans):
+    for b, row in enumerate(aligned):
+        if not len(row.spans):
             continue
         # The distance of one row at a time is differentiated by autograd, and its gradient is added to the closed form.
         with torch.set_grad_enabled(factor is not None):
             logits_TV = student_BTV[b].detach().requires_grad_(factor is not None)
-            student_GV = _text_probabilities(logits_TV, tokens_BT[b], one.spans, weights.temperature)
-            distance_G = universal_distance(student_GV, one.probabilities)
+            student_GV = _text_probabilities(logits_TV, tokens_BT[b], row.spans, weights.temperature)
+            distance_G = universal_distance(student_GV, row.probabilities)
         # A span ends at `end`, so its last token is end - 1, which the position end - 2 predicts.
-        distance_BT[b, one.spans[:, 1].to(distance_BT.device) - 2] = distance_G.detach().double()
+        distance_BT[b, row.spans[:, 1].to(distance_BT.device) - 2] = distance_G.detach().double()
         if factor is not None:
             (gradient_TV,) = torch.autograd.grad(distance_G.sum(), logits_TV)
             rows.gradient_BTV[b] += gradient_TV * factor

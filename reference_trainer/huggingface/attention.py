@@ -214,8 +214,8 @@ def attend_plainly(
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     length = query.shape[2]
-    seen = _band(length, length, query.device) if mask is None else mask
-    scores = scores.masked_fill(~seen, -torch.inf)
+    visible = _band(length, length, query.device) if mask is None else mask
+    scores = scores.masked_fill(~visible, -torch.inf)
     if s_aux is not None:  # one more column for the softmax, which is dropped after it
         sinks = s_aux.to(scores.dtype).view(1, -1, 1, 1).expand(len(scores), -1, length, 1)
         scores = torch.cat([scores, sinks], dim=-1)
@@ -381,9 +381,9 @@ def check_isolation(name: str, model: Causal) -> Tensor:
     was_training = model.training
     model.eval()
     packed: Tensor = model(tokens, segments).logits
-    alone = [model(tokens[row : row + 1, begin:]).logits for row, begin in ((0, 4), (1, 3))]
+    separate = [model(tokens[row : row + 1, begin:]).logits for row, begin in ((0, 4), (1, 3))]
     model.train(was_training)
-    pairs = zip((packed[:1, 4:], packed[1:, 3:]), alone, strict=True)
+    pairs = zip((packed[:1, 4:], packed[1:, 3:]), separate, strict=True)
     if not all(equal_logits(part, expected, ISOLATED) for part, expected in pairs):
         raise SettingError(
             f"{name}: the documents of a packed row see each other in {type(model.model).__name__}; use --documents pad"

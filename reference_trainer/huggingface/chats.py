@@ -325,7 +325,7 @@ def _convert_row(row: Row, writer: ChatWriter, length: int, *, skips_invalid: bo
     """Convert one row, or return its refusal."""
     where, content = row
     documents, cut, empty = [], 0, 0
-    # The counts of this row alone: those of a refused row are dropped.
+    # Count in a new counter, since the counts of a refused row are dropped.
     before, writer.counts = writer.counts, Counter[str]()
     try:
         uncut = _documents(where, _json(where, content) if isinstance(content, str) else content, writer)
@@ -414,7 +414,7 @@ def _documents(where: str, row: object, writer: ChatWriter) -> list[Document]:
             return [_encode_completion("", row["text"], writer)]
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
-    except Exception as error:  # templates raise errors of their own
+    except Exception as error:  # of any class: templates raise their own errors
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise DataError(f"{where}: the chat template rejects it: {reason}") from error
     keys = (f"{name} ({'null' if value is None else type(value).__name__})" for name, value in row.items())

@@ -165,8 +165,8 @@ def load_model(source: Source | Path, *, dtype: object, seed: int | None = None)
     parameters = dict(model.named_parameters(remove_duplicate=False))
     read = {id(parameter) for name, parameter in parameters.items() if name not in report["missing_keys"]}
     if missing := sorted(name for name in report["missing_keys"] if id(parameters.get(name)) not in read):  # not tied
-        more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
-        raise ModelFileError(f"cannot load {place}: its files lack the weights {missing[0]}{more}")
+        others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise ModelFileError(f"cannot load {place}: its files lack the weights {missing[0]}{others}")
     return Causal(model)
 
 
@@ -212,7 +212,7 @@ def load_skeleton(source: Source, *, dtype: object, directory: Path | None = Non
 
 
 def _float32_parts(model: object) -> bool:
-    """Return whether `from_pretrained` keeps some weights of a model in float32 whatever its data type."""
+    """Return whether `from_pretrained` keeps some weights of a model in float32 for every data type."""
     return any(getattr(model, f"_keep_in_fp32_modules{kind}", None) for kind in ("", "_strict"))
 
 
@@ -294,7 +294,7 @@ def _quantization(text: str) -> object:
 
     try:
         return AutoQuantizationConfig.from_dict(json.loads(text))
-    except Exception as error:  # each method has its own, such as TypeError for a wrong type
+    except Exception as error:  # every method raises other classes, such as TypeError for a wrong type
         raise _unquantized(error) from error
 
 
@@ -494,10 +494,10 @@ def check_tokens(
     moved = [token for token, number in wanted.items() if known.get(token) != number]
     if moved:
         token = min(moved, key=wanted.__getitem__)
-        number, there = wanted[token], known.get(token, "missing")
+        number, theirs = wanted[token], known.get(token, "missing")
         raise SettingError(
             f"the tokenizers of {whose} and student differ in {len(moved)} tokens: {token!r} is {number} for the "
-            f"student and {there} for the {whose}; expected equal numbers, because logits are indexed by them{hint}"
+            f"student and {theirs} for the {whose}; expected equal numbers, because logits are indexed by them{hint}"
         )
 
 

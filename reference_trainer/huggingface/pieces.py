@@ -34,7 +34,7 @@ class Pieces:
         self._stored: dict[str, list[int]] = {}
         self._uncompared = COMPARED
         self._pattern = cut_pattern(tokenizer)
-        if self._pattern is not None:  # as a call of the tokenizer does, whatever its file says
+        if self._pattern is not None:  # as a call of the tokenizer does, also if its file enables them
             tokenizer.backend_tokenizer.no_truncation()
             tokenizer.backend_tokenizer.no_padding()
 

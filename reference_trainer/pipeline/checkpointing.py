@@ -135,8 +135,8 @@ def named_checkpoint(directory: Path, resume: Path) -> Path:
     if str(resume) in NAMED:
         return find_checkpoint(directory, RUN_ID, str(resume))
     if not os.path.lexists(resume):
-        near = suggestion(str(resume), NAMED)
-        hint = f" ({near})" if near else similar_path(resume)
+        similar = suggestion(str(resume), NAMED)
+        hint = f" ({similar})" if similar else similar_path(resume)
         raise CheckpointError(f"cannot read {resume}: {os.strerror(errno.ENOENT)}{hint}; expected a checkpoint")
     return resume
 
@@ -228,7 +228,7 @@ def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str
     name = checkpoint_name(manifest.run_id, manifest.step)
     try:
         saved = manifest.state["train"]
-        # Version 0.2 and early revisions of 0.3 saved no `asked`: callbacks could not ask for events.
+        # Version 0.2 and early revisions of 0.3 saved no `asked`: callbacks could not request events.
         position = {"asked": Action.CONTINUE, **saved["position"]}
         state = state_from_json(json.dumps({**saved, "position": position}))
     except (KeyError, TypeError, ValueError) as error:
@@ -308,11 +308,11 @@ class Checkpoints:
         if self.ranks.rank > 0 and not sharded:
             return path
         # 2. Copy the tensors, so that training can go on while they are written.
-        taken = snapshot(self.modules, self.optimizer)
+        copies = snapshot(self.modules, self.optimizer)
         student = self.modules.get("student")
         state = {
             "train": json.loads(state_to_json(run.state)),
-            "optimizer": taken.optimizer,
+            "optimizer": copies.optimizer,
             "metrics_length": metrics_length,
             "student": student.config if isinstance(student, Decoder) else None,
             "own": dict(self.own),
@@ -330,9 +330,9 @@ class Checkpoints:
         )
         # 3. Write.
         if sharded:
-            save_shards(self.ranks, self.directory, manifest, taken.tensors, keep=self.keep)
+            save_shards(self.ranks, self.directory, manifest, copies.tensors, keep=self.keep)
             return path
-        work = partial(save_checkpoint, self.directory, manifest, taken.tensors, keep=self.keep)
+        work = partial(save_checkpoint, self.directory, manifest, copies.tensors, keep=self.keep)
         self.writer.start(work, f"writer of {path.name}")
         return path
 

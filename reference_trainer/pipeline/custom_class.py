@@ -90,7 +90,7 @@ def checkpoint_module(saved: SavedWeights, run: Run) -> nn.Module:
     Raise `CheckpointError` if the weights do not fit, or if `make_student` reads other inputs than when the checkpoint
     was saved; and the errors of the parts.
     """
-    # `make_student` records the digests of its inputs; collect them apart from those of the run, to compare them.
+    # `make_student` records the digests of its inputs; collect them apart from the digests of the run, to compare them.
     others, run.digests = run.digests, {}
     student = run.make_student()
     _check_inputs(saved, run.digests)
@@ -105,7 +105,7 @@ def export_student(saved: SavedWeights, out: Path, content: dict[str, object]) -
     Only `make_student` and `save` are called, so `save` must not use other objects that a run creates.
     """
     manifest = saved.manifest
-    names = FIELDS.keys() - {"strategy"}  # the weights are whole, whatever it was
+    names = FIELDS.keys() - {"strategy"}  # the weights are whole, for every strategy of the run
     known = {name: value for name, value in manifest.conditions.items() if name in names}
     settings = Settings(**known | manifest.state["own"])
     with create_run(settings, Run) as run:

@@ -145,7 +145,7 @@ class Distillation(Run):
         initial.load_into("student", self.student, self.lines)
         notes = self._notes()
         # The trace may be in the output directory, so it is created after the check that this is empty.
-        written = self.ranks.run_on_all(partial(self.files.callbacks, self.contexts))
+        file_callbacks = self.ranks.run_on_all(partial(self.files.callbacks, self.contexts))
         if settings.run.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.run.smoke))
         # 2. The teacher, and both models as the loop takes them. Notes come before a long training of a teacher.
@@ -174,7 +174,7 @@ class Distillation(Run):
         compiles = settings.run.compile and settings.student.model is not None
         progress = ProgressCallback(settings.run.log_every, lines=self.lines, compiles=compiles)
         packaged = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
-        self.callbacks = (*self.watchdog("student"), *packaged, *self.callbacks, *written)
+        self.callbacks = (*self.watchdog("student"), *packaged, *self.callbacks, *file_callbacks)
         if not settings.trains_teacher:  # after all checks, so that a refused run does not print them
             self._write(notes)
         for callback in self.callbacks:
@@ -362,10 +362,10 @@ class Distillation(Run):
         with self._resumable():
             held_back = self._evaluate_all_ranks()
         self.outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
-        others = {"unit": self.unit, "optimizer": self._optimizer, **self.digests}
+        fields = {"unit": self.unit, "optimizer": self._optimizer, **self.digests}
         teacher = self.digests["teacher_sha256"]
-        others["evaluation"] = eval_config(self, whole=False, teacher=teacher, top_k=self._top_k).in_json()
-        content = manifest(self.settings, self.device, result, held_back, **others)
+        fields["evaluation"] = eval_config(self, whole=False, teacher=teacher, top_k=self._top_k).in_json()
+        content = manifest(self.settings, self.device, result, held_back, **fields)
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written

@@ -64,8 +64,8 @@ def check_metric(
     names = evaluated_names(accept_depth, all_logits=all_logits, aligned=aligned)
     known = evaluation({name: MetricSum(0.0, 1) for name in names})
     if metric not in known:
-        where = "with another tokenizer" if aligned else "with top-k outputs"
-        raise _unknown(metric, known, user, "" if all_logits and not aligned else f" {where} of a teacher")
+        condition = "with another tokenizer" if aligned else "with top-k outputs"
+        raise _unknown(metric, known, user, "" if all_logits and not aligned else f" {condition} of a teacher")
 
 
 def _unknown(metric: str, known: Iterable[str], user: str, where: str = "") -> SettingError:

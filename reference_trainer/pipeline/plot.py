@@ -94,8 +94,8 @@ def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tup
     known = list(dict.fromkeys(name for run in runs for name in run.points))
     for name in metrics:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            similar = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {similar[0]!r}? " if similar else ""
             raise SettingError(f"unknown metric {name!r} ({hint}choose from {', '.join(sorted(known))})")
     first = [name for name in _FIRST if name in known]
     if metrics:
@@ -105,11 +105,11 @@ def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tup
     changing = [name for name in ordered if not _is_constant(name, runs)] or ordered
     chosen, equal = list[str](), dict[str, list[str]]()
     for name in changing:
-        drawn = next(
+        equal_metric = next(
             (other for other in chosen if all(run.points.get(other) == run.points.get(name) for run in runs)), ""
         )
-        if drawn:
-            equal.setdefault(drawn, []).append(name)
+        if equal_metric:
+            equal.setdefault(equal_metric, []).append(name)
         else:
             chosen.append(name)
     notes = [f"not drawn, since equal to {name}: {', '.join(others)}" for name, others in equal.items()]

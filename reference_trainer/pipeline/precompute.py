@@ -163,8 +163,8 @@ class _Production:
         position = sum(tensor.element_size() * math.prod(tensor.shape[1:]) for tensor in row.values())
         batches = _batches(self.rows, 0, self.manifest.rows)
         positions = sum(int((labels_of_logits(batch.labels) != IGNORE_INDEX).sum()) for batch in batches)
-        there = sum(file.stat().st_size for file in self.staging.glob("outputs-*"))
-        return max(positions * position - there, 0)
+        existing = sum(file.stat().st_size for file in self.staging.glob("outputs-*"))
+        return max(positions * position - existing, 0)
 
     def _write_shards(self) -> None:
         """Write the missing shards of this rank."""

@@ -157,8 +157,8 @@ def find_unreachable(settings: Settings, schedule: Schedule) -> list[str]:
         ("accumulate", batches, "batches in an epoch", "a step takes these"),
     )
     return [
-        f"settings: {name} is {value} and the run has {limit} {what}: {so}"
-        for name, limit, what, so in needed
+        f"settings: {name} is {value} and the run has {limit} {unit}: {effect}"
+        for name, limit, unit, effect in needed
         if (value := settings.flat()[name]) is not None and value > limit and value != FIELDS[name].default
     ]
 
@@ -179,13 +179,13 @@ def student_notes(settings: Settings, student: nn.Module) -> list[str]:
     lines = []
     if not student.training:
         lines.append("trains in eval mode, without dropout; return model.train() to train with it")
-    others = {str(parameter.dtype) for parameter in student.parameters()} - {"torch.float64"}
-    if settings.run.dtype == "float64" and others:
-        lines.append(f"has parameters of {', '.join(sorted(others))}; return model.double() to train in float64")
+    other_dtypes = {str(parameter.dtype) for parameter in student.parameters()} - {"torch.float64"}
+    if settings.run.dtype == "float64" and other_dtypes:
+        lines.append(f"has parameters of {', '.join(sorted(other_dtypes))}; return model.double() to train in float64")
     # Weights on the meta device are loaded later, by part; they are not looked at.
-    known = [parameter for parameter in student.parameters() if not parameter.is_meta]
+    loaded = [parameter for parameter in student.parameters() if not parameter.is_meta]
     # Count the weights that a step would leave as they are.
-    trained = [parameter.detach() for parameter in known if parameter.requires_grad]
+    trained = [parameter.detach() for parameter in loaded if parameter.requires_grad]
     fixed = [(parameter.dtype, int(_immovable(parameter, settings.optimizer.lr).sum())) for parameter in trained]
     if settings.student.weights == "bfloat16":
         fixed = [(dtype, number) for dtype, number in fixed if dtype != torch.bfloat16]  # their float32 masters change

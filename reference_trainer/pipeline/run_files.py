@@ -86,7 +86,7 @@ class InitialWeights:
 
 def _read(path: Path, run: Run) -> SavedWeights:
     """Open the weights of a model or checkpoint."""
-    # A format of its own need not have the packaged file names, so everything that is no checkpoint is a model.
+    # Another format may have other file names, so a directory is a model unless it is a checkpoint.
     model = os.path.isfile(path / WEIGHTS)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
     if "load" in run.replaced or run.recipe.export.has_own_format:
         named = CHECKPOINT.fullmatch(path.resolve().name)
@@ -154,21 +154,23 @@ class RunFiles:
     def _claim(self, contexts: ExitStack) -> str | None:
         """Claim the output directory; return the path of the checkpoint to resume from."""
         settings = self.settings
-        kept = files_to_keep(settings.run.out, settings.checkpoints.resume, rewinding=settings.checkpoints.rewind)
+        allowed = files_to_keep(settings.run.out, settings.checkpoints.resume, rewinding=settings.checkpoints.rewind)
         later = (
             has_later(settings.run.out / CHECKPOINTS, settings.checkpoints.resume) and not settings.checkpoints.rewind
         )
         also = " and --rewind, which sets checkpoints aside," if later else ""
         if self.directory is None:
             try:
-                refuse_existing(settings.run.out, force=settings.run.force, kept=kept, also=also)
+                refuse_existing(settings.run.out, force=settings.run.force, kept=allowed, also=also)
             except OutputError as error:  # a smoke run writes nothing there
                 self.lines.write(SMOKE_OUTPUT_LINE.format(error=error))
             return None
         with suppress(CheckpointError):  # of a path that is refused below
             if saved_steps(settings.run.out / CHECKPOINTS, RUN_ID):
-                kept.append(CHECKPOINTS)  # `open_checkpoint` says how to go on from them
-        claimed = exclusive_directory(settings.run.out, force=settings.run.force, bytes_needed=0, kept=kept, also=also)
+                allowed.append(CHECKPOINTS)  # `open_checkpoint` says how to go on from them
+        claimed = exclusive_directory(
+            settings.run.out, force=settings.run.force, bytes_needed=0, kept=allowed, also=also
+        )
         directory = contexts.enter_context(claimed)
         self.resuming = open_checkpoint(
             directory / CHECKPOINTS, settings.checkpoints.resume, rewinding=settings.checkpoints.rewind
@@ -189,7 +191,7 @@ class RunFiles:
     def _metrics_callbacks(self, contexts: ExitStack) -> list[MetricsCallback]:
         if self.directory is None:
             return []
-        length = metrics_length(self.resuming, self.directory / CHECKPOINTS)  # 0 replaces that of an unfinished run
+        length = metrics_length(self.resuming, self.directory / CHECKPOINTS)  # 0 replaces the file of an unfinished run
         self._metrics = MetricsCallback(self.directory / METRICS, truncate_to=length)
         contexts.callback(self._metrics.close)
         return [self._metrics]

@@ -148,7 +148,7 @@ class Evaluator:
     def _sums(self, student: ScoredModel) -> dict[str, MetricSum]:
         settings, rows, outputs = self.run.settings, self.run.held_back, self.outputs
         has_teacher = self.teacher is not None or outputs is not None
-        # Without a teacher the student stands in for it; the sums that compare the two are left out below.
+        # Without a teacher, compare the student with itself; the sums of the comparison are left out below.
         frozen: Any = stored_teacher(outputs) if outputs is not None else self.teacher or student
         learner: Any = student
         if has_teacher and settings.teacher.share_vocabulary is not None:
@@ -233,8 +233,8 @@ def _load_custom(path: Path, run: Run) -> nn.Module:
 def _hint(path: Path) -> str:
     """Return a hint at the latest checkpoint if the path is a run or its folder of checkpoints; else ""."""
     latest = (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest")
-    present = filter(os.path.isdir, latest)  # Path.is_dir raises for long names
-    return next((f"; did you mean {checkpoint}?" for checkpoint in present), "")
+    existing = filter(os.path.isdir, latest)  # Path.is_dir raises for long names
+    return next((f"; did you mean {checkpoint}?" for checkpoint in existing), "")
 
 
 OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")

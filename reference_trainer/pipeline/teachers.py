@@ -209,8 +209,8 @@ def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, 
     if teacher is not None:
         changed += differences({"teacher_sha256": manifest.teacher_sha256}, {"teacher_sha256": teacher})
     if manifest.top_k is not None:
-        present = {"temperature": settings.objective.temperature, "temperature_end": settings.objective.temperature_end}
-        changed += differences({"temperature": manifest.temperature, "temperature_end": None}, present)
+        actual = {"temperature": settings.objective.temperature, "temperature_end": settings.objective.temperature_end}
+        changed += differences({"temperature": manifest.temperature, "temperature_end": None}, actual)
     if changed:
         raise SettingError(f"the outputs in {saved.path} belong to another run: {'; '.join(changed)}")
     if settings.objective.feature_weight or settings.objective.feature_weight_end:

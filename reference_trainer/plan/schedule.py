@@ -87,9 +87,9 @@ class Schedule:
             if not optional and (type(value) is not int or value < 1):
                 raise SettingError(f"invalid value {value!r} for {name!r}: expected a positive integer")
         for name in ("log_every", "eval_every", "save_every"):
-            every = getattr(self, name)
-            if type(every) is not int or every < 0:
-                raise SettingError(f"invalid value {every!r} for {name!r}: expected a non-negative integer")
+            interval = getattr(self, name)
+            if type(interval) is not int or interval < 0:
+                raise SettingError(f"invalid value {interval!r} for {name!r}: expected a non-negative integer")
         if self.micro_batches is not None and windows(self.micro_batches, self.accumulation) != self.steps_per_epoch:
             raise SettingError(
                 f"{self.micro_batches} micro_batches with accumulation {self.accumulation} do not make "
@@ -182,7 +182,7 @@ _ASKED = {Event.LOG: Action.LOG, Event.EVALUATE: Action.EVALUATE, Event.SAVE: Ac
 
 
 def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Event:
-    """Return the next event of a step after its update: the first that is due or `asked` for, at last STEP_END."""
+    """Return the next event of a step after its update: the first that is due or in `asked`, at last STEP_END."""
     # The order is LOG, EVALUATE, SAVE. A request for an event that has passed stays in `asked` for the next step.
     event, step = position.event, position.step
     if event is Event.OPTIMIZER_STEP and (is_due(step, schedule.log_every) or Action.LOG in asked):
@@ -203,9 +203,9 @@ def windows(micro_batches: int, accumulation: int) -> int:
 
 def micro_batches(schedule: Schedule, epoch_step: int) -> range:
     """Return the numbers of the micro-batches of step `epoch_step` of an epoch; both count from 1."""
-    taken = schedule.accumulation * epoch_step
-    last = taken if schedule.micro_batches is None else min(taken, schedule.micro_batches)
-    return range(taken - schedule.accumulation + 1, last + 1)
+    end = schedule.accumulation * epoch_step
+    last = end if schedule.micro_batches is None else min(end, schedule.micro_batches)
+    return range(end - schedule.accumulation + 1, last + 1)
 
 
 def is_read(position: Position) -> bool:

@@ -172,7 +172,7 @@ class Ranks:
 
         Raises:
             Exception: The error of `work` on this rank.
-            RankError: `work` raised on another rank; the message is that of the first such rank.
+            RankError: `work` raised on another rank; the message is from the first such rank.
         """
         # Every rank takes part in the exchange, also after an error: the other ranks wait for its message.
         results: list[Result] = []

@@ -5,7 +5,7 @@ Every rank has its own batches, and the whole model (DDP) or a shard of it (FSDP
 1. One integer reduction per window of micro-batches gives the scored tokens of all ranks, by which each rank divides.
 2. The same reduction sums the flags of `Agreement`: actions that callbacks returned, and requests to stop. So every
    rank carries out the actions of all ranks.
-3. Weights outside of layers, such as those of embeddings and output layers, are gathered once.
+3. Weights outside of layers, such as embeddings and output layers, are gathered once.
 4. Gradients are reduced once, in the last micro-batch.
 """
 
@@ -329,10 +329,10 @@ def shard(module: nn.Module, device: torch.device, dtype: str = "float32") -> nn
     lists = [child for child in module.modules() if isinstance(child, nn.ModuleList)]
     for part in (part for blocks in lists for part in blocks if any(True for _ in part.parameters())):
         fully_shard(part, mesh=mesh, mp_policy=policy)
-    # Hooks run in the order of registration, so this one must be registered before those of FSDP2.
+    # Hooks run in the order of registration, so this one must be registered before the hooks of FSDP2.
     module.register_forward_hook(_as_tuple)
     # By default the outermost module stays gathered after a forward until a backward. After an evaluation its
-    # parameters would then not be those of the optimizer.
+    # parameters would then not be the optimizer's.
     fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
     if is_skeleton(module):
         load_shards(module, device)
@@ -465,10 +465,10 @@ def wrap_projections(
         DistributedDataParallel(projection) if list(projection.parameters()) else projection
         for projection in features.projections
     ]
-    others = [wrapped for wrapped in projections if isinstance(wrapped, DistributedDataParallel)]
-    for wrapped in others:
+    wrapped_modules = [wrapped for wrapped in projections if isinstance(wrapped, DistributedDataParallel)]
+    for wrapped in wrapped_modules:
         warm_up(wrapped, next(wrapped.parameters()))  # the weights [W, S] serve as W hidden states of width S
-    return replace(features, projections=projections), DataParallel(module, *others, teacher=teacher)
+    return replace(features, projections=projections), DataParallel(module, *wrapped_modules, teacher=teacher)
 
 
 def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
@@ -478,8 +478,8 @@ def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
         student: The student, possibly sharded.
         like: Returns a new module of the same architecture.
     """
-    alone, full = like(), dict[str, Tensor](student.state_dict())
-    empty = is_skeleton(alone)
+    unsharded, full = like(), dict[str, Tensor](student.state_dict())
+    empty = is_skeleton(unsharded)
     gathered: dict[int, nn.Parameter] = {}
     for name, parameter in student.named_parameters(remove_duplicate=False):
         if name not in full and not empty:  # the frozen base of an adapter: `like` has read its weights
@@ -490,7 +490,7 @@ def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
             )
         full[name] = gathered[id(parameter)]
     if empty:  # also load the frozen base of an adapter, which the adapter's own `load_state_dict` would reject
-        nn.Module.load_state_dict(alone, dict(student.named_buffers()) | full, strict=False, assign=True)
+        nn.Module.load_state_dict(unsharded, dict(student.named_buffers()) | full, strict=False, assign=True)
     else:
-        alone.load_state_dict(full, assign=True)
-    return alone
+        unsharded.load_state_dict(full, assign=True)
+    return unsharded

@@ -110,8 +110,8 @@ def parse_manifest(path: Path) -> Manifest:
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise CheckpointError(f"{path / MANIFEST}: invalid {where}: {first['msg']}") from error
+        location = ".".join(map(str, first["loc"]))
+        raise CheckpointError(f"{path / MANIFEST}: invalid {location}: {first['msg']}") from error
     if _canonical(manifest.model_dump()) != _canonical(raw):  # pydantic adds defaults of missing fields
         raise CheckpointError(f"{path / MANIFEST} has a missing or unknown field")
     if _digest(manifest) != manifest.sha256:
@@ -139,8 +139,8 @@ def link_checkpoints(directory: Path, run_id: str, *, latest: int | None, best: 
     """
     for name, step in (("latest", latest), ("best", best)):
         target = None if step is None else checkpoint_name(run_id, step)
-        there = target is not None and (directory / target).is_dir()
-        _link(directory / f"{run_id}-{name}", target if there else None)
+        exists = target is not None and (directory / target).is_dir()
+        _link(directory / f"{run_id}-{name}", target if exists else None)
 
 
 def _link(link: Path, target: str | None) -> None:
@@ -224,9 +224,9 @@ def read_checkpoint(path: Path, *, rank: int = 0) -> Checkpoint:
 def read_every_file(path: Path) -> list[Checkpoint]:
     """Return the checkpoint at `path` once per file, in the order of ranks. Raise as `read_checkpoint`."""
     first = read_checkpoint(path)
-    # `read_checkpoint` has compared all files; those of other ranks are compared again when they are read.
-    others = sorted(first.manifest.files.items())[1:]
-    return [first, *(replace(first, tensors=_tensors(path / name, entry)) for name, entry in others)]
+    # `read_checkpoint` has compared all files; the files of other ranks are compared again when they are read.
+    other_files = sorted(first.manifest.files.items())[1:]
+    return [first, *(replace(first, tensors=_tensors(path / name, entry)) for name, entry in other_files)]
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -244,10 +244,10 @@ def check_files(path: Path, manifest: Manifest) -> None:
     if len(files) not in (1, manifest.world_size) or files != sorted(manifest.files):
         raise CheckpointError(f"{path / MANIFEST} has the files {sorted(manifest.files)}; expected one for each rank")
     try:
-        present = {entry.name for entry in path.iterdir()} - {MANIFEST}
+        existing = {entry.name for entry in path.iterdir()} - {MANIFEST}
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    if odd := present.symmetric_difference(files):
+    if odd := existing.symmetric_difference(files):
         name = min(odd)
         raise CheckpointError(f"{path / name} is {'missing' if name in files else 'not of this checkpoint'}")
     for name in files:
@@ -324,10 +324,10 @@ def verify_checkpoints(directory: Path) -> list[CheckpointEntry]:
     directory cannot be read.
     """
     try:
-        there = [entry for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink()]
+        directories = [entry for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink()]
     except OSError as error:
         raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
-    named = [(name, entry) for entry in there if (name := parse_name(entry.name)) is not None]
+    named = [(name, entry) for entry in directories if (name := parse_name(entry.name)) is not None]
     return [_entry(path, *name) for name, path in sorted(named)]
 
 
@@ -444,14 +444,14 @@ def _name_failures(path: Path, earlier: Sequence[Path]) -> Iterator[None]:
 
 def _newest(paths: Sequence[Path]) -> str:
     """Return a sentence that names the newest existing checkpoint and says whether it is whole."""
-    there = [path for path in paths if path.exists()]
-    if not there:
+    existing = [path for path in paths if path.exists()]
+    if not existing:
         return "no other checkpoint exists"
     try:
-        check_files(there[-1], read_manifest(there[-1]))
+        check_files(existing[-1], read_manifest(existing[-1]))
     except CheckpointError as error:
         return f"the newest checkpoint is damaged: {error}"
-    return f"the newest checkpoint, {there[-1].name}, is whole"
+    return f"the newest checkpoint, {existing[-1].name}, is whole"
 
 
 def checkpoint_bytes(tensors: Iterable[Tensor]) -> int:

@@ -135,13 +135,13 @@ def files_digest(paths: Sequence[Path]) -> str:
 def _contiguous(decoder: nn.Module) -> dict[str, Tensor]:
     """Return the weights as `safetensors.torch.save` takes them: contiguous, and copied if they share memory."""
     weights: dict[str, Tensor] = {}
-    written: set[int] = set()
+    addresses: set[int] = set()
     for name, value in decoder.state_dict().items():
         weights[name] = value.contiguous()
         memory = weights[name].untyped_storage().data_ptr()  # equal for views of one tensor, such as tied weights
-        if memory in written:
+        if memory in addresses:
             weights[name] = value.clone()
-        written.add(memory)
+        addresses.add(memory)
     return weights
 
 
@@ -180,15 +180,15 @@ def verify_manifest(directory: Path) -> None:
     """Raise `ModelFileError` unless the manifest in `directory` has the digests of the two files that it describes."""
     try:
         content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        written = content.get("sha256") if isinstance(content, dict) else None
-        names = written if isinstance(written, dict) else {}
+        recorded = content.get("sha256") if isinstance(content, dict) else None
+        names = recorded if isinstance(recorded, dict) else {}
         described = next((files for files in MODEL_FILES if files[0] in names), MODEL_FILES[-1])
-        present = {name: file_digest(directory / name) for name in described}
+        actual = {name: file_digest(directory / name) for name in described}
     except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"cannot verify {directory / MANIFEST}: {error}; {HINT}") from error
-    if written is None:
+    if recorded is None:
         raise ModelFileError(f"cannot verify {directory / MANIFEST}: missing key 'sha256'; {HINT}")
-    if written != present:
+    if recorded != actual:
         raise ModelFileError(f"{directory / MANIFEST} does not match the files beside it")
 
 

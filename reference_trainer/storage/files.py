@@ -86,13 +86,13 @@ def exclusive_directory(
     refuse_existing(path, force=force, kept=kept, also=also)
     with ExitStack() as stack:
         try:
-            made = _make(path)
+            created = _make(path)
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise OutputError(f"cannot create {path}: {error.strerror}; choose another --out") from error
         stack.callback(os.close, descriptor)
-        _lock(descriptor, path, made)
-        stack.callback(_remove_if_empty, made)  # only under the lock: an empty directory may be another run's
+        _lock(descriptor, path, created)
+        stack.callback(_remove_if_empty, created)  # only under the lock: an empty directory may be another run's
         _remove_partial_files(path)
         # Another run may have finished between the first check and the lock.
         refuse_existing(path, force=force, kept=kept, also=also)
@@ -102,17 +102,17 @@ def exclusive_directory(
 
 def _make(path: Path) -> list[Path]:
     """Create the directory and its parents, all or none. Return the created ones, innermost first."""
-    made: list[Path] = []
+    created: list[Path] = []
     missing = [parent for parent in (path, *path.parents) if not parent.exists()]
     try:
         for parent in reversed(missing):
             with suppress(FileExistsError):  # created by another run meanwhile
                 parent.mkdir()
-                made.insert(0, parent)
+                created.insert(0, parent)
     except OSError:
-        _remove_if_empty(made)
+        _remove_if_empty(created)
         raise
-    return made
+    return created
 
 
 def _remove_partial_files(path: Path) -> None:

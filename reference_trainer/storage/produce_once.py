@@ -81,8 +81,8 @@ def _produce(entry: Path, identity: Mapping[str, object], produce: Callable[[Pat
     """Produce the entry in a temporary directory, and rename it. alone: whether the lock excludes other processes."""
     unfinished = f".{entry.name}.partial-"
     if alone:  # this process holds the lock, so these directories belong to killed processes
-        for left in entry.parent.glob(f"{unfinished}*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in entry.parent.glob(f"{unfinished}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=entry.parent, prefix=unfinished) as place:
         new = Path(place) / "entry"
         new.mkdir()

@@ -45,8 +45,8 @@ def parse_name(name: str) -> tuple[str, int] | None:
 
 def steps_of(run_id: str, names: Iterable[str]) -> list[int]:
     """Return the sorted steps of the checkpoints of a run among `names`. Other names are ignored."""
-    wanted = checked_run_id(run_id)
-    return sorted(parsed[1] for parsed in map(parse_name, names) if parsed is not None and parsed[0] == wanted)
+    checked_id = checked_run_id(run_id)
+    return sorted(parsed[1] for parsed in map(parse_name, names) if parsed is not None and parsed[0] == checked_id)
 
 
 def check_follows(steps: Collection[int], step: int) -> None:

@@ -59,8 +59,8 @@ def snapshot(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer 
     state: dict[str, object] = {}
     is_regular = True
     for name, parameter in names.items():
-        for what, value in ({} if optimizer is None else optimizer.state.get(parameter, {})).items():
-            key = f"{name}.{what}"
+        for state_name, value in ({} if optimizer is None else optimizer.state.get(parameter, {})).items():
+            key = f"{name}.{state_name}"
             is_regular = is_regular and _is_regular(key, value, parameter)
             state[key] = value if type(value) in (bool, int, float) else _checked_kind(key, value, parameter)
             if isinstance(value, Tensor):
@@ -185,8 +185,8 @@ def _states(
         entries |= numbers
     states: dict[str, dict[str, object]] = {}
     for key, value in entries.items():
-        name, _, what = key.rpartition(".")
-        states.setdefault(name, {})[what] = value
+        name, _, state_name = key.rpartition(".")
+        states.setdefault(name, {})[state_name] = value
     _check_names("optimizer state", [name for name in states if name not in parameters], ())
     # 2. Check and place them, group by group.
     names = {parameter: name for name, parameter in parameters.items()}
@@ -195,10 +195,12 @@ def _states(
         for name, parameter in with_state.items():
             if listed is None:
                 _check_names(f"optimizer state of {name}", states[name], states[next(iter(with_state))])
-            kinds = {what: None if listed is None else listed[f"{name}.{what}"] for what in states[name]}
+            kinds = {
+                state_name: None if listed is None else listed[f"{name}.{state_name}"] for state_name in states[name]
+            }
             state = {
-                what: _placed(f"{name}.{what}", value, parameter, group, kinds[what])
-                for what, value in states[name].items()
+                state_name: _placed(f"{name}.{state_name}", value, parameter, group, kinds[state_name])
+                for state_name, value in states[name].items()
             }
             yield parameter, state
 

@@ -169,8 +169,8 @@ def tensors_digest(tensors: Weights) -> str:
 
 def _step(path: Path, content: bytes) -> int:
     """Return the step in a manifest: of an exported checkpoint, or of a trained student."""
-    written = json.loads(content)
+    manifest = json.loads(content)
     try:
-        return int(written["step"] if "step" in written else written["result"]["steps_completed"])
+        return int(manifest["step"] if "step" in manifest else manifest["result"]["steps_completed"])
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{path / MANIFEST} names no step; expected the model of a student") from error

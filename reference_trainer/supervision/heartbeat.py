@@ -2,7 +2,7 @@
 
 The files are in one directory of the supervisor, which it locks. A thread of the rank writes the heartbeat, with step
 and time, so a long step does not count as silence. A stopped process, or one whose native code holds the interpreter
-lock, writes none, and is killed. Times are those of the machine's monotonic clock, which its processes share.
+lock, writes none, and is killed. Times are from the machine's monotonic clock, which its processes share.
 """
 
 from __future__ import annotations
@@ -149,11 +149,11 @@ def kill_ranks(directory: Path) -> list[Beat]:
 
 def kill_stale(directory: Path) -> list[Beat]:
     """Kill the ranks that an earlier supervisor left, and return their last beats; remove all of its files."""
-    left = kill_ranks(directory)
+    killed = kill_ranks(directory)
     for pattern in ("rank-*.json", "failure-rank-*.json", ".*rank-*.partial", SAVED):
         for path in directory.glob(pattern):
             path.unlink(missing_ok=True)
-    return left
+    return killed
 
 
 @contextmanager

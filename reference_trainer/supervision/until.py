@@ -1,11 +1,11 @@
 """A supervised run: attempts that resume from the newest whole checkpoint, until the run has reached a step.
 
 1. `find_problems` checks, before torch is imported, whether the run can be supervised.
-2. An attempt starts the ranks by torch's elastic agent, with an agent and a store of its own and without restarts: the
+2. An attempt starts the ranks by torch's elastic agent, with a new agent and a new store and without restarts: the
    agent's restarts fail under gloo (pytorch/pytorch#135712).
 3. After an attempt, `decision.py` decides whether the run is done, tried again or given up.
 
-`launch` starts several processes on this machine once, without retries; with `Machines`, those of other machines join.
+`launch` starts several processes on this machine once, without retries; with `Machines`, other machines take part.
 On several machines, one supervisor decides, and the others join its attempts; see `machines.py`.
 """
 
@@ -153,8 +153,8 @@ def run_attempt(
     try:
         return _run_ranks(_config(ranks, name, machines), arguments, beats, ranks)
     except (RendezvousError, dist.DistError) as error:
-        where = "" if machines is None else f" at {machines.endpoint}"
-        return Ending.FAILED, f"the machines did not meet{where}: {first_line(error)}"
+        location = "" if machines is None else f" at {machines.endpoint}"
+        return Ending.FAILED, f"the machines did not meet{location}: {first_line(error)}"
 
 
 def _run_ranks(config: LaunchConfig, arguments: Sequence[str], beats: Path, ranks: int) -> tuple[Ending, str]:
@@ -172,8 +172,8 @@ def _run_ranks(config: LaunchConfig, arguments: Sequence[str], beats: Path, rank
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             code = failure.exitcode
-            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            return Ending.REFUSED if code == _REFUSED else Ending.FAILED, f"rank {rank} ended with {how}"
+            cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            return Ending.REFUSED if code == _REFUSED else Ending.FAILED, f"rank {rank} ended with {cause}"
     return Ending.FINISHED, "the run came to its end"
 
 
@@ -181,8 +181,8 @@ def _config(ranks: int, name: str, machines: Machines | None, join_s: int | None
     """Return the configuration of torch's agent. join_s: the limit of the rendezvous in seconds; None for torch's."""
     # One machine needs no name that others can resolve.
     machines = machines or Machines(count=1, endpoint="localhost:0", run_id=name, address="127.0.0.1")
-    known = LaunchConfig.__dataclass_fields__  # torch 2.8 has no `shutdown_timeout`
-    patience: dict[str, Any] = {"shutdown_timeout": GRACE_S} if "shutdown_timeout" in known else {}
+    fields = LaunchConfig.__dataclass_fields__  # torch 2.8 has no `shutdown_timeout`
+    patience: dict[str, Any] = {"shutdown_timeout": GRACE_S} if "shutdown_timeout" in fields else {}
     return LaunchConfig(
         min_nodes=machines.count,
         max_nodes=machines.count,

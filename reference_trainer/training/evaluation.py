@@ -53,7 +53,7 @@ def evaluate(
 ) -> dict[str, MetricSum]:
     """Return the sums of losses and metrics over all sequences, with their counts.
 
-    The names are the ones of `sums_of`, without "loss" and with "token_accuracy", the number of tokens that are the
+    The names are as in `sums_of`, without "loss" and with "token_accuracy", the number of tokens that are the
     student's first most probable token. Sums are float64, so that they do not depend on the batch size.
 
     Args:

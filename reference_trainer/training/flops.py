@@ -63,8 +63,8 @@ def row_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) 
     if T <= LONG:
         return B * _row(teacher, student, tokens_BT[:1])
     # Let L = LONG and f(T) = a T + b T^2. Then f(L) - 2 f(L/2) = b L^2 / 2 and 4 f(L/2) - f(L) = a L.
-    half, whole = (_row(teacher, student, tokens_BT[:1, :length]) for length in (LONG // 2, LONG))
-    quadratic, linear = (whole - 2 * half) * 2 / LONG**2, (4 * half - whole) / LONG
+    half, full = (_row(teacher, student, tokens_BT[:1, :length]) for length in (LONG // 2, LONG))
+    quadratic, linear = (full - 2 * half) * 2 / LONG**2, (4 * half - full) / LONG
     return round(B * (linear * T + quadratic * T**2))
 
 

@@ -273,9 +273,9 @@ class _Run:
         """Take a step, unless a rank has returned SKIP or STOP."""
         self.step_actions = Action.CONTINUE
         rate = self.record.learning_rate(position.step)
-        taken = self.update.take(position, rate, self)
-        if taken is not None:
-            self.record.pending.add(*taken)
+        result = self.update.take(position, rate, self)
+        if result is not None:
+            self.record.pending.add(*result)
             self.record.rate = rate
 
     def _leave(self, position: Position, states: dict[str, str], after: Exception | None = None) -> NoReturn:
@@ -302,8 +302,8 @@ class _Run:
     def _save_the_end(self) -> None:
         """Save the last step if saves are on or requested, and this process took it and has not saved it."""
         step, asked = self.state.position.step, Action.SAVE in self.state.position.asked
-        wanted = self.schedule.save_every or asked
-        if self.save is not None and wanted and step not in (self.began, self.saved_step):
+        is_wanted = self.schedule.save_every or asked
+        if self.save is not None and is_wanted and step not in (self.began, self.saved_step):
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False))
 
     def before_forward(self, micro_batch: int) -> None:

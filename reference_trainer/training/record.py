@@ -64,10 +64,10 @@ class Pending:
             for number, (_, labels_BT) in enumerate(window.faults):
                 with naming_micro_batch(number, len(window.faults)):
                     raise_fault(int(next(numbers)), labels_BT, window.vocabulary)
-            noted = {name: MetricSum(nats, total) for name, nats in step.items()}
+            totals = {name: MetricSum(nats, total) for name, nats in step.items()}
             if norm is not None:
-                noted["gradient_norm"] = MetricSum(norm, 1)
-            yield noted, sequences
+                totals["gradient_norm"] = MetricSum(norm, 1)
+            yield totals, sequences
 
 
 _STATM = Path("/proc/self/statm")

@@ -112,8 +112,8 @@ def _generators(device: torch.device) -> list[torch.Generator]:
     # `current_device` initialises CUDA; before that PyTorch lists no generators of GPUs.
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
-    every = (torch.default_generator, *torch.cuda.default_generators)
-    return [generator for generator in every if generator.device in (torch.device("cpu"), device)]
+    generators = (torch.default_generator, *torch.cuda.default_generators)
+    return [generator for generator in generators if generator.device in (torch.device("cpu"), device)]
 
 
 MASTER_OPTIONS = frozenset({"weight_decay", "betas", "eps", "fused"})
@@ -164,10 +164,10 @@ def new_optimizer(
     if isinstance(betas := chosen.get("betas"), list):  # JSON has no tuples
         chosen["betas"] = tuple(betas)
     if kind is torch.optim.AdamW:
-        fused = any(parameter.is_cuda for held in kinds.values() for parameter in held)
+        fused = any(parameter.is_cuda for members in kinds.values() for parameter in members)
         chosen = {"weight_decay": WEIGHT_DECAY, "betas": BETAS, "eps": EPSILON, "fused": fused} | chosen
-        if has_masters and (more := sorted(chosen.keys() - MASTER_OPTIONS)):
-            raise SettingError(f"optimizer_options: {more[0]!r} has no effect on weights in bfloat16; leave it out")
+        if has_masters and (ignored := sorted(chosen.keys() - MASTER_OPTIONS)):
+            raise SettingError(f"optimizer_options: {ignored[0]!r} has no effect on weights in bfloat16; leave it out")
         kind = MasterAdamW if masters else kind
     elif has_masters:
         raise SettingError(
@@ -176,8 +176,8 @@ def new_optimizer(
         )
     # Sorted, because the state_dict of an optimizer numbers parameters in the order of the groups.
     groups = [
-        {"params": held} | ({} if decays else {"weight_decay": 0.0}) | ({} if scale == 1.0 else {"lr_scale": scale})
-        for (decays, _, scale), held in sorted(kinds.items(), key=lambda item: item[0], reverse=True)
+        {"params": members} | ({} if decays else {"weight_decay": 0.0}) | ({} if scale == 1.0 else {"lr_scale": scale})
+        for (decays, _, scale), members in sorted(kinds.items(), key=lambda item: item[0], reverse=True)
     ]
     try:
         optimizer = kind(groups, lr=rate, **chosen)
