@@ -44,15 +44,15 @@ def share_vocabulary(teacher: Teacher, student: Student, mode: VocabularyMode) -
     """
     if mode not in get_args(VocabularyMode):
         raise SettingError(f"invalid value {mode!r} for 'mode': expected one of {', '.join(get_args(VocabularyMode))}")
-    sizes = teacher_size, student_size = teacher.vocab_size, student.vocab_size
+    teacher_size, student_size = teacher.vocab_size, student.vocab_size
     if teacher_size == student_size:
         return teacher, student
-    if {"truncate": teacher_size, "truncate-student": student_size}.get(mode) == min(sizes):
+    if {"truncate": teacher_size, "truncate-student": student_size}.get(mode) == min(teacher_size, student_size):
         raise VocabularyError(
             f"mode {mode!r} needs a surplus to cut: teacher vocab_size {teacher_size}, student vocab_size "
             f"{student_size}; check that the tokenizers match, then use 'truncate', 'truncate-student' or 'pad'"
         )
-    common = max(sizes) if mode == "pad" else min(sizes)
+    common = max(teacher_size, student_size) if mode == "pad" else min(teacher_size, student_size)
     if teacher_size == common:
         return teacher, _ResizedStudent(student, common)
     return _ResizedTeacher(teacher, common), student

@@ -97,8 +97,9 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
         if settings.objective.feature_weight or settings.objective.feature_weight_end:
             notes.append("memory: projections of hidden states are not counted")
         divided = ranks if run.is_student_sharded else 1
-        make_optimizer = partial(run.make_optimizer, list(student.parameters()))
-        trained, optimizer_notes = trained_bytes(student, make_optimizer, ranks=divided)
+        trained, optimizer_notes = trained_bytes(
+            student, partial(run.make_optimizer, list(student.parameters())), ranks=divided
+        )
         vocabulary = _config_of(student)["vocabulary"]
         teacher = _teacher_bytes(run)
         passes = _pass_bytes(settings, student, vocabulary, has_teacher=bool(teacher), ranks=ranks)

@@ -234,8 +234,9 @@ def undecayed(*modules: nn.Module) -> set[nn.Parameter]:
     by_class = {
         parameter for child in children if isinstance(child, UNDECAYED) for parameter in child.parameters(recurse=False)
     }
-    by_shape = {parameter for child in children for parameter in child.parameters(recurse=False) if parameter.dim() < 2}
-    return by_class | by_shape
+    return by_class | {
+        parameter for child in children for parameter in child.parameters(recurse=False) if parameter.dim() < 2
+    }
 
 
 class StepHooks(Protocol):
