@@ -71,7 +71,7 @@ def record_interrupts() -> Iterator[Callable[[], bool]]:
     Raises:
         KeyboardInterrupt: The block ends, and the yielded function has not returned the last signal.
     """
-    # Only the signals that `raise_once` handles: an embedding program may have handlers of its own.
+    # Only the signals that `raise_once` handles: an embedding program may have its own handlers.
     note = _Note()
     before = {
         signal_number: handler

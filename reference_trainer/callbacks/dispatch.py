@@ -113,7 +113,7 @@ class Delivery(Callback):
         Events that are still queued then are dropped. The thread of a hook that is still running cannot be ended;
         `leave` exits a process with such a thread.
         """
-        # 1. Wait. 2. Drop what is left. 3. Join the thread, unless its hook is still running.
+        # Wait, drop the remaining events, and join the thread unless its hook is still running.
         self.finish()
         idle = self.drain(time.monotonic() + WAIT_S if until is None else until)
         with self._changed:
@@ -311,10 +311,12 @@ class Callbacks:
 
 
 def _delivery(callback: Callback) -> Delivery | None:
+    """Return a new event queue for an observer; None for a control callback."""
     return Delivery(callback) if isinstance(callback, Observer) else None
 
 
 def _json_state(callback: Callback) -> str | None:
+    """Return the state of a callback as JSON; None if it is empty."""
     state = callback.state_dict()
     try:
         return json.dumps(dict(state), allow_nan=False) if state else None

@@ -585,6 +585,7 @@ def schema() -> str:
 
 
 def _weights_end(settings: Settings) -> bool:
+    """Return whether any loss weight changes over the run."""
     ends = (settings.objective.ce_weight_end, settings.objective.kd_weight_end, settings.objective.feature_weight_end)
     return any(end is not None for end in ends)
 

@@ -68,6 +68,7 @@ def flag(name: str) -> str:
 
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
+    """Raise `SettingError` for a variable with a prefix of settings that names no setting."""
     known = [CONFIG_VARIABLE, *(variable for name in FIELDS for variable in variables(name))]
     for name in environment:
         prefix = next((start for start in (PREFIX, ALIAS_PREFIX) if name.startswith(start)), None)

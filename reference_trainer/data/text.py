@@ -234,7 +234,7 @@ def grouped_order(seed: int, epoch: int, groups: LengthGroups) -> Tensor:
         at = min(range(0, len(lengths), size), key=padded)
         rest = last[at : at + smaller]
         windows[-1] = torch.cat([last[:at], last[at + smaller :]])
-    # Step 4.
+    # Step 4, with the smaller batch at the end.
     runs = torch.cat(windows).split(RUN * size) if windows else ()
     shuffled = [runs[number] for number in permutation(f"{seed}/{epoch}/runs", len(runs)).tolist()]
     return torch.cat([*shuffled, rest])

@@ -147,6 +147,7 @@ def check_pairs(distance: str, layers: Sequence[tuple[int, int]], students: int,
 
 
 def _check_states(student_BTS: Tensor, teacher_BTW: Tensor, scored_BT: Tensor) -> None:
+    """Raise `ShapeError` unless states and mask match."""
     for model, states in (("student", student_BTS), ("teacher", teacher_BTW)):
         if not states.is_floating_point() or states.dim() != 3 or states.shape[-1] == 0:
             raise ShapeError(

@@ -503,7 +503,7 @@ class _HeadGradients:
             torch.mm(gradient_CV, self.products.head.weight_VW[:count], out=self.hidden_NW[part])
         if self.weight_VW is not None:
             weight_VW = self.weight_VW[:count]
-            if weight_VW.dtype == gradient_CV.dtype:  # no tensor for the product
+            if weight_VW.dtype == gradient_CV.dtype:  # without a temporary tensor for the product
                 weight_VW.addmm_(gradient_CV.t(), hidden_CW)
             else:
                 weight_VW.add_(gradient_CV.t() @ hidden_CW)

@@ -170,6 +170,7 @@ def derive_metrics(sums: Mapping[str, MetricSum]) -> dict[str, float]:
 
 
 def _shares(means: Mapping[str, float | None]) -> Iterator[float]:
+    """Yield `accepted_1`, `accepted_2`, ..., up to the first that is absent."""
     for depth in itertools.count(1):
         share = means.get(accepted_name(depth))
         if share is None:

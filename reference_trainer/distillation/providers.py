@@ -347,6 +347,7 @@ def _outputs(model: str, module: nn.Module, batch: Batch, vocab_size: int) -> Ou
 
 
 def _device_of(module: nn.Module) -> torch.device:
+    """Return the device of the first parameter or buffer; without any, the CPU."""
     for tensor in (*module.parameters(), *module.buffers()):
         return tensor.device
     return torch.device("cpu")

@@ -118,6 +118,7 @@ def size_of(path: Path) -> int:
 
 
 def _parquet_rows(path: Path) -> Iterator[object]:
+    """Yield the rows of a Parquet file; `BATCH` rows are in memory."""
     import pyarrow
     from pyarrow import parquet
 
@@ -129,6 +130,7 @@ def _parquet_rows(path: Path) -> Iterator[object]:
 
 
 def _saved_rows(directory: Path) -> Iterator[object]:
+    """Yield the rows of a saved dataset, from its Arrow files."""
     import pyarrow
 
     for file in _files(directory):
@@ -780,6 +782,7 @@ def _variants(value: object, key: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _document(tokens: Sequence[int], unpredicted: Sequence[bool]) -> Document:
+    """Return a document from lists."""
     # Several times as fast as `torch.tensor` of a list.
     tokens_N = torch.from_numpy(numpy.frombuffer(array("q", tokens), dtype="int64"))
     return Document(tokens_N, given=torch.from_numpy(numpy.frombuffer(bytearray(unpredicted), dtype="bool")))

@@ -105,6 +105,7 @@ def _blocks(student: Chats, teacher: Chats) -> Iterator[list[tuple[Side, Side]]]
 
 
 def _side(document: Document) -> Side:
+    """Return a document as lists, which are cheap to send to a worker."""
     assert document.given is not None
     return document.tokens.tolist(), document.given.tolist()
 

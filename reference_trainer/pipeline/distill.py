@@ -238,7 +238,7 @@ class Distillation(Run):
 
     def read_outputs(self, saved: SavedOutputs) -> None:
         """Use these outputs as the teacher. Raise as `check_outputs` and `check_metric` if they do not fit."""
-        # Without the setting `teacher`, the outputs alone say which teacher it was.
+        # Without the setting `teacher`, there is no digest to compare the outputs with.
         if self.settings.teacher.model is None:
             digest = None
         elif "teacher_digest" in self.replaced:

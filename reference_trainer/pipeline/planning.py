@@ -107,7 +107,7 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
         place = settings.student.model
         if place is not None and place.is_dir() and not has_weights(place):
             notes.append(f"student: {place} has no weights; a run would begin with random ones")
-        # 2. The data, which do not depend on the adapter; it would be refused for a student without weights.
+        # 2. The data. They do not depend on the adapter, which would be refused for a student without weights.
         run.settings = settings.replace(lora=None)
         try:
             batches = run.make_batches()

@@ -214,7 +214,7 @@ def load_saved(path: Path, run: Run) -> nn.Module:
         raise ModelFileError(
             f"{path} has no {MANIFEST}{similar_path(path)}; expected a model or a checkpoint{_hint(path)}"
         )
-    return checkpoint_student(read_weights(path))  # which says what of the checkpoint is missing
+    return checkpoint_student(read_weights(path))  # raises, and names the missing file
 
 
 def _load_custom(path: Path, run: Run) -> nn.Module:
@@ -462,6 +462,7 @@ def _with_outputs(settings: Settings, outputs: SavedOutputs) -> Settings:
 
 
 def _source(run: Run) -> Source:
+    """Return a description of the data of a run."""
     data = run.settings.data.path
     packaged = "the packaged text" if run.unit == "byte" else f"the data of {run.settings.run.parts}"
     name = packaged if data is None else str(data)
@@ -536,6 +537,7 @@ def _part(evaluation: Evaluation) -> str:
 
 
 def _texts(evaluated: Evaluated) -> dict[str, str]:
+    """Return the metrics as text with six significant digits."""
     return {name: f"{value:.6g}" for name, value in evaluated.metrics.items()}
 
 

@@ -124,6 +124,7 @@ def _cosine(progress: Fraction) -> Fraction:
 
 
 def _between(start: float, end: float, share: Fraction) -> float:
+    """Return start + (end - start) * share, rounded once."""
     # Fractions, because in floats 0.2 + (0.9 - 0.2) is not 0.9, and a value near the end could lie beyond it.
     return float(Fraction(start) + (Fraction(end) - Fraction(start)) * share)
 

@@ -52,9 +52,9 @@ class Action(IntFlag):
     """Save a checkpoint."""
 
 
-ENDS = Action.SKIP | Action.STOP
-"""Actions after which no further step of the epoch is taken."""
-ASKS = Action.LOG | Action.EVALUATE | Action.SAVE
+ENDING = Action.SKIP | Action.STOP
+"""Actions that end the epoch or the run: no further step of the epoch is taken after them."""
+REQUESTS = Action.LOG | Action.EVALUATE | Action.SAVE
 """Actions that add an event to a step."""
 
 
@@ -118,8 +118,8 @@ class Position:
         epoch_step: Number of optimizer steps taken in the epoch.
         skipping: Whether a callback returned SKIP at an earlier event of this epoch.
         stopping: Whether a callback returned STOP at an earlier event.
-        asked: The actions of `ASKS` that callbacks returned and that are not carried out yet, including the action of
-            the present event.
+        asked: The actions of `REQUESTS` that callbacks returned and that are not carried out yet, including the action
+            of the present event.
     """
 
     event: Event
@@ -145,7 +145,7 @@ def next_position(schedule: Schedule, position: Position, action: Action) -> Pos
     stopping, skipping, asked = position.stopping, position.skipping, position.asked
     if asked or action:  # skip the slow operations on flags: tests follow millions of events
         stopping, skipping = stopping or Action.STOP in action, skipping or Action.SKIP in action
-        asked = (asked & ~_ASKED.get(position.event, Action.CONTINUE)) | (action & ASKS)
+        asked = (asked & ~_REQUEST_OF.get(position.event, Action.CONTINUE)) | (action & REQUESTS)
     # 2. Choose the next event. An epoch begins with a new count of steps and without a SKIP.
     epoch, step, epoch_step = position.epoch, position.step, position.epoch_step
     match position.event:
@@ -178,7 +178,7 @@ def next_position(schedule: Schedule, position: Position, action: Action) -> Pos
     )
 
 
-_ASKED = {Event.LOG: Action.LOG, Event.EVALUATE: Action.EVALUATE, Event.SAVE: Action.SAVE}
+_REQUEST_OF = {Event.LOG: Action.LOG, Event.EVALUATE: Action.EVALUATE, Event.SAVE: Action.SAVE}
 
 
 def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Event:

@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.errors import SettingError
 from reference_trainer.models.loading import is_skeleton, load_shards
-from reference_trainer.plan.schedule import ASKS, ENDS, Action
+from reference_trainer.plan.schedule import ENDING, REQUESTS, Action
 
 SENT = (Action.SKIP, Action.STOP, Action.LOG, Action.EVALUATE, Action.SAVE)
 """Actions in the order of their flags. The first flag, before these, is a request to stop."""
@@ -64,7 +64,7 @@ class Agreement:
         """Return the flags to send: whether this rank was asked to stop, and whether it has each action of `SENT`."""
         if self._alone:
             return (False,) * len(_NONE)
-        sent, self.pending = self.pending, self.pending & ENDS
+        sent, self.pending = self.pending, self.pending & ENDING
         return self._stop_requested(), *(action in sent for action in SENT)
 
     def receive(self, flags: Tensor) -> bool:
@@ -75,7 +75,7 @@ class Agreement:
         before, self._sent = self._sent, _HostCopy(flags)
         readable = self._sent if flags.device.type == "cpu" else before
         self._received = _NONE if readable is None else readable.take()
-        return bool(self.actions & ENDS)
+        return bool(self.actions & ENDING)
 
     @property
     def actions(self) -> Action:
@@ -91,7 +91,7 @@ class Agreement:
             return action
         # Flags of the last step that no rank has read yet count too. SKIP and STOP are in `summed` again.
         summed = self._parallel.sum_counts(torch.tensor(self.flags(), dtype=torch.int64))
-        late = Action.CONTINUE if self._sent is None else _union(self._sent.take()) & ASKS
+        late = Action.CONTINUE if self._sent is None else _union(self._sent.take()) & REQUESTS
         if between_epochs:
             self.pending &= ~Action.SKIP
             self._sent = None
@@ -134,11 +134,11 @@ class _HostCopy:
             self._event = torch.cuda.current_stream(numbers.device).record_event()
 
     def take(self) -> list[int]:
-        """Return the flags, and clear the flags of `ASKS`, so that they are read once."""
+        """Return the flags, and clear the flags of `REQUESTS`, so that they are read once."""
         if self._event is not None:
             self._event.synchronize()
         counts: list[int] = self._copy.tolist()
-        self._copy[-len(ASKS) :] = 0  # `SENT` has the actions of ASKS at its end
+        self._copy[-len(REQUESTS) :] = 0  # `SENT` has the actions of REQUESTS at its end
         return counts
 
 
@@ -398,6 +398,7 @@ def gather_tensor(tensor: Tensor) -> Tensor:
 
 
 def _sharded_parts(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]:
+    """Return all modules to which `fully_shard` was applied, in the order of `modules()`."""
     from torch.distributed.fsdp import FSDPModule
 
     return [child for child in module.modules() if isinstance(child, FSDPModule)]

@@ -120,6 +120,7 @@ def parse_manifest(path: Path) -> Manifest:
 
 
 def _digest(manifest: Manifest) -> str:
+    """Return the SHA-256 of all fields but `sha256`."""
     return hashlib.sha256(_canonical(manifest.model_dump(exclude={"sha256"})).encode()).hexdigest()
 
 
@@ -128,6 +129,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _canonical(value: object) -> str:
+    """Return JSON values as text that does not depend on the order of keys."""
     return json.dumps(value, sort_keys=True)
 
 

@@ -193,6 +193,7 @@ def verify_manifest(directory: Path) -> None:
 
 
 def _config(path: Path) -> DecoderConfig:
+    """Return the configuration of a decoder. Raise `ModelFileError` for a file of another model."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -162,6 +162,7 @@ def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimize
 
 
 def _check_optimizer(saved: Mapping[str, object], present: Mapping[str, object]) -> None:
+    """Raise `CheckpointError` if the optimizer has another class, other parameters or other options."""
     changed = differences(saved, present)
     if changed:
         raise CheckpointError(f"the optimizer differs: {'; '.join(changed)}")
@@ -287,6 +288,7 @@ def _kind(tensor: Tensor | StoredTensor) -> str:
 
 
 def _check_names(what: str, actual: Iterable[str], expected: Iterable[str]) -> None:
+    """Raise `CheckpointError` unless the names are equal. what: the kind of names, for the message."""
     names, wanted = {*actual}, {*expected}
     missing, unknown = sorted(wanted - names), sorted(names - wanted)
     if missing or unknown:

@@ -111,6 +111,7 @@ def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[
 def _batch_metrics(
     teacher: Teacher, student: Teacher, batch: Batch, weights: Weights, accept_depth: int
 ) -> dict[str, MetricSum]:
+    """Return the sums of one batch, by name, without "loss" and with "token_accuracy"."""
     labels_BT, aligned = labels_of_logits(batch.labels), isinstance(teacher, AlignedTeacher)
     all_logits = not aligned and not isinstance(teacher, TopKTeacher)
     rows, predicted_BT = measured_rows(teacher, student, batch, labels_BT, weights)

@@ -27,7 +27,7 @@ from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.errors import StopRequestedError, first_line
 from reference_trainer.plan.objective import Objective
 from reference_trainer.plan.schedule import (
-    ASKS,
+    REQUESTS,
     Action,
     Event,
     Position,
@@ -118,7 +118,7 @@ def train(
     registered = callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks)
     try:
         with update.random_state():
-            return _Run(record, registered, services).carry_out()
+            return _Run(record, registered, services).run()
     finally:
         if registered is not callbacks:
             registered.close()
@@ -144,7 +144,7 @@ class _Run:
         # A run that is resumed from a checkpoint in its own output directory need not save that step again.
         self.saved_step = self.state.position.step if record.checkpoint is not None else 0
 
-    def carry_out(self) -> TrainResult:
+    def run(self) -> TrainResult:
         """Run all events, and return the result. Errors get a note with the last completed step."""
         try:
             self._run_to_train_end()
@@ -156,6 +156,7 @@ class _Run:
         return self.record.result()
 
     def _run_to_train_end(self) -> None:
+        """Run the events, then call `on_train_end`, also after an error."""
         try:
             self._run_events()
         except BaseException as error:
@@ -164,36 +165,38 @@ class _Run:
         self.callbacks.end(self.record.context(Event.TRAIN_END), None)
 
     def _run_events(self) -> None:
+        """Run the events before TRAIN_END. After an error, save a run of one process that was asked to stop."""
         try:
-            self._go_through_events()
+            self._loop_over_events()
         except Exception as error:
             # A signal to the process group also kills data-loader workers, and then the next step fails. A run that was
             # asked to stop therefore saves after an error too.
             if self.resume_position is not None and self.agreement.is_stop_requested_alone():
-                self._leave(self.resume_position, self.callbacks.states(), after=error)
+                self._save_and_stop(self.resume_position, self.callbacks.states(), after=error)
             raise
 
-    def _go_through_events(self) -> None:
+    def _loop_over_events(self) -> None:
+        """Advance from event to event: take the step if one is next, read values that are due, call the hooks."""
         state = self.state
         self.callbacks.restore(state.callbacks)
         action = self.agreement.record(self._call(Event.TRAIN_BEGIN))
         if self.record.checkpoint is not None:
             self._call(Event.SAVE)  # the run may have been killed between the checkpoint and the call of its hook
         while state.position.event is not Event.TRAIN_END:
-            state.position = after = self._next(action)
+            state.position = after = self._advance(action)
             if is_read(after):
                 self.record.read()
             leaving = after.event is Event.STEP_END and self.agreement.is_stop_requested()
             # A resumed run calls `on_step_end` of the saved step again, so the saved states are from before this call.
             states = self.callbacks.states() if leaving else {}
             self._update_resume_position(after)
-            action = self.agreement.record(self._carry_out(after.event))
+            action = self.agreement.record(self._handle(after.event))
             if leaving:
                 # Continue from SAVE, the event before STEP_END.
-                self._leave(replace(after, event=Event.SAVE), states)
+                self._save_and_stop(replace(after, event=Event.SAVE), states)
             if after.event in BETWEEN_UPDATES and after.step:
                 self.resume_position = after
-        self._save_the_end()
+        self._save_last_step()
 
     def _update_resume_position(self, position: Position) -> None:
         """Set `resume_position` for an event at `position`, with the actions that callbacks have returned so far."""
@@ -206,29 +209,29 @@ class _Run:
             actions = {name: getattr(position, name) for name in ("skipping", "stopping", "asked")}
             self.resume_position = replace(self.resume_position, **actions)
 
-    def _next(self, action: Action) -> Position:
+    def _advance(self, action: Action) -> Position:
         """Return the position after the present one. If the next event is an optimizer step, take the step.
 
         All ranks must go to the same position. At epoch boundaries and before a save, `reduce` reduces the actions of
         their callbacks; before an optimizer step, the actions are reduced together with the token counts.
         """
         at, agreement = self.state.position, self.agreement
-        after = self._following(action)
+        after = self._next_position(action)
         # With several ranks `action` is CONTINUE (see `Agreement.record`), so all ranks take the same branch.
         if at.event in BETWEEN_EPOCHS or Event.EPOCH_BEGIN is at.event or Event.SAVE is after.event:
-            after = self._following(agreement.reduce(action, between_epochs=at.event in BETWEEN_EPOCHS))
+            after = self._next_position(agreement.reduce(action, between_epochs=at.event in BETWEEN_EPOCHS))
         if after.event is Event.OPTIMIZER_STEP:
             self._take_step(after)
-            return self._following(action | agreement.actions)  # EPOCH_END if a rank has returned SKIP or STOP
+            return self._next_position(action | agreement.actions)  # EPOCH_END if a rank has returned SKIP or STOP
         return after
 
-    def _following(self, action: Action) -> Position:
+    def _next_position(self, action: Action) -> Position:
         """Return the position after the present one, if its callbacks have returned `action`."""
         after = next_position(self.schedule, self.state.position, action)
         assert after is not None, "only TRAIN_END is followed by nothing"
         return after
 
-    def _carry_out(self, event: Event) -> Action:
+    def _handle(self, event: Event) -> Action:
         """Do the work of an event, call its hooks, and return their actions; TRAIN_END is called later."""
         record, step = self.record, self.state.position.step
         match event:
@@ -250,21 +253,20 @@ class _Run:
                 return Action.CONTINUE
         return self._call(event)
 
-    def _save(
-        self, save: Callable[[Saved], Path | None], handed: Saved, states: dict[str, str] | None = None
-    ) -> Action:
+    def _save(self, save: Callable[[Saved], Path | None], saved: Saved, states: dict[str, str] | None = None) -> Action:
         """Save the run after all observers have processed the events so far; call `on_save` if a file was written.
 
         states: the states of callbacks to save; by default the present ones.
         """
         self.callbacks.settle()
-        self.saved_step = handed.state.position.step if handed.due else self.saved_step
+        self.saved_step = saved.state.position.step if saved.due else self.saved_step
         self.state.callbacks = self.callbacks.states() if states is None else states
         self.record.note_time()
-        self.record.checkpoint = save(handed)
+        self.record.checkpoint = save(saved)
         return Action.CONTINUE if self.record.checkpoint is None else self._call(Event.SAVE)
 
     def _call(self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None) -> Action:
+        """Call the hooks of an event, and return their actions. A context is made only if a callback has the hook."""
         if not self.callbacks.has_callbacks(event):
             return Action.CONTINUE
         return self.callbacks.fire(event, self.record.context(event, micro_batch, batch))
@@ -273,12 +275,12 @@ class _Run:
         """Take a step, unless a rank has returned SKIP or STOP."""
         self.step_actions = Action.CONTINUE
         rate = self.record.learning_rate(position.step)
-        result = self.update.take(position, rate, self)
+        result = self.update.take_step(position, rate, self)
         if result is not None:
             self.record.pending.add(*result)
             self.record.rate = rate
 
-    def _leave(self, position: Position, states: dict[str, str], after: Exception | None = None) -> NoReturn:
+    def _save_and_stop(self, position: Position, states: dict[str, str], after: Exception | None = None) -> NoReturn:
         """Save the last complete step, unless it is saved already, and raise `StopRequestedError`.
 
         Args:
@@ -293,13 +295,13 @@ class _Run:
             actions = self.agreement.reduce(Action.CONTINUE)
             stopping = position.stopping or Action.STOP in actions
             skipping = position.skipping or Action.SKIP in actions
-            asked = position.asked | (actions & ASKS)
+            asked = position.asked | (actions & REQUESTS)
             self.state.position = replace(position, skipping=skipping, stopping=stopping, asked=asked)
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False), states)
         failed = "" if after is None else f", then failed with {type(after).__name__}: {first_line(after)}"
         raise StopRequestedError(f"stopped on request{failed}") from after
 
-    def _save_the_end(self) -> None:
+    def _save_last_step(self) -> None:
         """Save the last step if saves are on or requested, and this process took it and has not saved it."""
         step, asked = self.state.position.step, Action.SAVE in self.state.position.asked
         is_wanted = self.schedule.save_every or asked
@@ -330,4 +332,5 @@ class _Run:
     def _call_within(
         self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None
     ) -> None:
+        """Call the hooks of an event within a step; their actions are returned at OPTIMIZER_STEP."""
         self.step_actions |= self._call(event, micro_batch, batch)

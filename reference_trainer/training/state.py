@@ -124,6 +124,7 @@ def state_from_json(text: str) -> TrainState:
 
 
 def _canonical(text: str) -> str:
+    """Return JSON text with sorted keys."""
     return json.dumps(json.loads(text), sort_keys=True)
 
 

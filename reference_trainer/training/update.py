@@ -269,7 +269,7 @@ class Update:
     options: UpdateOptions
     agreement: Agreement
 
-    def take(self, position: Position, rate: float, hooks: StepHooks) -> tuple[WindowSums, Tensor | None] | None:
+    def take_step(self, position: Position, rate: float, hooks: StepHooks) -> tuple[WindowSums, Tensor | None] | None:
         """Take the step at `position`; return its sums and, at a logged step, the norm of its gradient.
 
         If `agreement` skips the step, return None and leave the weights unchanged.
