@@ -38,7 +38,7 @@ class LogitsError(TrainerError, ValueError):
 
 
 class SettingError(TrainerError, ValueError):
-    """A setting is unknown, outside its domain, or in conflict with another one."""
+    """A setting is unknown, outside its domain, or in conflict with another setting."""
 
 
 class DataError(TrainerError, ValueError):

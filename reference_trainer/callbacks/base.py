@@ -137,7 +137,7 @@ class Context(_Readable):
         Args:
             known: Values by name.
             late: Functions that compute other values, by name.
-            read: Reads all remaining values, and calls `complete` with them; None if there are none.
+            read: Reads all remaining values, and calls `complete`; None if no value remains.
         """
         context = object.__new__(cls)  # `__init__` would require all values
         context.complete({**known, "_late": late} | ({} if read is None else {"_read": read}))
@@ -359,7 +359,7 @@ def call_train_end(callbacks: Sequence[Callback], context: Context, cause: BaseE
     """Call `on_train_end` of every callback, also if others raise.
 
     Exceptions of `on_train_end` become notes on the cause, which the caller raises. Without a cause, the first such
-    exception is raised, with the others as notes.
+    exception is raised, with the later exceptions as notes.
 
     Args:
         callbacks: The callbacks, in order.

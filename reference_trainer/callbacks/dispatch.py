@@ -102,7 +102,7 @@ class Delivery(Callback):
         return idle
 
     def finish(self) -> None:
-        """Accept no further events, and let the thread end after the queued ones."""
+        """Accept no further events, and let the thread end after the queued events."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -213,7 +213,7 @@ class Callbacks:
         self._sort()
 
     def add(self, callback: Callback) -> None:
-        """Register a callback after the others of the same priority."""
+        """Register a callback; it is called after all present callbacks of the same priority."""
         checked([*(present for present, _ in self._registered), callback])
         self._registered += ((callback, _delivery(callback)),)
         self._sort()

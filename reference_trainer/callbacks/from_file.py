@@ -1,4 +1,4 @@
-"""Create callbacks from a TOML file with import paths and JSON arguments, so that all processes create the same ones.
+"""Create callbacks from a TOML file with import paths and JSON arguments, equally in all processes.
 
     [[callbacks]]
     use = "reference_trainer.callbacks.stopping:EarlyStopping"
@@ -55,7 +55,7 @@ def load_callbacks(path: Path | None) -> tuple[Callback, ...]:
 
 
 def read_specs(path: Path) -> tuple[Spec, ...]:
-    """Return the callbacks of a file without importing them."""
+    """Return the specifications of a file, without importing the classes."""
     try:
         with path.open("rb") as file:
             text = file.read(LARGEST_FILE + 1)

@@ -63,7 +63,7 @@ class EarlyStopping(Callback):
         return self._judge(context.metrics) if self.source == "log" else None
 
     def attach(self, pipeline: Any) -> None:
-        """Raise `SettingError` for a metric of evaluations if the run has no evaluations, or they lack the metric."""
+        """Raise `SettingError` for source "evaluation" if the run has no evaluations, or they lack the metric."""
         if self.source != "evaluation":
             return
         if not pipeline.settings.evaluation.every:

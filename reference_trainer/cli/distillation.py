@@ -58,7 +58,7 @@ class SettingsCommand(click.Command):
 
 
 def setting_options(command: Callable[..., int], names: Collection[str] = ALL) -> Callable[..., int]:
-    """Add an option for every setting. Values stay text, because `gather` reads them and names their origin."""
+    """Add an option for every setting. Values stay text, which `gather` parses; its errors name the option."""
     params: list[click.Parameter] = command.__dict__.setdefault("__click_params__", [])
     for name, dotted in reversed([pair for pair in DOTTED.items() if pair[0] in names]):
         params += [SettingOption(dotted, name), SettingOption(name, name)]

@@ -96,7 +96,7 @@ def print_error(text: str) -> None:
 
 
 def rank_of_process() -> int:
-    """Return the number of this process among those that train together; 0 if it is alone."""
+    """Return the rank of this process in its run; 0 for a single process."""
     with suppress(SettingError):
         return read_place(os.environ).rank
     return 0

@@ -46,7 +46,7 @@ def read_steps(text: str) -> float:
 
 
 def steps_or_share(value: object) -> float:
-    """Return a number of steps, an integer, or a share of them, a float. Raise `ValueError` for anything else."""
+    """Return a number of steps (int) or a share of the steps (float). Raise `ValueError` for anything else."""
     if (type(value) is int and 0 <= value < LIMIT) or (type(value) is float and 0 < value < 1):
         return value
     raise ValueError(value)
@@ -431,7 +431,7 @@ def suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def choices(known: Iterable[str]) -> str:
-    """Return `choose from ...` with the known names, or the command that lists them if they are more than five."""
+    """Return `choose from ...` with the known names, or, for more than five, the command that lists the names."""
     names = list(known)
     return f"choose from {', '.join(names)}" if len(names) <= 5 else "run `reference-trainer distill --help` for a list"
 

@@ -3,7 +3,7 @@
 A setting has a dotted name, `objective.temperature`, and a flat name, `temperature`: the name in its group, unless
 `flat` gives another. Flags and keys of files may have either name; variables, manifests and checkpoints have the flat
 one.
-`find_unused` names settings that have no effect beside the others. Importing this module never imports torch.
+`find_unused` lists settings that have no effect together with the others. Importing this module never imports torch.
 """
 
 from __future__ import annotations
@@ -474,7 +474,7 @@ class Settings(BaseModel):
         }
 
     def json_values(self) -> dict[str, object]:
-        """Return the values by their flat names as JSON has them: paths by `path_in_json`."""
+        """Return the values by flat names as JSON values; paths become text by `path_in_json`."""
         return {name: path_in_json(value) if isinstance(value, Path) else value for name, value in self.flat().items()}
 
     def replace(self, **changes: object) -> Settings:
@@ -537,7 +537,7 @@ _FLAT = {dotted: name for name, dotted in DOTTED.items()}
 
 
 def by_flat_name(values: Mapping[str, object]) -> dict[str, SourcedValue]:
-    """Return values by the flat names of their settings; unknown names stay as they are.
+    """Return values by the flat names of their settings; unknown names are unchanged.
 
     Args:
         values: Values by flat or dotted names, and groups or mappings by the name of their group.

@@ -98,7 +98,7 @@ def _map_file(path: Path) -> tuple[Tensor, str]:
 
 
 def _map_descriptor(file: BinaryIO, size: int) -> Tensor:
-    """Return the first `size` bytes of `file`, uint8 [size]; writing into them does not change the file."""
+    """Return the first `size` bytes of `file`, uint8 [size]; writing into the tensor does not change the file."""
     # By its descriptor, because torch takes no name that is not UTF-8.
     return torch.from_file(f"/dev/fd/{file.fileno()}", shared=False, size=size, dtype=torch.uint8, device="cpu")
 

@@ -54,7 +54,7 @@ class Rescaling:
     cap: float | None = None
 
     def apply_(self, logits: Tensor) -> Tensor:
-        """Change logits in place, and return them."""
+        """Rescale logits in place, and return the tensor."""
         if self.scale != 1:
             logits.mul_(self.scale)
         return logits if self.cap is None else logits.div_(self.cap).tanh_().mul_(self.cap)
@@ -188,7 +188,7 @@ class OutputLayer:
 
 
 def _is_rescaled(logits_BTV: Tensor, seen_BTV: Tensor, rescaling: Rescaling) -> bool:
-    """Return whether a model that rescales these logits returns those seen, within the roundings of four operations."""
+    """Return whether a model that rescales these logits returns `seen_BTV`, within the rounding of four operations."""
     expected_BTV = rescaling.apply_(logits_BTV.to(torch.float64, copy=True))
     if rescaling == UNCHANGED:  # no operation, no rounding
         return torch.equal(seen_BTV.double(), expected_BTV)
@@ -341,7 +341,7 @@ def chunked_loss(
 ) -> tuple[Rows, Gradients]:
     """Return the rows of `loss_by_blocks` for the logits of both heads, and the gradients of the student's head.
 
-    1. Choose the rows: the scored ones on the CPU; all on other devices, where choosing would wait for the device.
+    1. Choose the rows: scored rows on the CPU; all rows on other devices, where a choice would wait for the device.
     2. For each chunk of rows: form the logits of student and teacher, then loss and gradient as for whole logits.
     3. Multiply the gradient of the logits by weights and hidden states, and add the products to the gradients.
 
@@ -511,7 +511,7 @@ class _HeadGradients:
             self.bias_V[:count].add_(gradient_CV.sum(0, dtype=self.bias_V.dtype))
 
     def full(self, places_N: Tensor) -> Gradients:
-        """Return the gradients. The gradient of hidden states has all rows [P, W], with zeros in unscored ones."""
+        """Return the gradients. The gradient of hidden states has all rows [P, W], with zeros in unscored rows."""
         if self.hidden_NW is None:
             return None, self.weight_VW, self.bias_V
         hidden_PW = torch.zeros_like(self.products.head.hidden_PW)

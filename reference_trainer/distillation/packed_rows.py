@@ -1,4 +1,4 @@
-"""Lengths of the documents in packed rows, and the arguments that attention kernels make of them.
+"""Lengths of the documents in packed rows, as attention kernels need them.
 
 Reading from the device where documents begin would wait for all queued operations, in every layer. The host knows the
 lengths when the batch is made, so this module only queues copies to the device.
@@ -136,7 +136,7 @@ def packed_rows(segments_BT: Tensor) -> PackedRows:
 
 
 def placed_segments(segments_BT: Tensor, device: torch.device) -> Tensor:
-    """Return segments on a device, with their `PackedRows` as an attribute if the host has them without a wait."""
+    """Return segments on a device, with `PackedRows` as an attribute if the host knows the lengths without a wait."""
     placed: Any = queued_copy(segments_BT, device)
     if segments_BT.device.type == "cpu" or hasattr(segments_BT, "packed_rows"):
         placed.packed_rows = packed_rows(segments_BT)

@@ -77,7 +77,7 @@ class Outputs:
 
 @runtime_checkable
 class Teacher(Protocol):
-    """A frozen model. Callers must not change its logits in place: they may share memory with the model."""
+    """A frozen model. Callers must not change its logits in place: the logits may share memory with the model."""
 
     @property
     def vocab_size(self) -> int:

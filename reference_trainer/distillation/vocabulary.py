@@ -59,7 +59,7 @@ def share_vocabulary(teacher: Teacher, student: Student, mode: VocabularyMode) -
 
 
 class _ResizedTeacher:
-    """A teacher with another number of logits than the one it wraps."""
+    """A wrapper of a teacher that changes the number of its logits."""
 
     def __init__(self, teacher: Teacher, vocab_size: int) -> None:
         self._teacher = teacher
@@ -88,7 +88,7 @@ class _ResizedTeacher:
 
 
 class _ResizedStudent:
-    """A student with another number of logits than the one it wraps."""
+    """A wrapper of a student that changes the number of its logits."""
 
     def __init__(self, student: Student, vocab_size: int) -> None:
         self._student = student
@@ -149,7 +149,7 @@ class _ResizedPass:
 
 
 def _resized(x_BTV: Tensor, vocab_size: int, fill: float) -> Tensor:
-    """Return the first `vocab_size` columns; missing ones have the value `fill`."""
+    """Return the first `vocab_size` columns; missing columns have the value `fill`."""
     kept_BTV = x_BTV[..., :vocab_size]
     missing = vocab_size - kept_BTV.shape[-1]
     return torch.nn.functional.pad(kept_BTV, (0, missing), value=fill) if missing else kept_BTV

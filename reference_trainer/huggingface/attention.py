@@ -276,7 +276,7 @@ def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -
 
     1. Run packed rows with masks. Compare the mask of each layer with the window that the layer passes to its attention
        function; a layer in which they differ needs its mask.
-    2. Run the rows without masks; the logits must be equal to those with masks.
+    2. Run the rows without masks; the logits must equal the logits with masks.
     3. If a step fails, keep the attention of transformers, which forms masks of length x length, and call `note`.
 
     On the CPU, no kernel for CUDA runs: the steps then verify which arguments the model passes to its attention.

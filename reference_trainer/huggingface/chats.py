@@ -571,7 +571,7 @@ class ChatWriter:
         return [*lines, *(f"the chat template does not read the option {name!r}" for name in unread)]
 
     def answer(self, turns: Turns, text: str, tools: Tools) -> tuple[list[int], list[bool], int]:
-        """Return the tokens of messages, a mask of those not predicted, and the position where the answer begins.
+        """Return the tokens of messages, a mask of unpredicted tokens, and the position where the answer begins.
 
         The last message is the answer. If the template has marks, the tokens in `{% generation %}` of the answer are
         predicted; otherwise all tokens after its prompt. text: the messages as the template renders them.

@@ -518,7 +518,7 @@ def save_model(
     *,
     merge: Callable[[Causal], Causal] | None = None,
 ) -> Causal:
-    """Write model or adapter, settings and tokenizer as `from_pretrained` reads them, then the manifest.
+    """Write model or adapter, settings and tokenizer in the format of `from_pretrained`, then the manifest.
 
     The files are first read back on the CPU, and must give the logits of `model`. The manifest has the digests of the
     configuration and of the weights, or of the index of their shards.

@@ -462,7 +462,7 @@ def _finish(name: str, model: Causal, settings: Settings, note: Callable[[str], 
 
 
 class CausalStudent:
-    """The causal model that the settings name, with an adapter if they say so."""
+    """The causal model that the settings name, with an adapter if `lora` is set."""
 
     def __init__(self, run: HuggingFace, data: ChatData) -> None:
         self.run, self._data = run, data

@@ -44,7 +44,7 @@ class Pieces:
         return self._pattern is not None
 
     def clear(self) -> None:
-        """Remove stored pieces except short ones, such as the start of an answer; also these if there are too many."""
+        """Remove stored pieces, except short ones such as the start of an answer; remove all if too many are short."""
         self._stored = {piece: tokens for piece, tokens in self._stored.items() if len(piece) <= SHORT}
         if len(self._stored) > MOST_SHORT:
             self._stored.clear()

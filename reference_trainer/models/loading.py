@@ -96,7 +96,7 @@ def join_parts(parts: Sequence[Tensor | StoredTensor]) -> Tensor | StoredTensor:
 def skeleton(make: Callable[[], Module], files: Weights) -> Module | None:
     """Return the module that `make` creates, with parameters on the meta device, which takes no memory.
 
-    Buffers have their values, because files do not contain all of them.
+    Buffers have their values, because files do not contain all buffers.
 
     Args:
         make: Creates the module.

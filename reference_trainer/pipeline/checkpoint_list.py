@@ -30,7 +30,7 @@ def list_checkpoints(directory: Path) -> list[CheckpointEntry]:
 
 
 def _place(directory: Path) -> Path:
-    """Return the directory of checkpoints: `directory`, or the one inside the output directory of a run."""
+    """Return the directory of checkpoints: `directory`, or its subdirectory if it is the output of a run."""
     return directory / CHECKPOINTS if (directory / CHECKPOINTS).is_dir() else directory
 
 
@@ -80,7 +80,7 @@ def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], ou
 
 
 def checkpoint_student(saved: SavedWeights) -> Decoder:
-    """Return the decoder of a checkpoint, with its weights. Raise `CheckpointError` if they are of another module."""
+    """Return the decoder of a checkpoint, with its weights. Raise `CheckpointError` if the weights do not fit."""
     path, described = saved.path, saved.manifest.state.get("student")
     try:
         if not isinstance(described, dict):

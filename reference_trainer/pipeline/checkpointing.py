@@ -101,7 +101,7 @@ Result = TypeVar("Result")
 def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:
     """Return the names in an output directory that may exist when a run starts.
 
-    These are the metrics, also those for TensorBoard, and the checkpoints if the run resumes or rewinds. A directory
+    These are the metrics, also for TensorBoard, and the checkpoints if the run resumes or rewinds. A directory
     with only partial checkpoints is allowed too: a run was killed in its first save.
     """
     try:
@@ -113,7 +113,7 @@ def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> l
 
 
 def has_later(directory: Path, resume: Path | None) -> bool:
-    """Return whether `directory` has a checkpoint later than the one to resume; for None, whether it has any.
+    """Return whether `directory` has a checkpoint later than `resume`; for None, whether it has any checkpoint.
 
     Raise `CheckpointError` if the checkpoint to resume does not exist.
     """
@@ -281,7 +281,7 @@ class Checkpoints:
     initial: dict[str, Any] | None = None
     """The checkpoint whose weights the run started from, as in `InitialWeights.recorded`; also for a resumed run."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """The settings that name the student's class or model, if it is not the built-in one; an export needs them."""
+    """The settings that name the class or model of a custom student; an export needs them."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The settings that a resumed run takes unless they are overridden."""
     begun: int = 0
@@ -290,9 +290,9 @@ class Checkpoints:
     def save(self, run: Saved, metrics_length: int) -> Path | None:
         """Start to save the run if a checkpoint is due or the step is the best so far.
 
-        All ranks call this with equal evaluations, so they agree on the best step. With `fsdp2` every rank writes its
-        shard, and all ranks wait for each other; otherwise rank 0 writes in the background. An error of the previous
-        save is raised here, or by `writer`.
+        All ranks call this method with equal evaluations, so they choose the same best step. With `fsdp2` every rank
+        writes its shard, and all ranks wait for each other; otherwise rank 0 writes in the background. An error of the
+        previous save is raised here, or by `writer`.
 
         Returns:
             The path of the checkpoint, on every rank; None if the step is not saved now, or was saved before.

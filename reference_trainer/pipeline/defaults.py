@@ -58,7 +58,7 @@ def defaults_of(settings: Settings) -> Mapping[str, Any]:
 
 
 def with_defaults(settings: Settings) -> Settings:
-    """Return the settings with the defaults of a pretrained student in place of those that were not chosen.
+    """Return the settings with the defaults of a pretrained student in place of settings that were not chosen.
 
     A pretrained student computes in bfloat16 on a GPU that has it, else in float32.
 

@@ -78,7 +78,7 @@ def distill(
 ) -> DistillResult:
     """Train a student as configured.
 
-    The weights depend on settings, text and versions only; the global random generators are left as they were. Under a
+    The weights depend on settings, text and versions only; the global random generators are restored. Under a
     launcher such as `torchrun` this is one of several processes that train together: all return the same result; only
     rank 0 writes files and lines.
 
@@ -202,7 +202,7 @@ class Distillation(Run):
         self.lines = self.lines if place.rank == 0 else SilentLines()
 
     def make_inputs(self) -> None:
-        """Make device, batches and student, and read outputs of the teacher if the settings name them."""
+        """Make device, batches and student, and read the outputs of the teacher that the settings name."""
         self.ranks.run_on_all(self._make_inputs)
         if self.settings.teacher.outputs is not None:
             self.read_outputs(SavedOutputs(self.settings.teacher.outputs))
@@ -237,7 +237,7 @@ class Distillation(Run):
             check_metric(metric, depth, all_logits=all_logits, aligned=aligned, user=user)
 
     def read_outputs(self, saved: SavedOutputs) -> None:
-        """Use these outputs as the teacher. Raise as `check_outputs` and `check_metric` if they do not fit."""
+        """Use these outputs as the teacher. Raise as `check_outputs` and `check_metric`."""
         # Without the setting `teacher`, there is no digest to compare the outputs with.
         if self.settings.teacher.model is None:
             digest = None

@@ -143,7 +143,7 @@ class EvalConfig:
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of the fields, in hexadecimal digits; different ones have different digests."""
+        """Return the SHA-256 of the fields, in hexadecimal digits; different fields give different digests."""
         return identity_digest(asdict(self))
 
     def in_json(self) -> dict[str, object]:
@@ -156,7 +156,7 @@ def eval_config(run: Run, *, whole: bool, teacher: str | None, top_k: int | None
 
     Args:
         run: The run, with the digests of its data.
-        whole: Whether all rows are evaluated, and not only the held-back ones.
+        whole: Whether all rows are evaluated, and not only held-back rows.
         teacher: The SHA-256 of the teacher's weights; None without a teacher, and then accept_depth and vocabulary have
             no effect.
         top_k: The number of tokens kept in the teacher's outputs; None for all logits.

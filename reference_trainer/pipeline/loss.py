@@ -10,7 +10,7 @@ from reference_trainer.distillation.providers import ModuleStudent, ModuleTeache
 from reference_trainer.plan.objective import WEIGHTS, Annealed, Objective
 
 SEED_OFFSET = 2_000_003
-"""Added to the seed of projections, so that they have other random numbers than the student."""
+"""Added to the seed for projections, whose random numbers must differ from the student's."""
 
 
 def objective(settings: Settings) -> Objective:

@@ -9,7 +9,7 @@
     export      files of a trained student, written and read        DecoderExport       CausalExport
 
 A part keeps a reference to its run, because parts share settings, device, ranks and digests. A subclass of `Run` may
-override single methods of its parts; `Run.replaced` has the names of the overridden ones.
+override single methods of its parts; `Run.replaced` has the names of the overridden methods.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class TeacherSource(Protocol):
         ...
 
     def digest_of_files(self) -> str | None:
-        """Return the SHA-256 of the files that the settings name; None if they name no files of this teacher."""
+        """Return the SHA-256 of the teacher's files that the settings name; None without such files."""
         ...
 
     def vocab_size(self) -> int:
@@ -216,7 +216,7 @@ class RunOptions(TypedDict, total=False):
 class Run:
     """The state and the parts of a run. `Distillation` trains with them.
 
-    The methods from `make_batches` to `saved_digest` delegate to the parts. A subclass may override single ones: the
+    The methods from `make_batches` to `saved_digest` delegate to the parts. A subclass may override single methods: the
     parts and the run always call these methods of the run, not of another part.
 
     Attributes:
@@ -236,7 +236,7 @@ class Run:
     Args:
         settings: The settings of the run.
         recipe: Returns the parts of the run, such as `packaged_recipe`, which is the default.
-        callbacks: Called after the packaged ones.
+        callbacks: Called after the packaged callbacks.
         lines: Where lines are written; by default standard output.
         clock: Returns a time in seconds that never decreases.
         environment: Variables of a launcher, which say whether this process is one of several.

@@ -35,7 +35,7 @@ def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force:
     Args:
         runs: Metrics files, or directories with a `metrics.jsonl`.
         out: The file to write; its suffix is the format.
-        metrics: Names; by default all metrics of the runs except those that never change and those that equal an
+        metrics: Names; by default all metrics of the runs except constant ones, and metrics that equal an
             earlier one.
         force: Overwrite a file.
 

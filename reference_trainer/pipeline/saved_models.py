@@ -65,7 +65,7 @@ def metric_names(settings: Settings, *, has_teacher: bool, top_k: int | None = N
 
 
 class ScoredModel:
-    """A model that caches the logits of the last batch, so that they are computed once if it is teacher and student.
+    """A model that caches the logits of the last batch, for a model that is teacher and student at once.
 
     Args:
         path: The directory of a saved model; None for a teacher that custom parts create.
@@ -100,7 +100,7 @@ class Evaluator:
     Args:
         run: A run as the settings describe it, which was entered as a context. It computes on the device in `settings`.
         settings: The settings of the evaluation.
-        whole: Measure on all rows of the data; by default on the held-back ones.
+        whole: Whether to measure on all rows of the data, and not only on held-back rows.
         outputs: Stored outputs of a teacher, which is then not run.
 
     Raises:
@@ -290,7 +290,7 @@ class Evaluated(SavedModel):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Return the means, in nats per token where they are losses, and the perplexities."""
+        """Return the means and the perplexities; losses are in nats per token."""
         return derive_metrics(self.sums)
 
 
@@ -301,12 +301,12 @@ class Evaluation:
     Attributes:
         paths: The directories of all models to evaluate.
         text: The data.
-        whole: Whether all rows count, and not only the held-back ones.
+        whole: Whether all rows count, and not only held-back rows.
         settings: The settings of the evaluation.
         device: The device that computed.
         teacher: The teacher, also if only its stored outputs were read; None without one.
         models: The results, one for each evaluated model.
-        config: The conditions; evaluations with equal ones can be compared.
+        config: The identity; evaluations with equal identities can be compared.
         outputs: The stored outputs of the teacher; None if it was run.
     """
 
@@ -322,7 +322,7 @@ class Evaluation:
 
 
 def settings_of_run(paths: Sequence[Path], given: Mapping[str, object]) -> Settings:
-    """Return the settings of an evaluation: the `given` ones, and the others from the run of a model.
+    """Return the settings of an evaluation: `given`, and all others from the run of a model.
 
     All models are measured with the settings of the first model whose run recorded any. These are `OF_A_RUN`, with a
     Hugging Face student `OF_HUGGING_FACE`, and with custom parts all settings but `NOT_OF_CUSTOM`.
@@ -399,7 +399,7 @@ def evaluate_saved(
         paths: The directories of the models.
         settings: The settings of `OF_A_RUN`, data, batch_size, device, threads, teacher, and the parts that load models
             and data.
-        whole: Measure on all rows; by default on those that a run on this data holds back.
+        whole: Whether to measure on all rows, and not only on the rows that a run on this data holds back.
         cache: A directory in which sums are stored and looked up; None for no cache. Sums that custom parts compute are
             not stored, because a change of their code would not be noticed.
         done: Called after each model, with the results so far.

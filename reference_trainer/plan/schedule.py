@@ -63,7 +63,7 @@ class Schedule:
     """Length of a run: `epochs` of `steps_per_epoch` optimizer steps, ended after `limit` steps if that is not None.
 
     A step takes `accumulation` micro-batches of every rank. An epoch has `micro_batches` micro-batches, by default
-    `accumulation * steps_per_epoch`; the last step of an epoch takes the remaining ones. Every `log_every` steps the
+    `accumulation * steps_per_epoch`; the last step of an epoch takes the rest. Every `log_every` steps the
     run logs, every `eval_every` steps it evaluates, every `save_every` steps it saves; 0 means never. If `save_every`
     is not 0, the last step is saved too, so that a run can continue after `limit`, or after an error that follows the
     training.

@@ -155,7 +155,7 @@ class Ranks:
         self._device = device
 
     def leave(self, *, last: bool) -> None:
-        """Destroy the process group, which ends the waits of other ranks for this one.
+        """Destroy the process group, so that no other rank waits for this rank.
 
         Args:
             last: Whether this process serves the store: wait up to 5 s until the other ranks have left.
@@ -168,7 +168,7 @@ class Ranks:
                 self._store.wait([f"left/{rank}" for rank in range(self.world_size)], LEAVING)
 
     def run_on_all(self, work: Callable[[], Result]) -> Result:
-        """Call `work` on every rank, and return its result on this one.
+        """Call `work` on every rank, and return the result of this rank.
 
         Raises:
             Exception: The error of `work` on this rank.

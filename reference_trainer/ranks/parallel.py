@@ -104,7 +104,7 @@ class Agreement:
     def is_stop_requested_alone(self) -> bool:
         """Return whether a run of one process was asked to stop.
 
-        Return False on several ranks: they cannot agree after an error.
+        Return False on several ranks, because ranks cannot exchange requests after an error.
         """
         return self._alone and self._stop_requested()
 

@@ -118,7 +118,7 @@ def has_weights(directory: Path) -> bool:
 
 
 def files_digest(paths: Sequence[Path]) -> str:
-    """Return the SHA-256 of one file or, for several, of the output of `sha256sum` for them in their directory.
+    """Return the SHA-256 of one file or, for several files, of the output of `sha256sum` in their directory.
 
     Files are read in pieces, so that they need not fit into memory. Raise `ModelFileError` if a file cannot be read.
     """

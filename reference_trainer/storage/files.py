@@ -101,7 +101,7 @@ def exclusive_directory(
 
 
 def _make(path: Path) -> list[Path]:
-    """Create the directory and its parents, all or none. Return the created ones, innermost first."""
+    """Create the directory and its parents, all or none. Return the created directories, innermost first."""
     created: list[Path] = []
     missing = [parent for parent in (path, *path.parents) if not parent.exists()]
     try:
@@ -168,7 +168,7 @@ def check_room(path: Path, bytes_needed: int) -> None:
 
 
 def _remove_if_empty(directories: list[Path]) -> None:
-    """Remove the empty ones of these directories."""
+    """Remove those directories that are empty."""
     for path in directories:
         with suppress(OSError):  # a remaining directory is harmless, and must not replace the error of the run
             path.rmdir()

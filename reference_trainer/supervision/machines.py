@@ -34,7 +34,7 @@ from reference_trainer.storage.files import atomic_write
 from reference_trainer.supervision.heartbeat import call_periodically, claim_directory
 
 EVERY_S = 1.0
-"""Seconds after which a leader renews its announcement. The others look at it four times as often."""
+"""Seconds after which a leader renews its announcement. Followers read it four times as often."""
 LEAVE_S = 60.0
 """Seconds that a leader waits for the others to read its verdict."""
 ANNOUNCED = "announced.json"
@@ -94,7 +94,7 @@ class Leader:
         self._place, self.has_announced = place, False
 
     def announce(self, announcement: Announcement) -> None:
-        """Write an announcement for the others, in place of the one before. Raise `OutputError` if that fails."""
+        """Write an announcement, in place of the previous one. Raise `OutputError`."""
         _write(self._place / ANNOUNCED, json.dumps(asdict(announcement)))
         self.has_announced = True
 
@@ -185,7 +185,7 @@ class Mark:
         self.joined = run_id
 
     def leave(self, *, joined: bool) -> None:
-        """Note that the attempt has ended here, or that the machine has not met the others."""
+        """Record that the attempt has ended here, or that the machine has not connected to the others."""
         self._write("")
         self.joined = self.joined if joined else ""
 

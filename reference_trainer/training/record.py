@@ -195,7 +195,7 @@ class Record:
         """Return the context of an event. batch: returns the metrics of `micro_batch`.
 
         Values that must be read from the device are read when a callback uses them. On several ranks the losses are
-        the ones of the last read, since a read by one rank alone would wait for the reductions of the others.
+        from the last common read, since a read by one rank alone would wait for the reductions of the others.
         """
         self.note_time()
         at = self.state.position

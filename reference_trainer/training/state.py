@@ -193,7 +193,7 @@ class UpdateOptions:
             does not seed the generators.
         deferred: Whether a step with invalid values skips its update and raises when its sums are read, instead of at
             once; None defers on devices other than the CPU, where a read would wait. This needs an optimizer that takes
-            `found_inf`, as the fused ones of PyTorch do; with any other optimizer the step raises at once.
+            `found_inf`, as the fused optimizers of PyTorch do; with any other optimizer the step raises at once.
     """
 
     clip: float | None = None

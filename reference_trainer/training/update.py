@@ -224,7 +224,7 @@ def layer_scales(module: nn.Module, decay: float) -> dict[nn.Parameter, float]:
 
 
 def undecayed(*modules: nn.Module) -> set[nn.Parameter]:
-    """Return the parameters that weight decay leaves as they are: norms, biases, and embeddings, tied ones too.
+    """Return the parameters without weight decay: norms, biases, and embeddings, also tied embeddings.
 
     A norm or bias is a parameter of fewer than two dimensions, or of a norm of PyTorch; an embedding one of
     `nn.Embedding`. A rare token has no gradient in most steps, so decay alone would shrink its embedding; the weight of

@@ -85,7 +85,7 @@ def kd_window(
         The sums; None if the window is left out.
 
     Raises:
-        TrainerError: As `kd_step`. If a later micro-batch fails, the student has the gradients of the earlier ones.
+        TrainerError: As `kd_step`. If a micro-batch fails, the student has the gradients of the micro-batches before.
         LogitsError: If the loss of a scored token is infinite. The student has its gradient, which is finite.
     """
     check_vocabularies(teacher, student)
