@@ -171,11 +171,14 @@ NO_PROJECTIONS: Sequence[nn.Module] = ()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureMatching:
-    """The pairs of hidden states that a step matches. layers, distance: as in `feature_loss`.
+    """The pairs of hidden states that a step matches.
 
-    projections: empty, or one module per pair, from the student's width to the teacher's. They are trained with the
-    student: the optimizer has their parameters. On data-parallel ranks, every projection with parameters is wrapped in
-    its own `DistributedDataParallel`, so that its gradient is reduced.
+    Attributes:
+        layers: Pairs of layers, as in `feature_loss`.
+        distance: A key of `DISTANCES`.
+        projections: Empty, or one module per pair, from the student's width to the teacher's. Projections are trained
+            with the student: the optimizer has their parameters. On data-parallel ranks, every projection with
+            parameters is wrapped in its own `DistributedDataParallel`, so that its gradient is reduced.
     """
 
     layers: Sequence[tuple[int, int]] = ((-1, -1),)

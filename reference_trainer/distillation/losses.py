@@ -254,7 +254,13 @@ def collect_rows(
 ) -> Rows:
     """Return the rows from their numbers. Raise for the first invalid value, unless `deferred`.
 
-    numbers_KP: the result of `BlockwiseLoss.numbers`. labels_BT: int64.
+    Args:
+        numbers_KP: The result of `BlockwiseLoss.numbers`.
+        labels_BT: The label of each row, int64.
+        scored_P: Which rows are scored, bool.
+        vocabulary: The number of tokens.
+        gradient_BTV: The gradient of the rows; empty without one.
+        deferred: Whether to return the first invalid label or logit as `fault` instead of raising.
     """
     fault = first_fault(labels_BT, scored_P, numbers_KP[-2:], vocabulary)
     if not deferred and fault != 0:

@@ -112,8 +112,11 @@ def manifest(
 def describe_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, nn.Module]) -> dict[str, object]:
     """Return the name of an optimizer, and of each group the names of its parameters and its options as JSON.
 
-    modules: the modules with the parameters, by the prefix of parameter names. The learning rate is left out, because
-    it depends on the step.
+    The learning rate is left out, because it depends on the step.
+
+    Args:
+        optimizer: The optimizer.
+        modules: The modules with the parameters, by the prefix of parameter names.
     """
     names = {
         parameter: f"{module}.{name}" for module in modules for name, parameter in modules[module].named_parameters()

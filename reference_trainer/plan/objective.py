@@ -44,14 +44,20 @@ WEIGHTS = (0.0, 1e30)
 class Annealed:
     """A value that goes from `start` to `end` along a shape of `SHAPES`, after `warmup` steps that rise from 0.
 
-    end: None for the shape `constant`, required for other shapes. name: the setting, for messages. bounds: the smallest
-    and largest allowed value; a warm-up needs 0 as the smallest.
-
     A start of 0 with another end is allowed, such as a loss weight that rises from 0. To decide before a run whether
     the term of a weight is needed, use `is_zero` instead of the value of the first step.
 
-    Raise `SettingError` for a number that is not finite or out of bounds, an unknown shape, a shape without its end,
-    an end without a shape, and a warm-up that is not an integer >= 0.
+    Attributes:
+        start: The value of step `warmup`, or of the first step without a warm-up.
+        end: The value of the last step; None for the shape `constant`, required for other shapes.
+        shape: A name in `SHAPES`.
+        warmup: The number of steps that rise from 0.
+        name: The setting, for messages.
+        bounds: The smallest and largest allowed value; a warm-up needs 0 as the smallest.
+
+    Raises:
+        SettingError: A number is not finite or out of bounds, the shape is unknown, a shape has no end or an end no
+            shape, or the warm-up is not an integer >= 0.
     """
 
     start: float
@@ -133,8 +139,7 @@ def _between(start: float, end: float, share: Fraction) -> float:
 class Objective:
     """Arguments of the loss, each a constant or a value that changes over the steps of the run.
 
-    `reference_trainer.distillation.losses` documents their domains. feature_weight: the weight of the distance of
-    hidden states.
+    `reference_trainer.distillation.objective.Weights` documents them.
     """
 
     temperature: float | Annealed

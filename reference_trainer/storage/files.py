@@ -51,10 +51,13 @@ def file_digest(path: Path) -> str:
 
 
 def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also: str = "") -> None:
-    """Raise `OutputError` if `path` is not a directory, or is not empty and not `force`.
+    """Raise `OutputError` if a path is not a directory, or is not empty.
 
-    Files of an unfinished run are ignored: partial files, and files whose names are in `kept`. also: what the user
-    needs besides --force, for the message.
+    Args:
+        path: The path.
+        force: Whether the directory may have files.
+        kept: Names of files of an unfinished run, which are ignored, as partial files are.
+        also: The flag that the user needs besides --force, for the message.
     """
     try:
         if not path.exists():
@@ -75,13 +78,19 @@ def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also
 def exclusive_directory(
     path: Path, *, force: bool, bytes_needed: int, kept: Collection[str] = (), also: str = ""
 ) -> Iterator[Path]:
-    """Create and lock the directory `path`, so that no other run writes into it.
+    """Create and lock a directory, so that no other run writes into it.
 
     The lock ends with the process, also if it is killed. A directory that was created here and is still empty is
-    removed on exit; failure to remove it is ignored. kept, also: as for `refuse_existing`.
+    removed on exit; failure to remove it is ignored.
 
-    Raise `OutputError` if the directory is not empty (unless `force`), is locked by another run or is not writable, or
-    if fewer than `bytes_needed` bytes are free.
+    Args:
+        path: The directory.
+        force, kept, also: As for `refuse_existing`.
+        bytes_needed: The number of bytes that must be free.
+
+    Raises:
+        OutputError: The directory is not empty, is locked by another run or is not writable, or the disk has too little
+            space.
     """
     refuse_existing(path, force=force, kept=kept, also=also)
     with ExitStack() as stack:

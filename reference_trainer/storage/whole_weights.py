@@ -98,10 +98,11 @@ def read_weights(path: Path) -> SavedWeights:
 
 
 def find_weights(path: Path, once: Callable[[Callable[[], object]], object]) -> SavedWeights:
-    """Return the weights of the checkpoint at `path`, which are read when they are indexed.
+    """Return the weights of the checkpoint at `path`, which are read when they are indexed. Raise as `read_weights`.
 
-    once: calls its argument in one process of each machine; the argument compares the files with their digests. Raise
-    as `read_weights`.
+    Args:
+        path: The checkpoint.
+        once: Calls its argument in one process of each machine; the argument compares the files with their digests.
     """
     manifest = read_manifest(path)
 

@@ -63,7 +63,12 @@ class TrainState:
     callbacks: dict[str, str]
 
     def note(self, sums: Mapping[str, MetricSum], sequences: int) -> None:
-        """Add the sums of one step. sums: "loss" and others by name, over all ranks. sequences: with a scored token."""
+        """Add the sums of one step.
+
+        Args:
+            sums: "loss" and other sums by name, over all ranks.
+            sequences: The number of sequences with a scored token, over all ranks.
+        """
         for name, total in sums.items():
             self.interval[name] = self.interval.get(name, NOTHING) + total
         loss = sums["loss"]

@@ -129,7 +129,12 @@ def kd_window(
 
 @contextmanager
 def naming_micro_batch(number: int, count: int) -> Iterator[None]:
-    """Name the micro-batch in errors about labels or logits. number: from 0. count: micro-batches of the step."""
+    """Add a note with the micro-batch to errors about labels or logits.
+
+    Args:
+        number: The number of the micro-batch, from 0.
+        count: The number of micro-batches of the step; with 1, no note is added.
+    """
     try:
         yield
     except (LabelError, LogitsError) as error:
