@@ -94,7 +94,7 @@ class ProviderError(TrainerError, ValueError):
 
 
 class PassConsumedError(TrainerError, RuntimeError):
-    """A forward pass was given a second gradient."""
+    """A second gradient was passed to a forward pass."""
 
 
 def first_line(error: BaseException) -> str:

@@ -53,7 +53,7 @@ class Observer(Callback):
 class Delivery(Callback):
     """The event queue of one observer, and the thread that calls its hooks. The first event starts the thread.
 
-    `_changed` guards all other attributes, and is notified of every new event, and when the thread becomes idle.
+    `_changed` guards the queue. It is notified of every event, of the close, and when the thread becomes idle.
 
     Attributes:
         observer: The observer.

@@ -156,7 +156,7 @@ def settings_of(command: list[str], *others: click.Command) -> Settings | None:
 
 
 def gather_settings(flags: Mapping[str, str | None], config: str | None) -> Settings:
-    """Return the settings of a command, of which `flags` that were not given are None."""
+    """Return the settings of a command. Flags that the user did not give are None in `flags`."""
     if config == "":
         raise SettingError("invalid value '' for --config: expected a path")
     texts = {name: text for name, text in flags.items() if text is not None}

@@ -83,7 +83,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def line_of(error: BaseException, message: str = "") -> str:
-    """Return the message of an error, `message` if that is given, and its notes in one line."""
+    """Return the message of an error, or `message` in its place, and the notes of the error, as one line."""
     notes = (f"({note})" for note in getattr(error, "__notes__", []))
     message = message or str(error).strip() or type(error).__name__
     return " ".join(" ".join((message, *notes)).split())

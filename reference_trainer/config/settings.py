@@ -89,7 +89,7 @@ class _Group(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=False)
 
-    if not TYPE_CHECKING:  # a type checker checks the fields that are given instead
+    if not TYPE_CHECKING:  # a type checker uses the declared fields instead
 
         def __init__(self, **values: object) -> None:
             try:
@@ -465,7 +465,7 @@ class Settings(BaseModel):
             return self.flat()[name]
 
     def flat(self, *, chosen: bool = False) -> dict[str, Any]:
-        """Return the values by flat names. chosen: return only values that were given to the constructor."""
+        """Return the values by flat names. chosen: return only the values that were passed to the constructor."""
         groups = {name: getattr(self, name) for name in GROUPS}
         return {
             name: getattr(groups[group], leaf)

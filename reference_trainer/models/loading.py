@@ -171,7 +171,7 @@ def lend_memory(module: nn.Module) -> None:
 
     Code that adds adapters reads device and data type of the weights; a value that it computes from weights is NaN.
     """
-    # One number, expanded to the shape of the weight, takes no memory. Replacements are found by the id of the
+    # One number, expanded to the shape of the weight, takes no memory. Replacements are looked up by the id of the
     # parameter, so that a tied weight stays one object.
     lent: dict[int, nn.Parameter] = {}
     for child in module.modules():

@@ -83,8 +83,8 @@ def defaults_line(before: Settings, after: Settings) -> str | None:
         before: The argument of `with_defaults`.
         after: Its result.
     """
-    given = before.flat(chosen=True)
-    added = [f"{flag(name)} {value}" for name, value in after.flat(chosen=True).items() if name not in given]
+    chosen = before.flat(chosen=True)
+    added = [f"{flag(name)} {value}" for name, value in after.flat(chosen=True).items() if name not in chosen]
     return f"defaults of a student with weights: {' '.join(added)}" if added else None
 
 

@@ -84,7 +84,7 @@ def _read(path: Path, label: str) -> Run:
 
 
 def _labels(paths: Sequence[Path]) -> list[str]:
-    """Return the name of each run's directory; all paths as given if two names are equal."""
+    """Return the names of the runs' directories as labels; the paths themselves if two names are equal."""
     names = [(path.parent if path.name == FILE else path).resolve().name for path in paths]
     return names if len({*names}) == len(names) else [str(path) for path in paths]
 

@@ -321,15 +321,15 @@ class Evaluation:
     outputs: SavedOutputs | None = None
 
 
-def settings_of_run(paths: Sequence[Path], given: Mapping[str, object]) -> Settings:
-    """Return the settings of an evaluation: `given`, and all others from the run of a model.
+def settings_of_run(paths: Sequence[Path], chosen: Mapping[str, object]) -> Settings:
+    """Return the settings of an evaluation: `chosen`, and all others from the run of a model.
 
     All models are measured with the settings of the first model whose run recorded any. These are `OF_A_RUN`, with a
     Hugging Face student `OF_HUGGING_FACE`, and with custom parts all settings but `NOT_OF_CUSTOM`.
 
     Args:
         paths: The directories of the models.
-        given: The settings that the user chose, by flat names.
+        chosen: The settings that the user chose, by flat names.
 
     Raises:
         SettingError: A setting is invalid.
@@ -337,10 +337,10 @@ def settings_of_run(paths: Sequence[Path], given: Mapping[str, object]) -> Setti
     # A chosen setting replaces recorded ones that belong to it: other parts have other students, other data has no
     # evaluation data beside it, and outputs on disk replace the teacher.
     recorded = next(filter(None, map(_recorded_settings, paths)), {})
-    replaced = {"parts", "student"} if {"parts", "student"} & given.keys() else set()
-    replaced |= {"eval_data"} if "data" in given else set()
-    replaced |= {"teacher"} if "teacher_outputs" in given else set()
-    return Settings(**{**{name: value for name, value in recorded.items() if name not in replaced}, **given})
+    replaced = {"parts", "student"} if {"parts", "student"} & chosen.keys() else set()
+    replaced |= {"eval_data"} if "data" in chosen else set()
+    replaced |= {"teacher"} if "teacher_outputs" in chosen else set()
+    return Settings(**{**{name: value for name, value in recorded.items() if name not in replaced}, **chosen})
 
 
 def _recorded_settings(path: Path) -> dict[str, object]:

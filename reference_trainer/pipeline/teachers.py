@@ -70,7 +70,7 @@ def cache_directory(
 def default_cache(
     flag: str, *, environment: Mapping[str, str] = os.environ, home: Callable[[], Path] = Path.home
 ) -> Path:
-    """Return the default directory of caches, used if `flag` is not given.
+    """Return the default directory of caches, used without the flag.
 
     Raise `OutputError`, which names the flag, if `home` raises because there is no home directory.
     """
@@ -200,7 +200,7 @@ def outputs_identity(settings: Settings, digests: Mapping[str, str], rows: int) 
 
 
 def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, object], teacher: str | None) -> None:
-    """Raise `SettingError` unless the outputs belong to this data and, if its digest is given, to this `teacher`.
+    """Raise `SettingError` unless the outputs belong to this data and, unless `teacher` is None, to this teacher.
 
     Outputs of the most probable tokens also require their temperature, and exclude hidden states.
     """

@@ -282,7 +282,7 @@ def _kind(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    """Return the message of an error in one line. Of a collective, only the first: a stack in C++ follows."""
+    """Return the message of an error as one line; of a collective the first line, since a C++ stack follows."""
     return first_line(error) if _of_a_collective(error) else " ".join(f"{str(error) or type(error).__name__}".split())
 
 

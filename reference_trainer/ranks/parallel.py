@@ -71,7 +71,7 @@ class Agreement:
         """Store the flags of a step, summed over ranks; return whether to skip the step because of a SKIP or STOP."""
         if self._alone:  # nothing is read from the device
             return False
-        # On a GPU, read the flags of the step before: their copy to the host has finished long ago.
+        # On a GPU, read the flags of the step before: their copy to the host has had the time of a step.
         before, self._sent = self._sent, _HostCopy(flags)
         readable = self._sent if flags.device.type == "cpu" else before
         self._received = _NONE if readable is None else readable.take()

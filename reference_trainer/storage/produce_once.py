@@ -132,7 +132,7 @@ def _shared(path: Path) -> int | None:
         return None
     with suppress(OSError):  # without locks, nothing is removed
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-    # The lock was given after a wait, in which the file may have been removed or replaced.
+    # The file may have been removed or replaced while this process waited for the lock.
     with suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(descriptor), path.stat()):
             return descriptor

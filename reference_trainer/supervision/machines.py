@@ -158,7 +158,7 @@ def next_announcement(out: Path, joined: str, pause: Callable[[float], object] =
 
 
 def is_replaced(out: Path, run_id: str) -> bool:
-    """Return whether a leader has announced another attempt than `run_id`, or given the run up."""
+    """Return whether a leader has announced another attempt than `run_id`, or that the run is given up."""
     try:
         announced = Announcement(**json.loads((place_of(out) / ANNOUNCED).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
