@@ -199,7 +199,7 @@ def _evaluate(
     chosen = {name: value for name, value in options.items() if value is not None}
     Settings(**chosen)
     from reference_trainer.callbacks.progress import Lines
-    from reference_trainer.pipeline.saved_models import Evaluation, evaluate_saved, report, settings_of_run, table
+    from reference_trainer.pipeline.saved_models import EvaluationResult, evaluate_saved, report, settings_of_run, table
 
     lines, failed = Lines(), False
 
@@ -208,7 +208,7 @@ def _evaluate(
         failed = True
         print_error(line_of(error))
 
-    def write(evaluation: Evaluation) -> None:
+    def write(evaluation: EvaluationResult) -> None:
         rows = [] if as_json else table(evaluation)
         for line in rows if len(evaluation.models) == 1 else rows[-1:]:
             lines.write(line)
@@ -221,7 +221,7 @@ def _evaluate(
     return FAILED if failed else 0
 
 
-class Checkpoint(click.ParamType[int | Literal["latest", "best"]]):
+class CheckpointStep(click.ParamType[int | Literal["latest", "best"]]):
     """The number of a step, "latest" or "best"."""
 
     name = "checkpoint"
@@ -234,7 +234,7 @@ class Checkpoint(click.ParamType[int | Literal["latest", "best"]]):
 @click.argument("directory", metavar="DIR")
 @click.option(
     "--export",
-    type=(Checkpoint(), click.Path(path_type=Path)),
+    type=(CheckpointStep(), click.Path(path_type=Path)),
     metavar="STEP|latest|best OUT",
     default=None,
     help="Write the student of this checkpoint as a model directory.",

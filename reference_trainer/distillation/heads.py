@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from reference_trainer.distillation.losses import BlockwiseLoss, Rows, collect_rows
+from reference_trainer.distillation.losses import BlockwiseLoss, RowLosses, collect_rows
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, FeaturePass, TopK, completed
 
@@ -338,7 +338,7 @@ def chunked_loss(
     metrics: bool = False,
     deferred: bool = False,
     predicted_BT: Tensor | None = None,
-) -> tuple[Rows, Gradients]:
+) -> tuple[RowLosses, Gradients]:
     """Return the rows of `loss_by_blocks` for the logits of both heads, and the gradients of the student's head.
 
     1. Choose the rows: scored rows on the CPU; all rows on other devices, where a choice would wait for the device.

@@ -64,7 +64,7 @@ __all__ = [
     "TEMPERATURES",
     "BlockwiseLoss",
     "LossSum",
-    "Rows",
+    "RowLosses",
     "Weights",
     "check_tensors",
     "collect_rows",
@@ -174,7 +174,7 @@ BLOCK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowLosses:
     """The loss of rows of logits, detached. Tensors of shape [P] are float64, and 0 in unscored rows.
 
     Attributes:
@@ -215,7 +215,7 @@ def loss_by_blocks(
     metrics: bool = False,
     deferred: bool = False,
     select: bool | None = None,
-) -> Rows:
+) -> RowLosses:
     """Return the loss of every scored row and, with `scale`, the gradient of `scale` times the weighted sum.
 
     Logits whose first two axes cannot be viewed as one are copied. With `deferred` and without `select`, no value is
@@ -251,7 +251,7 @@ def loss_by_blocks(
 
 def collect_rows(
     numbers_KP: Tensor, labels_BT: Tensor, scored_P: Tensor, vocabulary: int, gradient_BTV: Tensor, *, deferred: bool
-) -> Rows:
+) -> RowLosses:
     """Return the rows from their numbers. Raise for the first invalid value, unless `deferred`.
 
     Args:
@@ -266,21 +266,21 @@ def collect_rows(
     if not deferred and fault != 0:
         raise_fault(int(fault), labels_BT, vocabulary)
     measured_KP = numbers_KP[2:-2] if len(numbers_KP) > 4 else numbers_KP.new_zeros(5, 0)
-    return Rows(*[*numbers_KP[:2], *measured_KP, scored_P.sum(), gradient_BTV, fault])
+    return RowLosses(*[*numbers_KP[:2], *measured_KP, scored_P.sum(), gradient_BTV, fault])
 
 
-def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
+def weighted_sum(rows: RowLosses, weights: Weights) -> Tensor:
     """Return the loss in nats, summed over the scored rows. A term of weight 0 is left out, even if it is infinite."""
     return _weighted(rows, weights).sum()
 
 
-def _weighted(rows: Rows, weights: Weights) -> Tensor:
+def _weighted(rows: RowLosses, weights: Weights) -> Tensor:
     """Return the two weighted terms of the loss of every row, [2, P] in nats."""
     terms = (weights.ce_weight, rows.cross_entropy_P), (weights.kd_weight * weights.temperature**2, rows.divergence_P)
     return torch.stack([weight * nats_P if weight else torch.zeros_like(nats_P) for weight, nats_P in terms])
 
 
-def loss_fault(rows: Rows, weights: Weights, feature: Tensor | None = None) -> Tensor:
+def loss_fault(rows: RowLosses, weights: Weights, feature: Tensor | None = None) -> Tensor:
     """Return the fault of the rows or, if there is none, the first row whose loss is not finite, for `raise_fault`.
 
     feature: the distance of hidden states, which must be finite too. The result is int64 on the device of the rows, 0
@@ -554,7 +554,7 @@ class _Loss(torch.autograd.Function):
     """The weighted sum of rows; its backward returns the gradient that was computed with the rows."""
 
     @staticmethod
-    def forward(ctx: Any, student: Tensor, rows: Rows, weights: Weights) -> Tensor:
+    def forward(ctx: Any, student: Tensor, rows: RowLosses, weights: Weights) -> Tensor:
         ctx.gradient, ctx.dtype = rows.gradient_BTV, student.dtype
         return weighted_sum(rows, weights)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.heads import Gradients, Head, HeadStudent, HeadTeacher, TeacherOutput, chunked_loss
-from reference_trainer.distillation.losses import Rows, loss_by_blocks, weighted_sum
+from reference_trainer.distillation.losses import RowLosses, loss_by_blocks, weighted_sum
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import (
     Batch,
@@ -126,7 +126,7 @@ def labels_of_logits(labels_BT: Tensor) -> Tensor:
 class StepRows:
     """The results of one forward and backward: the rows, and their sums by the names of `sums_of`."""
 
-    rows: Rows
+    rows: RowLosses
     sums: Mapping[str, Tensor]
 
 
@@ -158,7 +158,7 @@ def forward_backward(
         weights: The arguments of the loss.
         scale: The factor of the gradient.
         metrics: Whether to compute the metrics of the rows.
-        deferred: Whether to record an invalid row in `Rows.fault` instead of raising.
+        deferred: Whether to record an invalid row in `RowLosses.fault` instead of raising.
         features: The hidden states to match if the weights have a feature_weight; by default of the last layers.
             Without a feature_weight the models do not return hidden states.
 
@@ -204,7 +204,7 @@ def forward_backward(
 
 def measured_rows(
     teacher: Teacher | TopKTeacher | AlignedTeacher, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights
-) -> tuple[Rows, Tensor]:
+) -> tuple[RowLosses, Tensor]:
     """Return the rows of both models with their metrics, and the student's most probable tokens, int64 [B, T].
 
     No gradient is computed. Tokens of unscored rows may be -1. Raise as `forward_backward`.
@@ -225,9 +225,9 @@ def measured_rows(
 
 def _measured_in_chunks(
     student: HeadStudent, batch: Batch, teacher_output: TeacherOutput, labels_BT: Tensor, weights: Weights
-) -> tuple[Rows, Tensor]:
+) -> tuple[RowLosses, Tensor]:
     """Return the result of `measured_rows` for a student whose logits are formed in chunks."""
-    results: list[tuple[Rows, Tensor]] = []
+    results: list[tuple[RowLosses, Tensor]] = []
 
     def consume(head: Head) -> Gradients:
         labels = labels_BT.to(head.hidden_PW.device)
@@ -274,7 +274,7 @@ def _run_student(
     scale: float | Tensor,
     metrics: bool,
     deferred: bool,
-) -> tuple[Any, Rows, Tensor]:
+) -> tuple[Any, RowLosses, Tensor]:
     """Run the student. Return its pass, the rows, and the gradient of the logits."""
     forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
     student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
@@ -294,9 +294,9 @@ def _run_student_in_chunks(
     scale: float | Tensor,
     metrics: bool,
     deferred: bool,
-) -> tuple[Any, Rows, Tensor]:
+) -> tuple[Any, RowLosses, Tensor]:
     """Run the student in chunks. Return its pass, the rows, and the argument of `backward` in place of a gradient."""
-    results: list[Rows] = []
+    results: list[RowLosses] = []
 
     # The student calls this function within its forward, in place of its output layer.
     def consume(head: Head) -> Gradients:
@@ -312,7 +312,7 @@ def _run_student_in_chunks(
 
 
 def sums_of(
-    rows: Rows,
+    rows: RowLosses,
     weights: Weights,
     *,
     metrics: bool,

@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from reference_trainer.distillation.losses import KINDS, Rows, loss_by_blocks, raise_fault
+from reference_trainer.distillation.losses import KINDS, RowLosses, loss_by_blocks, raise_fault
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
 from reference_trainer.errors import ShapeError
@@ -309,7 +309,7 @@ def aligned_rows(
     *,
     scale: float | Tensor | None = None,
     deferred: bool = False,
-) -> Rows:
+) -> RowLosses:
     """Return the cross-entropy of every scored row, and the distance of each group in the row of its last token.
 
     The sum is ce_weight * cross-entropy + kd_weight * distance; only the cross-entropy is in nats.
@@ -321,7 +321,7 @@ def aligned_rows(
         aligned: The teacher's outputs for the first rows of the batch. The other rows have no groups.
         weights: The arguments of the loss; the temperature divides the logits of both models in the distance.
         scale: The factor of the gradient; None computes no gradient.
-        deferred: Whether to record an invalid row in `Rows.fault` instead of raising.
+        deferred: Whether to record an invalid row in `RowLosses.fault` instead of raising.
 
     Returns:
         Rows without metrics of a teacher. `divergence_P` is the distance divided by temperature^2, because sums

@@ -72,7 +72,7 @@ from reference_trainer.huggingface.models import (
     vocab_size_of,
 )
 from reference_trainer.huggingface.pairs import PairedDocuments, check_pairs, read_pairs, write_pairs
-from reference_trainer.models.loading import Weights, is_skeleton, weights_of, when_loaded
+from reference_trainer.models.loading import NamedTensors, is_skeleton, weights_of, when_loaded
 from reference_trainer.pipeline.defaults import defaults_line, with_defaults
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledOptimizer, shuffled_batches
@@ -615,7 +615,7 @@ class CausalExport:
         merge = merge_adapter if run.settings.student.lora_merge and isinstance(student, Adapted) else None
         run.student = save_model(student, self._data.tokenizer, directory, manifest, merge=merge)
 
-    def load(self, directory: Path) -> Weights:
+    def load(self, directory: Path) -> NamedTensors:
         """Return the weights of a model or adapter of transformers, whose tokenizer must be the student's.
 
         If the student is a skeleton, the weights of a model are read when they are indexed.

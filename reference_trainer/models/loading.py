@@ -57,7 +57,7 @@ class StoredTensor:
         return len(self.shape)
 
 
-Weights = Mapping[str, Tensor | StoredTensor]
+NamedTensors = Mapping[str, Tensor | StoredTensor]
 """Tensors by name, in memory or in files."""
 
 
@@ -93,7 +93,7 @@ def join_parts(parts: Sequence[Tensor | StoredTensor]) -> Tensor | StoredTensor:
     return StoredTensor(pieces, stored[0].dtype, torch.Size([rows, *stored[0].shape[1:]]))
 
 
-def skeleton(make: Callable[[], Module], files: Weights) -> Module | None:
+def skeleton(make: Callable[[], Module], files: NamedTensors) -> Module | None:
     """Return the module that `make` creates, with parameters on the meta device, which takes no memory.
 
     Buffers have their values, because files do not contain all buffers.
@@ -124,7 +124,7 @@ def is_skeleton(module: nn.Module) -> bool:
     return any(parameter.is_meta for parameter in module.parameters())
 
 
-def set_weights(module: nn.Module, weights: Weights) -> None:
+def set_weights(module: nn.Module, weights: NamedTensors) -> None:
     """Set the weights, by their names in the module, that `load_shards` will load into a skeleton.
 
     Other weights are unchanged. The submodules store the weights of their parameters, so that adapters and FSDP2 may

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from reference_trainer.distillation.metrics import EVALUATED
 
 if TYPE_CHECKING:
-    from reference_trainer.pipeline.plot import Run
+    from reference_trainer.pipeline.plot import PlottedRun
 
 # Okabe and Ito, "Color Universal Design", 2008: distinct under the common kinds of colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F")
@@ -35,7 +35,7 @@ _BUCKETS = 1000  # a panel is less than a thousand pixels wide
 _FEW = 30  # a line of so few points has markers: one point alone is not a line
 
 
-def draw(runs: Sequence[Run], names: Sequence[str], file: Path, *, format: str) -> None:
+def draw(runs: Sequence[PlottedRun], names: Sequence[str], file: Path, *, format: str) -> None:
     """Write a figure with a panel for each metric.
 
     No display is needed, and the state of pyplot is neither read nor changed.
@@ -65,7 +65,7 @@ def draw(runs: Sequence[Run], names: Sequence[str], file: Path, *, format: str) 
         figure.savefig(file, format=format, metadata={"Date": None} if format == "svg" else None)
 
 
-def _panel(panel: Any, name: str, runs: Sequence[Run]) -> None:
+def _panel(panel: Any, name: str, runs: Sequence[PlottedRun]) -> None:
     panel.set_title(name, loc="left", parse_math=False)
     panel.set_ylabel(_UNITS.get(name.removeprefix(EVALUATED), name), parse_math=False)
     panel.ticklabel_format(axis="y", scilimits=(-3, 5), useMathText=True)
@@ -116,7 +116,7 @@ def _look(index: int) -> dict[str, Any]:
     return {"color": _COLOURS[index], "linestyle": _STYLES[index % len(_STYLES)], "linewidth": 1.4}
 
 
-def _legend(figure: Figure, runs: Sequence[Run]) -> None:
+def _legend(figure: Figure, runs: Sequence[PlottedRun]) -> None:
     """Add a legend above all panels."""
     lines = [Line2D([], [], **_look(index)) for index in range(len(runs))]
     legend = figure.legend(lines, [str(index) for index in range(len(runs))], loc="outside upper center", ncols=4)

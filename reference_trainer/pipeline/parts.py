@@ -55,7 +55,7 @@ from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.universal import Paired
 from reference_trainer.errors import DataError, ModelFileError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
-from reference_trainer.models.loading import Weights
+from reference_trainer.models.loading import NamedTensors
 from reference_trainer.models.placement import computing_in, stored_in
 from reference_trainer.pipeline.loss import objective
 from reference_trainer.pipeline.teachers import (
@@ -179,7 +179,7 @@ class Export(Protocol):
         """Write the trained student and the manifest."""
         ...
 
-    def load(self, directory: Path) -> Weights:
+    def load(self, directory: Path) -> NamedTensors:
         """Return the weights of a model that `save` wrote, by their names in the `state_dict` of the student."""
         ...
 
@@ -371,7 +371,7 @@ class Run:
         """Write the trained student and the manifest."""
         self.recipe.export.save(directory, manifest)
 
-    def load(self, directory: Path) -> Weights:
+    def load(self, directory: Path) -> NamedTensors:
         """Return the weights of a model that `save` wrote, by their names in the `state_dict` of the student.
 
         `--init-from` starts from these weights; all ranks call this method. The command `evaluate` loads the weights
@@ -671,7 +671,7 @@ class DecoderExport:
     def save(self, directory: Path, manifest: dict[str, object]) -> None:
         save_decoder(cast(Decoder, self.run.student), directory, manifest)
 
-    def load(self, directory: Path) -> Weights:
+    def load(self, directory: Path) -> NamedTensors:
         if "save" in self.run.replaced:
             reason = f"{type(self.run).__name__} has a save of its own and no load"
             raise ModelFileError(f"cannot load {directory}: {reason}; override load too, or give a checkpoint")

@@ -20,7 +20,7 @@ _FIRST = ("loss", "learning_rate")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PlottedRun:
     """The points of a run: steps and values of each metric, `learning_rate` included, and a label for the legend."""
 
     label: str
@@ -62,14 +62,14 @@ def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force:
     return notes
 
 
-def read_runs(paths: Sequence[Path]) -> list[Run]:
+def read_runs(paths: Sequence[Path]) -> list[PlottedRun]:
     """Return the runs of metrics files or directories, each with a different label. Raise as `plot`."""
     if not 1 <= len(paths) <= MOST_RUNS:
         raise SettingError(f"invalid number of runs {len(paths)}: expected 1 to {MOST_RUNS}")
     return [_read(path, label) for path, label in zip(paths, _labels(paths), strict=True)]
 
 
-def _read(path: Path, label: str) -> Run:
+def _read(path: Path, label: str) -> PlottedRun:
     file = path / FILE if path.is_dir() else path
     points: dict[str, tuple[list[int], list[float]]] = {}
     for line in read_metrics(file):
@@ -80,7 +80,7 @@ def _read(path: Path, label: str) -> Run:
             values.append(value)
     if not points:
         raise DataError(f"{file} has no points yet; the run has logged no step")
-    return Run(label, points)
+    return PlottedRun(label, points)
 
 
 def _labels(paths: Sequence[Path]) -> list[str]:
@@ -89,7 +89,7 @@ def _labels(paths: Sequence[Path]) -> list[str]:
     return names if len({*names}) == len(names) else [str(path) for path in paths]
 
 
-def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tuple[str, ...]]:
+def _chosen(metrics: Sequence[str], runs: Sequence[PlottedRun]) -> tuple[list[str], tuple[str, ...]]:
     """Return the metrics to draw, loss and learning rate first, and lines about metrics that are left out."""
     known = list(dict.fromkeys(name for run in runs for name in run.points))
     for name in metrics:
@@ -118,7 +118,7 @@ def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tup
     return chosen, tuple(notes)
 
 
-def _is_constant(name: str, runs: Iterable[Run]) -> bool:
+def _is_constant(name: str, runs: Iterable[PlottedRun]) -> bool:
     """Return whether a metric has the same value in all runs, and no run has it only once."""
     values = [run.points[name][1] for run in runs if name in run.points]
     return all(len(series) > 1 for series in values) and len({value for series in values for value in series}) == 1

@@ -255,7 +255,7 @@ NUMBER = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class EvaluatedData:
     """The data of an evaluation.
 
     Attributes:
@@ -283,7 +283,7 @@ class SavedModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated(SavedModel):
+class EvaluatedModel(SavedModel):
     """Sums and counts of one model over the scored tokens of the data."""
 
     sums: dict[str, MetricSum]
@@ -295,7 +295,7 @@ class Evaluated(SavedModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class EvaluationResult:
     """The results of models on the same data, with everything that the numbers depend on.
 
     Attributes:
@@ -311,12 +311,12 @@ class Evaluation:
     """
 
     paths: Sequence[Path]
-    text: Source
+    text: EvaluatedData
     whole: bool
     settings: Settings
     device: torch.device
     teacher: SavedModel | None
-    models: Sequence[Evaluated]
+    models: Sequence[EvaluatedModel]
     config: EvalConfig
     outputs: SavedOutputs | None = None
 
@@ -383,10 +383,10 @@ def evaluate_saved(
     *,
     whole: bool = False,
     cache: Path | None = None,
-    done: Callable[[Evaluation], object] = lambda evaluation: None,
+    done: Callable[[EvaluationResult], object] = lambda evaluation: None,
     unfit: Callable[[TrainerError], object] | None = None,
     environment: Mapping[str, str] = os.environ,
-) -> Evaluation:
+) -> EvaluationResult:
     """Measure saved models on the same rows, and return their sums, in float64 and at temperature 1.
 
     - Without a teacher, only the loss and the accuracy on the text are measured.
@@ -420,7 +420,7 @@ def evaluate_saved(
     kind = Run if outputs is None else Distillation
     threads = cpu_threads(settings.run.threads, environment)
     with threads, create_run(settings, kind, lines=SilentLines()) as run:
-        evaluator, models = Evaluator(run, settings, whole=whole, outputs=outputs), list[Evaluated]()
+        evaluator, models = Evaluator(run, settings, whole=whole, outputs=outputs), list[EvaluatedModel]()
         teacher = (
             None
             if evaluator.teacher is None
@@ -429,7 +429,7 @@ def evaluate_saved(
         if outputs is not None:
             teacher = SavedModel(path=outputs.path, digest=outputs.manifest.teacher_sha256)
         top_k = None if outputs is None else outputs.manifest.top_k
-        evaluation = Evaluation(
+        evaluation = EvaluationResult(
             paths=paths,
             text=_source(run),
             whole=whole,
@@ -461,25 +461,25 @@ def _with_outputs(settings: Settings, outputs: SavedOutputs) -> Settings:
     return settings.replace(**changes, feature_weight=0.0, feature_weight_end=None)
 
 
-def _source(run: Run) -> Source:
+def _source(run: Run) -> EvaluatedData:
     """Return a description of the data of a run."""
     data = run.settings.data.path
     packaged = "the packaged text" if run.unit == "byte" else f"the data of {run.settings.run.parts}"
     name = packaged if data is None else str(data)
-    return Source(name=name, digest=run.digests.get("data_sha256"), unit=run.unit)
+    return EvaluatedData(name=name, digest=run.digests.get("data_sha256"), unit=run.unit)
 
 
-def _evaluate_model(path: Path, evaluator: Evaluator, config: EvalConfig, cache: Path | None) -> Evaluated:
+def _evaluate_model(path: Path, evaluator: Evaluator, config: EvalConfig, cache: Path | None) -> EvaluatedModel:
     """Return the sums of a model, from the cache if they are stored there."""
     student = evaluator.student(path)
     if cache is None or config.own is not None:
-        return Evaluated(path=path, digest=student.digest, sums=evaluator.sums(student))
+        return EvaluatedModel(path=path, digest=student.digest, sums=evaluator.sums(student))
     # Device and versions are no part of `config`, but they change the last bits.
     computed = {"device": device_name(evaluator.device), "versions": versions()}
     stored = {} if evaluator.outputs is None else {"outputs": evaluator.outputs.sha256}
     identity = {**asdict(config), "model": student.digest, **computed, **stored}
     entry = produce_once(cache, "evaluation", identity, lambda place: _write(place / SUMS, evaluator.sums(student)))
-    return Evaluated(path=path, digest=student.digest, sums=_read(entry / SUMS))
+    return EvaluatedModel(path=path, digest=student.digest, sums=_read(entry / SUMS))
 
 
 def _write(path: Path, sums: Mapping[str, MetricSum]) -> None:
@@ -490,7 +490,7 @@ def _read(path: Path) -> dict[str, MetricSum]:
     return {name: MetricSum(**total) for name, total in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
-def table(evaluation: Evaluation) -> list[str]:
+def table(evaluation: EvaluationResult) -> list[str]:
     """Return a line with the conditions, a line with the names of the metrics, and a line for each model.
 
     The layout does not depend on the models evaluated so far, so the line of the newest one can be printed alone.
@@ -506,7 +506,7 @@ def table(evaluation: Evaluation) -> list[str]:
     return [_conditions(evaluation), *(line.rstrip() for line in lines)]
 
 
-def _columns(evaluation: Evaluation) -> Iterable[str]:
+def _columns(evaluation: EvaluationResult) -> Iterable[str]:
     """Return the names of the metrics: all possible names or, for custom parts, the names of the first model."""
     if evaluation.config.own is not None:
         return evaluation.models[0].metrics
@@ -515,7 +515,7 @@ def _columns(evaluation: Evaluation) -> Iterable[str]:
     return derive_metrics({name: MetricSum(0.0, 1) for name in names})
 
 
-def _conditions(evaluation: Evaluation) -> str:
+def _conditions(evaluation: EvaluationResult) -> str:
     """Return the line about data, rows and teacher."""
     settings, text, teacher = evaluation.settings, evaluation.text, evaluation.teacher
     against = "" if teacher is None else f", against {teacher.path or 'their teacher'}"
@@ -532,16 +532,16 @@ def _conditions(evaluation: Evaluation) -> str:
     return f"{text.name} ({_part(evaluation)}): {count} {text.unit}s in {rows}{computed}{against}"
 
 
-def _part(evaluation: Evaluation) -> str:
+def _part(evaluation: EvaluationResult) -> str:
     return evaluation.config.part
 
 
-def _texts(evaluated: Evaluated) -> dict[str, str]:
+def _texts(evaluated: EvaluatedModel) -> dict[str, str]:
     """Return the metrics as text with six significant digits."""
     return {name: f"{value:.6g}" for name, value in evaluated.metrics.items()}
 
 
-def report(evaluation: Evaluation) -> dict[str, object]:
+def report(evaluation: EvaluationResult) -> dict[str, object]:
     """Return the evaluation as JSON values."""
     text, teacher = evaluation.text, evaluation.teacher
     outputs = evaluation.outputs
@@ -560,7 +560,7 @@ def report(evaluation: Evaluation) -> dict[str, object]:
     }
 
 
-def _entry(evaluated: Evaluated) -> dict[str, object]:
+def _entry(evaluated: EvaluatedModel) -> dict[str, object]:
     return {
         "path": _json_path(evaluated.path),
         "sha256": evaluated.digest,

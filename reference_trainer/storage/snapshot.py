@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.errors import CheckpointError
-from reference_trainer.models.loading import StoredTensor, Weights
+from reference_trainer.models.loading import NamedTensors, StoredTensor
 from reference_trainer.storage.retention import differences
 
 COUNTER = "step"
@@ -92,7 +92,7 @@ def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.
         optimizer.state.update(states)
 
 
-def check_weights(saved: Weights, expected: Mapping[str, Tensor]) -> None:
+def check_weights(saved: NamedTensors, expected: Mapping[str, Tensor]) -> None:
     """Raise `CheckpointError` for a tensor that is missing, unknown or of another shape or dtype than expected."""
     _check_names("weights", saved, expected)
     for name, weight in expected.items():

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from reference_trainer.errors import CheckpointError, ModelFileError
-from reference_trainer.models.loading import StoredTensor, Weights, join_parts, set_weights, weight_files
+from reference_trainer.models.loading import NamedTensors, StoredTensor, join_parts, set_weights, weight_files
 from reference_trainer.storage.checkpoints import Manifest, check_files, read_every_file, read_manifest
 from reference_trainer.storage.export import MANIFEST, load_decoder, verify_manifest
 from reference_trainer.storage.snapshot import check_weights
@@ -35,7 +35,7 @@ class SavedWeights:
 
     path: Path
     manifest: Manifest
-    files: Sequence[Weights]
+    files: Sequence[NamedTensors]
 
     def has(self, module: str) -> bool:
         """Return whether the checkpoint has tensors of the module of this name, such as "student"."""
@@ -118,7 +118,7 @@ def find_weights(path: Path, once: Callable[[Callable[[], object]], object]) -> 
     return _saved(path, manifest, files)
 
 
-def _saved(path: Path, manifest: Manifest, tensors: Sequence[Weights]) -> SavedWeights:
+def _saved(path: Path, manifest: Manifest, tensors: Sequence[NamedTensors]) -> SavedWeights:
     """Return the weights without the tensors of the optimizer."""
     files = [{name: tensor for name, tensor in file.items() if not name.startswith("optimizer.")} for file in tensors]
     if any(file.keys() != files[0].keys() for file in files):
@@ -135,7 +135,7 @@ def decoder_weights(path: Path) -> dict[str, Tensor]:
 
 def read_model(
     path: Path,
-    load: Callable[[Path], Weights] = decoder_weights,
+    load: Callable[[Path], NamedTensors] = decoder_weights,
     once: Callable[[Callable[[], str]], object] = lambda digest: digest(),
 ) -> SavedWeights:
     """Return the weights of the model at `path`, read by `load`, in the form of a checkpoint's student.
@@ -155,7 +155,7 @@ def read_model(
     return SavedWeights(path=path, manifest=manifest, files=[_prefixed("student", weights)])
 
 
-def tensors_digest(tensors: Weights) -> str:
+def tensors_digest(tensors: NamedTensors) -> str:
     """Return the SHA-256, in hexadecimal digits, of the names, dtypes, shapes and bytes of tensors.
 
     Tensors are read, or copied to the CPU, one at a time.
