@@ -204,5 +204,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the names that are defined here, and the public ones that are not imported yet."""
+    """Return the names that are defined here, and the public names that are not imported yet."""
     return sorted({*globals(), *__all__})

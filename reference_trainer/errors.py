@@ -38,7 +38,7 @@ class LogitsError(TrainerError, ValueError):
 
 
 class SettingError(TrainerError, ValueError):
-    """A setting is unknown, outside its domain, or in conflict with another one."""
+    """A setting is unknown, outside its domain, or in conflict with another setting."""
 
 
 class DataError(TrainerError, ValueError):
@@ -94,7 +94,7 @@ class ProviderError(TrainerError, ValueError):
 
 
 class PassConsumedError(TrainerError, RuntimeError):
-    """A forward pass was given a second gradient."""
+    """A second gradient was passed to a forward pass."""
 
 
 def first_line(error: BaseException) -> str:
@@ -119,6 +119,7 @@ def similar_path(path: Path) -> str:
     The outermost missing part of `path` is compared with the names in its directory.
     """
     try:
+        # From the root downwards, so that a misspelt directory is named and not the file below it.
         missing = next((part for part in reversed((path, *path.parents)) if not part.exists()), None)
         beside = [] if missing is None else [entry.name for entry in missing.parent.iterdir()]
     except OSError:  # the directory cannot be read, or the name is too long

@@ -28,6 +28,7 @@ SAVED = 75
 """Exit code of a run that was interrupted, saved a checkpoint and can be resumed: EX_TEMPFAIL of sysexits.h."""
 
 NOT_WRITTEN = "interrupted; no model was written"
+"""Message of an interrupted run without a model."""
 
 
 class WrittenNote(str):
@@ -70,6 +71,7 @@ def record_interrupts() -> Iterator[Callable[[], bool]]:
     Raises:
         KeyboardInterrupt: The block ends, and the yielded function has not returned the last signal.
     """
+    # Only the signals that `raise_once` handles: an embedding program may have its own handlers.
     note = _Note()
     before = {
         signal_number: handler
@@ -86,7 +88,7 @@ def record_interrupts() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
         if note.of_children is not None:
             signal.signal(signal.SIGCHLD, note.of_children)
-    if note.received and not note.returned:
+    if note.received and not note.returned:  # the block ended before it polled, so the signal had no effect yet
         for handler in before.values():
             handler.quiet_until = time.monotonic() + _REPEATED_S
         raise KeyboardInterrupt
@@ -107,6 +109,8 @@ def _exchange(old: object, new: Callable[[int, object], None]) -> None:
 
 
 def _exit(number: int, frame: object) -> None:
+    """End the process with one line; a handler of signals."""
+    # By `os.write` and `os._exit`: a handler may interrupt code that holds the lock of a stream.
     try:
         os.write(2, b"error: interrupted\n")
     finally:
@@ -142,14 +146,16 @@ class _Note(_Once):
         self.of_children: Any = None
 
     def poll(self) -> bool:
+        """Return whether a signal was received so far, and remember that this was returned."""
         self.returned = self.received
         return self.returned
 
     def __call__(self, number: int, frame: object) -> None:
         is_warning = number in _WARNINGS
+        # The second signal other than a warning raises.
         if self.insisted and not is_warning:
             super().__call__(number, frame)
-        if not self.received:
+        if not self.received:  # workers of a DataLoader may be killed by the same signal
             self.of_children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if not self.received or (not is_warning and not self.insisted):
             self.quiet_until = time.monotonic() + _SAME_S

@@ -114,7 +114,9 @@ def falsify_answers_are_predicted(
 ) -> None:
     messages = accepted(messages, template)
     writer = subject.ChatWriter(template, turns=turns, options=options)
-    seen = [(d.tokens.tolist(), [not given for given in d.given.tolist()]) for d in subject.encoded(messages, writer)]
+    seen = [
+        (d.tokens.tolist(), [not given for given in d.given.tolist()]) for d in subject.encode_chat(messages, writer)
+    ]
     documents = expected(messages, template, options, turns)
     assert_equal("the tokens", [tokens for tokens, _ in seen], [tokens for tokens, _ in documents])
     assert_equal("the tokens with whether they are predicted", seen, documents)
@@ -138,7 +140,7 @@ def falsify_answers_are_predicted(
 def falsify_a_first_answer_has_no_prompt(subject: Any, content: str, template: Tokenizer) -> None:
     """Nothing before its content is predicted, such as the system text of a template."""
     writer = subject.ChatWriter(template, options={"calm": True})
-    (document,) = subject.encoded([{"role": "assistant", "content": content}], writer)
+    (document,) = subject.encode_chat([{"role": "assistant", "content": content}], writer)
     before = len([*template.begins, *letters(("Sab." if template.system else "") + "A")])
     expected_mask = [at < before for at in range(len(document.tokens))]
     assert_equal("tokens that are not predicted", document.given.tolist(), expected_mask)
@@ -150,7 +152,7 @@ def falsify_answers_without_their_prompt_are_refused(
 ) -> None:
     """Unless the template marks answers."""
     writer = subject.ChatWriter(replace(template, prompt=prompt, last=""))
-    message = refusal(lambda: subject.encoded(messages, writer), DataError)
+    message = refusal(lambda: subject.encode_chat(messages, writer), DataError)
     refused = "does not begin message" in message
     assert refused != template.is_marked and refused == bool(message), f"prompt {prompt!r}: {message or 'accepted'}"
 
@@ -160,7 +162,7 @@ def falsify_rewritten_questions_are_refused(subject: Any, messages: Messages) ->
     """Where the question before an answer loses its content, an answer has another context than its request."""
     lost = [n for n in _answers(messages) if messages[n - 1]["role"] == "user" and messages[n - 1]["content"]]
     writer = subject.ChatWriter(Tokenizer(strips="user"))
-    message = refusal(lambda: subject.encoded(messages, writer), DataError)
+    message = refusal(lambda: subject.encode_chat(messages, writer), DataError)
     words = f"message {lost[0] + 1}, an answer" if lost else ""
     assert bool(message) == bool(lost) and words in message, f"{message or 'accepted'}; lost before messages {lost}"
 

@@ -17,7 +17,7 @@ def written_in_place(
 
     from safetensors.torch import save
 
-    from reference_trainer.storage.checkpoints import DISK, FileEntry, sealed
+    from reference_trainer.storage.checkpoints import DISK, FileEntry, seal
 
     disk = disk or DISK
     path = directory / f"{manifest.run_id}-step{manifest.step}"
@@ -25,7 +25,7 @@ def written_in_place(
     content = save({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()})
     entry = FileEntry(size=len(content), sha256=hashlib.sha256(content).hexdigest())
     files = {"rank-00000.safetensors": entry, **others(path)}
-    described = json.dumps(sealed(manifest.model_copy(update={"files": files})).model_dump()).encode()
+    described = json.dumps(seal(manifest.model_copy(update={"files": files})).model_dump()).encode()
     for file, written in (("manifest.json", described), ("rank-00000.safetensors", content)):
         disk.write(path / file, written)
         disk.sync(path / file)
@@ -36,11 +36,11 @@ def written_in_place(
 def _linked_and_rotated(directory: Path, manifest: Any, keep: int) -> None:
     """Link the saved checkpoint, and remove old ones as a whole."""
     from reference_trainer.storage.checkpoints import link_checkpoints, saved_steps
-    from reference_trainer.storage.retention import dropped
+    from reference_trainer.storage.retention import steps_to_remove
 
     best = None if manifest.best is None else manifest.best.step
     link_checkpoints(directory, manifest.run_id, latest=manifest.step, best=best)
-    for step in dropped(saved_steps(directory, manifest.run_id), keep=keep, best=best):
+    for step in steps_to_remove(saved_steps(directory, manifest.run_id), keep=keep, best=best):
         removed = directory / f".{manifest.run_id}-step{step}.{os.getpid()}.partial"
         (directory / f"{manifest.run_id}-step{step}").rename(removed)
         shutil.rmtree(removed)

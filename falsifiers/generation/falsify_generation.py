@@ -427,14 +427,14 @@ def falsify_ranks_choose_the_same_batches_and_other_tokens(subject: Any) -> None
     for rank in range(2):
         options = {"student": lambda: model, "sampling": subject.Sampling(tokens=4), "seed": 5}
         given_ = ShuffledBatches(sequences=rows, seed=5, rank=rank, world_size=2)
-        mixed = subject.MixedBatches(given=given_, share=lambda epoch, position: 0.5, **options)
+        mixed = subject.MixedBatches(data_batches=given_, share=lambda epoch, position: 0.5, **options)
         taken.append([mixed.batch(1, position).tokens.tolist() for position in range(1, 9)])
         before = torch.random.get_rng_state()
         again = [mixed.batch(1, position).tokens.tolist() for position in reversed(range(1, 9))]
         assert again[::-1] == taken[-1], "the same numbers give other batches"
         assert torch.equal(before, torch.random.get_rng_state()), "a generator of the process moves"
         rows_without: Any = SimpleNamespace(batches=1, sequences=rows, rank=rank, batch=lambda *at: nothing)
-        every = subject.MixedBatches(given=rows_without, share=lambda epoch, position: 1.0, **options)
+        every = subject.MixedBatches(data_batches=rows_without, share=lambda epoch, position: 1.0, **options)
         assert every.batch(1, 1) is nothing, "a batch in which nothing is predicted is changed"
     generated = [[tokens != tokens_BT.tolist() for tokens in of_rank] for of_rank in taken]
     assert generated[0] == generated[1], f"ranks choose other batches: {generated}"

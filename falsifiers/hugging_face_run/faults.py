@@ -21,7 +21,7 @@ def prompts_predicted(original: Any, *args: Any, **options: Any) -> Any:
 def held_back_trained(original: Any, self: Any) -> Any:
     from reference_trainer.data.documents import rows_of_documents
 
-    batches, run = original(self), self._run
+    batches, run = original(self), self.run
     documents = [*batches.sequences.documents, *run.held_back.documents]
     shape = {"length": run.settings.data.length, "batch_size": run.settings.data.batch_size, "device": run.device}
     return replace(batches, sequences=rows_of_documents(documents, pack=run.settings.data.documents == "pack", **shape))
@@ -64,8 +64,8 @@ def tokens_without_invalid_rows(original: Any, cache: Any, kind: str, identity: 
 def _without_digests(beginning: str) -> Any:
     def make_batches(original: Any, data: Any) -> Any:
         batches = original(data)
-        for name in [name for name in data._run.digests if name.startswith(beginning)]:
-            del data._run.digests[name]
+        for name in [name for name in data.run.digests if name.startswith(beginning)]:
+            del data.run.digests[name]
         return batches
 
     return make_batches

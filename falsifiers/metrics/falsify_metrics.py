@@ -257,7 +257,7 @@ SUMS = st.integers(-(2**40), 2**40).map(lambda number: number / 1024)
 @example(sums={"hard_loss": (0.0, 0), "teacher_loss": (0.0, 0), "loss": (0.0, 8)})
 @example(sums={"hard_loss": (math.inf, 1), "teacher_loss": (math.nan, 3), "kl_at_1": (7000.0, 7)})
 def falsify_derived_metrics(subject: Any, sums: dict[str, tuple[float, int]]) -> None:
-    seen = subject.derived({name: MetricSum(*pair) for name, pair in sums.items()})
+    seen = subject.derive_metrics({name: MetricSum(*pair) for name, pair in sums.items()})
     expected = {name: sum_ / count for name, (sum_, count) in sums.items() if count}
     for name, source in (("student_perplexity", "hard_loss"), ("teacher_perplexity", "teacher_loss")):
         if source in expected:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from falsifiers.support.assertions import assert_equal, refusal
 from reference_trainer import DataError, Document, SettingError, ShuffledBatches, rows_of_documents
-from reference_trainer.data.documents import joined_rows
+from reference_trainer.data.documents import join_rows
 
 CPU = torch.device("cpu")
 
@@ -32,7 +32,7 @@ def falsify_proportions_are_exact(
     sizes, weights = map(list, zip(*sources, strict=True))
     options = {"pack": False, "length": 2, "batch_size": batch_size, "device": CPU}
     numbers = [[Document(torch.tensor([source, row])) for row in range(size)] for source, size in enumerate(sizes)]
-    rows = joined_rows([rows_of_documents(documents, **options) for documents in numbers])
+    rows = join_rows([rows_of_documents(documents, **options) for documents in numbers])
 
     def read(epoch: int) -> list[tuple[int, int]]:
         """Return source and row of each row of an epoch, in order, by batches that were made anew."""

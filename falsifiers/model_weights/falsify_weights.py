@@ -35,7 +35,7 @@ from falsifiers.support.runs import (
 )
 from reference_trainer import Callback, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
-from reference_trainer.ranks.parallel import whole
+from reference_trainer.ranks.parallel import gather_tensor
 from reference_trainer.storage.files import atomic_write
 
 SAVED = 2
@@ -65,7 +65,7 @@ class Recording(Callback):
 
     def _write(self, name: str) -> None:
         state = self.run.student.state_dict() | {f"P{k}": p for k, p in enumerate(self.run.features.parameters)}
-        tensors = {key: whole(value.detach()).clone() for key, value in state.items()}
+        tensors = {key: gather_tensor(value.detach()).clone() for key, value in state.items()}
         save_file(tensors, self.directory / f"{name}-{self.rank}")
 
 

@@ -149,9 +149,9 @@ def falsify_zero_is_seen_before_the_run(subject: Any, start: float, end: float |
         for name in ("kd_weight", "feature_weight"):
             weights = {"kd_weight": 0.0, name: annealed}
             objective = subject.Objective(temperature=1.0, ce_weight=1.0, **weights)
-            seen = objective.is_taught(first, last, total + 1)
+            seen = objective.needs_teacher(first, last, total + 1)
             case = f"steps {first} to {last} of {total + 1} with {name} from {start} to {end}"
-            assert seen is wanted, f"{case}: is_taught is {seen}; expected {wanted}"
+            assert seen is wanted, f"{case}: needs_teacher is {seen}; expected {wanted}"
 
 
 TEMPERATURES = (1e-4, 1e4)

@@ -326,7 +326,7 @@ def falsify_generator_of_a_gpu_is_restored(
         mock.patch.object(torch.cuda, "default_generators", gpus),
         mock.patch.object(torch.cuda, "current_device", lambda: current),
         suppress(KeyError),
-        subject.own_generators(device),
+        subject.preserve_generators(device),
     ):
         subject.seed_generators(seed, device)
         seeds = [gpu.initial_seed() == seed for gpu in gpus]

@@ -53,20 +53,20 @@ class Ranks:
     def leave_out(self, answers: tuple[Action, ...], asked: int | None) -> list[bool]:
         self.asked = asked
         for member, answer in zip(self.members, answers, strict=False):
-            carried_out = member.noted(answer)
+            carried_out = member.record(answer)
             assert carried_out is Action.CONTINUE, f"a rank carries out {carried_out} before it has asked the others"
         self._sum()
         flags = self.summed.as_subclass(Elsewhere) if self.accelerator else self.summed
-        left = [member.leaves_out(flags) for member in self.members]
+        left = [member.receive(flags) for member in self.members]
         self.summed.fill_(9)  # memory that a later reduction uses again
         return left
 
     def leaving(self) -> list[bool]:
-        return [member.is_leaving() for member in self.members]
+        return [member.is_stop_requested() for member in self.members]
 
     def agreed(self, **where: bool) -> list[Action]:
         self._sum()
-        return [member.agreed(Action.CONTINUE, **where) for member in self.members]
+        return [member.reduce(Action.CONTINUE, **where) for member in self.members]
 
     def _sum(self) -> None:
         self.summed = torch.tensor([member.flags() for member in self.members], dtype=torch.int64).sum(0)
@@ -80,7 +80,7 @@ def falsify_answers_are_carried_out_in_their_epoch(subject: Any, epochs: Any, ra
     """
     run = Ranks(subject, ranks, accelerator)
     assert not any(run.leaving()), "before a step, ranks are asked to stop"
-    assert {member.answer for member in run.members} == {Action.CONTINUE}, "before a step, ranks have an answer"
+    assert {member.actions for member in run.members} == {Action.CONTINUE}, "before a step, ranks have an answer"
     for epoch, steps in enumerate(epochs, start=1):
         known = [(Action.CONTINUE, None)] * accelerator  # before each step: that of an accelerator is read a step later
         strongest = Action.CONTINUE
@@ -120,11 +120,11 @@ def falsify_ranks_carry_out_what_one_asks_for(subject: Any, rounds: Any, ranks: 
         if where == "step":
             left = run.leave_out(answers, None)
             assert not any(left), f"{rounds}: round {number} is left out"
-            seen = {member.answer for member in run.members}
+            seen = {member.actions for member in run.members}
             expected, waiting = (waiting, sent) if accelerator else (sent, waiting)
         else:
             for member, answer in zip(run.members, answers, strict=False):
-                member.noted(answer)
+                member.record(answer)
             seen = set(run.agreed(between_epochs=where == "between"))
             expected, waiting = sent | waiting, Action.CONTINUE
         assert seen == {expected}, f"{rounds} of {ranks} ranks: round {number} brings {seen}; expected {expected!r}"

@@ -11,10 +11,10 @@ def buckets_rebuilt_in_the_first_step(module: Any, tokens_BT: Any, **options: An
     """Let the module arrange its gradients after the first step of every leg."""
 
 
-def asked_again(original: Any, self: Any) -> Any:
-    before = self._own
+def flags_sent_again(original: Any, self: Any) -> Any:
+    before = self.pending
     flags = original(self)
-    self._own = before
+    self.pending = before
     return flags
 
 

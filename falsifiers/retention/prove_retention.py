@@ -28,7 +28,7 @@ def prove_kept(subject: Any, saved: int, keep: int, best: int) -> None:
     steps, wanted = _steps(saved), None if best == 7 else best
     stays = [s for s in steps if keep == 0 or s == wanted or sum(t > s for t in steps) < max(keep, 1)]
     for order in (steps, steps[::-1]):
-        dropped = subject.dropped(order, keep=keep, best=wanted)
+        dropped = subject.steps_to_remove(order, keep=keep, best=wanted)
         left = [step for step in steps if step not in dropped]
         assert left == stays and len(dropped) == len(set(dropped)), f"of {order}, {left} are left, not {stays}"
 
@@ -58,18 +58,18 @@ def prove_best(subject: Any, first: int, second: int, third: int, fourth: int, h
     assert seen == expected, f"the best of {scores} is {seen} with mode {mode}, min_delta {min_delta}; not {expected}"
 
 
-def prove_resumed(subject: Any, saved: int, wanted: int, best: int) -> None:
+def prove_step_to_resume(subject: Any, saved: int, wanted: int, best: int) -> None:
     steps, word = [9 + step for step in _steps(saved)], ("latest", "best", "newest")[wanted]
     there = {"latest": steps[-1:], "best": [9 + best] if 9 + best in steps else []}.get(word, [])
     seen, best_step = [], None if best == 4 else 9 + best
-    refused = _refused(subject, lambda: seen.append(subject.resumed(word, steps[::-1], best_step)))
+    refused = _refused(subject, lambda: seen.append(subject.step_to_resume(word, steps[::-1], best_step)))
     assert seen == there and refused == (not there), f"{word} of {steps}, best {9 + best}, is {seen}; expected {there}"
 
 
-def prove_superseded(subject: Any, saved: int, start: int) -> None:
+def prove_steps_to_set_aside(subject: Any, saved: int, start: int) -> None:
     """9 stands for a run that starts over."""
     steps, after = _steps(saved), None if start == 9 else start
     expected = [step for step in steps if after is None or step > after][::-1]
     for order in (steps, steps[::-1]):
-        seen = subject.superseded(order, after)
+        seen = subject.steps_to_set_aside(order, after)
         assert seen == expected, f"of {order}, {seen} are set aside after step {after}; expected {expected}"

@@ -53,7 +53,7 @@ def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: 
             beat = subject.Beat(pid=_ended_process(), born="1", step=number + 1, time=1000.0 - age)
             (directory / f"rank-{number}.json").write_text(json.dumps(asdict(beat)))
         (directory / "rank-x.json").write_text("not a beat")
-        seen = sorted(beat.step for beat in subject.silent(subject.beats(directory), 1000.0, 10.0))
+        seen = sorted(beat.step for beat in subject.silent_beats(subject.beats(directory), 1000.0, 10.0))
         expected = sorted(number + 1 for number, age in ages.items() if age > 10.0)
         assert seen == expected, f"of ranks with beats of the ages {ages} s, {seen} are silent; expected {expected}"
         killed = subject.kill_stale(directory)
@@ -543,7 +543,7 @@ def falsify_runs_that_cannot_be_supervised_are_named(
 ) -> None:
     values: dict[str, Any] = {} if save_every is None else {"save_every": save_every}
     values |= {"student": Path("a-model"), "data": Path("chats.jsonl")} if pretrained else {}
-    seen = subject.problems(Settings(**values, **({} if other is None else {other: CONFLICTING[other]})), step)
+    seen = subject.find_problems(Settings(**values, **({} if other is None else {other: CONFLICTING[other]})), step)
     every = DUE[pretrained] if save_every is None else save_every
     expected = [] if other is None else [f"--{other.replace('_', '-')} "]
     if not every or (step is not None and every > step):

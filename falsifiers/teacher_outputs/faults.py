@@ -43,7 +43,7 @@ def twice_the_room(original: Any, path: Any, needed: int) -> None:
     original(path, 2 * needed)
 
 
-def every_metric(original: Any, *arguments: Any, whole: bool = True, **options: Any) -> Any:
+def every_metric(original: Any, *arguments: Any, all_logits: bool = True, **options: Any) -> Any:
     return original(*arguments, **options)
 
 

@@ -503,7 +503,7 @@ def falsify_length_is_that_of_all_drafts(subject: Any, batches: list[list[list[i
         sums = subject.add(sums, named)
     depth = max(map(len, batches))
     padded = [[(hits, trials) for hits, trials in batch] + [(0, 0)] * (depth - len(batch)) for batch in batches]
-    counts, seen = total(padded, depth), subject.derived(sums)
+    counts, seen = total(padded, depth), subject.derive_metrics(sums)
     if not counts[0][1]:
         assert "accept_length" not in seen, f"{batches}: no draft was tried, and the length is {seen['accept_length']}"
         return

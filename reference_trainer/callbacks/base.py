@@ -22,7 +22,9 @@ from reference_trainer.plan.schedule import Action, Event
 class _Readable:
     """Attributes that are computed when they are first read.
 
-    _late: the function that computes an attribute, by name. _read: reads all others from the device together.
+    Attributes:
+        _late: The function that computes an attribute, by name.
+        _read: Reads all other attributes from the device together.
     """
 
     __slots__ = ("_late", "_read")
@@ -31,6 +33,7 @@ class _Readable:
 
     def __getattr__(self, name: str) -> object:
         """Compute an attribute that is not set yet. Raise `AttributeError` if there is no such attribute."""
+        # Python calls this method only for attributes that are not set, so a value is computed once.
         if name.startswith("_") or not hasattr(self, "_late"):
             raise AttributeError(name)
         if name in self._late:
@@ -129,20 +132,26 @@ class Context(_Readable):
         late: Mapping[str, Callable[[], object]],
         read: Callable[[], None] | None = None,
     ) -> Context:
-        """Return a context with the values `known`. `late` computes others; `read` calls `complete` for the rest."""
-        context = object.__new__(cls)
+        """Return a context with some values that are computed or read when they are needed.
+
+        Args:
+            known: Values by name.
+            late: Functions that compute other values, by name.
+            read: Reads all remaining values, and calls `complete`; None if no value remains.
+        """
+        context = object.__new__(cls)  # `__init__` would require all values
         context.complete({**known, "_late": late} | ({} if read is None else {"_read": read}))
         return context
 
     def snapshot(self) -> Context:
         """Return a deep copy with all values computed and read."""
-        return Context(**{name: self._copied(name) for name in _FIELDS})
+        return Context(**{name: self._copy(name) for name in _FIELDS})
 
     def for_hook(self) -> Context:
         """Return a deep copy for one hook. Values that are not set yet are read through this context."""
-        return Context.incomplete({}, {name: partial(self._copied, name) for name in _FIELDS})
+        return Context.incomplete({}, {name: partial(self._copy, name) for name in _FIELDS})
 
-    def _copied(self, name: str) -> Any:
+    def _copy(self, name: str) -> Any:
         value = getattr(self, name)
         return copy.deepcopy(value) if isinstance(value, Mapping) else value
 
@@ -176,8 +185,9 @@ class Callback:
     A callback that is used in several runs must reset its state in `on_train_begin`, unless `load_state_dict` was
     called just before.
 
-    priority: callbacks with a larger priority are called first at every event, with equal priority in the order of
-    registration.
+    Attributes:
+        priority: Callbacks with a larger priority are called first at every event, with equal priority in the order of
+            registration.
     """
 
     priority: int = 0
@@ -257,9 +267,10 @@ def event_of(hook: Event | str) -> Event:
 
 
 def _hint(name: str) -> str:
+    """Return a suggestion for the name of a hook."""
     known = [event.value for event in Event]
-    near = difflib.get_close_matches(name, known, cutoff=0.8)
-    return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+    matches = difflib.get_close_matches(name, known, cutoff=0.8)
+    return f"did you mean {matches[0]!r}?" if matches else f"choose from {', '.join(known)}"
 
 
 def has_hook(callback: Callback, event: Event) -> bool:
@@ -321,14 +332,14 @@ def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) ->
     """Call the hook of an event on every callback, in order, each with its own context; return all actions, united.
 
     Raise `CallbackError` if a hook returns anything but an `Action` or None, and anything but None from a hook of
-    `SILENT`. Exceptions of hooks propagate; those of callbacks of other packages get a `CallbackNote`.
+    `SILENT`. Exceptions of hooks propagate; an exception of a callback of another package gets a `CallbackNote`.
     """
     united = Action.CONTINUE
     for callback in callbacks:
         try:
             answer = getattr(callback, event.value)(context.for_hook())
         except Exception as error:
-            _name(callback, event, error)
+            _note_hook(callback, event, error)
             raise
         if answer is not None and (event in SILENT or not isinstance(answer, Action)):
             names = ", ".join(f"Action.{name}" for name in Action.__members__)
@@ -338,7 +349,7 @@ def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) ->
     return united
 
 
-def _name(callback: Callback, event: Event, error: BaseException) -> None:
+def _note_hook(callback: Callback, event: Event, error: BaseException) -> None:
     """Add a note with the hook to an exception that it raised, unless the callback is part of this package."""
     if callback.__module__.partition(".")[0] != __name__.partition(".")[0]:
         error.add_note(CallbackNote(f"raised by {type(callback).__name__}.{event.value}"))
@@ -347,8 +358,13 @@ def _name(callback: Callback, event: Event, error: BaseException) -> None:
 def call_train_end(callbacks: Sequence[Callback], context: Context, cause: BaseException | None) -> None:
     """Call `on_train_end` of every callback, also if others raise.
 
-    cause: the exception that ended the run; None if the run succeeded. Exceptions of `on_train_end` become notes on the
-    cause, which the caller raises. Without a cause, the first such exception is raised, with the others as notes.
+    Exceptions of `on_train_end` become notes on the cause, which the caller raises. Without a cause, the first such
+    exception is raised, with the later exceptions as notes.
+
+    Args:
+        callbacks: The callbacks, in order.
+        context: The context of the event.
+        cause: The exception that ended the run; None if the run succeeded.
     """
     first = cause
     for callback in callbacks:
@@ -357,7 +373,7 @@ def call_train_end(callbacks: Sequence[Callback], context: Context, cause: BaseE
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: call the other callbacks first
             if first is None:
                 first = error
-                _name(callback, Event.TRAIN_END, error)
+                _note_hook(callback, Event.TRAIN_END, error)
             else:
                 first.add_note(f"and {type(callback).__name__}.on_train_end raised {type(error).__name__}: {error}")
     if cause is None and first is not None:

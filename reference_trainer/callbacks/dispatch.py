@@ -42,8 +42,9 @@ class Observer(Callback):
     run never again waits for an observer that took longer. A run that is killed and resumed therefore delivers every
     event at least once; `context.attempt` is larger for a repeated event.
 
-    queue_limit: the largest number of queued events. Beyond it the oldest are dropped and counted; the count is logged
-    at the end.
+    Attributes:
+        queue_limit: The largest number of queued events. Beyond it the oldest are dropped and counted; the count is
+            logged at the end.
     """
 
     queue_limit = 10_000
@@ -52,7 +53,11 @@ class Observer(Callback):
 class Delivery(Callback):
     """The event queue of one observer, and the thread that calls its hooks. The first event starts the thread.
 
-    dropped: number of events that were not delivered, because the queue was full or the wait at the end was over.
+    `_changed` guards the queue. It is notified of every event, of the close, and when the thread becomes idle.
+
+    Attributes:
+        observer: The observer.
+        dropped: Number of events that were not delivered, because the queue was full or the wait at the end was over.
     """
 
     def __init__(self, observer: Observer) -> None:
@@ -80,6 +85,7 @@ class Delivery(Callback):
         self._start()
 
     def on_train_end(self, context: Context) -> None:
+        """Queue the event. `call_train_end` calls this method for observers and control callbacks alike."""
         self.put(Event.TRAIN_END, context)
 
     def drain(self, until: float) -> bool:
@@ -96,7 +102,7 @@ class Delivery(Callback):
         return idle
 
     def finish(self) -> None:
-        """Accept no further events, and let the thread end after the queued ones."""
+        """Accept no further events, and let the thread end after the queued events."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -107,6 +113,7 @@ class Delivery(Callback):
         Events that are still queued then are dropped. The thread of a hook that is still running cannot be ended;
         `leave` exits a process with such a thread.
         """
+        # Wait, drop the remaining events, and join the thread unless its hook is still running.
         self.finish()
         idle = self.drain(time.monotonic() + WAIT_S if until is None else until)
         with self._changed:
@@ -136,6 +143,7 @@ class Delivery(Callback):
             atexit.register(self.close)
 
     def _deliver(self) -> None:
+        """Call the hook for every event; the loop of the thread."""
         while True:
             with self._changed:
                 self._running = False
@@ -145,7 +153,7 @@ class Delivery(Callback):
                     return
                 self._running = True
                 event, context = self._events.popleft()
-            self._call(event, context)
+            self._call(event, context)  # without the lock, so that the run can queue events meanwhile
 
     def _call(self, event: Event, context: Context) -> None:
         try:
@@ -189,8 +197,12 @@ class Callbacks:
 
     An added or removed callback takes effect at the next event.
 
-    wait_s: seconds that a checkpoint and the end of the run wait for all observers together. Raise `CallbackError` for
-    objects that `checked` refuses.
+    Args:
+        callbacks: The callbacks and observers.
+        wait_s: Seconds that a checkpoint and the end of the run wait for all observers together.
+
+    Raises:
+        CallbackError: `checked` refuses a callback.
     """
 
     def __init__(self, callbacks: Iterable[Callback] = (), *, wait_s: float = WAIT_S) -> None:
@@ -201,7 +213,7 @@ class Callbacks:
         self._sort()
 
     def add(self, callback: Callback) -> None:
-        """Register a callback after the others of the same priority."""
+        """Register a callback; it is called after all present callbacks of the same priority."""
         checked([*(present for present, _ in self._registered), callback])
         self._registered += ((callback, _delivery(callback)),)
         self._sort()
@@ -211,12 +223,12 @@ class Callbacks:
 
         A removed observer still gets the events that are queued.
         """
-        gone = [pair for pair in self._registered if _matches(pair[0], callback)]
-        if not gone:
+        removed = [pair for pair in self._registered if _matches(pair[0], callback)]
+        if not removed:
             name = callback.__name__ if isinstance(callback, type) else type(callback).__name__
             raise CallbackError(f"no callback {name} is registered; expected one of {self._names() or 'none'}")
-        self._registered = tuple(pair for pair in self._registered if pair not in gone)
-        for _, delivery in gone:
+        self._registered = tuple(pair for pair in self._registered if pair not in removed)
+        for _, delivery in removed:
             if delivery is not None:
                 delivery.finish()
                 self._removed += (delivery,)
@@ -257,8 +269,8 @@ class Callbacks:
 
         Raise `CallbackError` for a state that JSON cannot hold.
         """
-        every = {name: _json_state(callback) for name, callback in self._named()}
-        return {name: state for name, state in every.items() if state is not None}
+        states = {name: _json_state(callback) for name, callback in self._named()}
+        return {name: state for name, state in states.items() if state is not None}
 
     def restore(self, states: Mapping[str, str]) -> None:
         """Load the states that `states` returned. A callback without a saved state is unchanged."""
@@ -267,6 +279,7 @@ class Callbacks:
                 callback.load_state_dict(json.loads(states[name]))
 
     def _named(self) -> Iterator[tuple[str, Callback]]:
+        """Yield the control callbacks with their names, such as `EarlyStopping 1` for the first one of this class."""
         seen: Counter[str] = Counter()
         for callback, delivery in self._registered:
             name = type(callback).__qualname__
@@ -287,6 +300,7 @@ class Callbacks:
         return ", ".join(type(callback).__name__ for callback, _ in self._registered)
 
     def _sort(self) -> None:
+        """Compute the receivers of every event once, because events are more frequent than registrations."""
         self._receivers = {event: self._receivers_of(event) for event in Event}
 
     def _receivers_of(self, event: Event) -> tuple[tuple[Callback, ...], tuple[Delivery, ...]]:
@@ -297,10 +311,12 @@ class Callbacks:
 
 
 def _delivery(callback: Callback) -> Delivery | None:
+    """Return a new event queue for an observer; None for a control callback."""
     return Delivery(callback) if isinstance(callback, Observer) else None
 
 
 def _json_state(callback: Callback) -> str | None:
+    """Return the state of a callback as JSON; None if it is empty."""
     state = callback.state_dict()
     try:
         return json.dumps(dict(state), allow_nan=False) if state else None

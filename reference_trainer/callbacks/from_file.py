@@ -1,4 +1,4 @@
-"""Create callbacks from a TOML file with import paths and JSON arguments, so that all processes create the same ones.
+"""Create callbacks from a TOML file with import paths and JSON arguments, equally in all processes.
 
     [[callbacks]]
     use = "reference_trainer.callbacks.stopping:EarlyStopping"
@@ -29,7 +29,13 @@ _SECRET = 4  # least number of characters of a text that messages hide; shorter 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """One callback in a file. where: the file and the number of the callback. use: MODULE:CLASS."""
+    """One callback in a file.
+
+    Attributes:
+        where: The file and the number of the callback, for messages.
+        use: The import path of its class, MODULE:CLASS.
+        arguments: The arguments of the class.
+    """
 
     where: str
     use: str
@@ -49,7 +55,7 @@ def load_callbacks(path: Path | None) -> tuple[Callback, ...]:
 
 
 def read_specs(path: Path) -> tuple[Spec, ...]:
-    """Return the callbacks of a file without importing them."""
+    """Return the specifications of a file, without importing the classes."""
     try:
         with path.open("rb") as file:
             text = file.read(LARGEST_FILE + 1)
@@ -69,6 +75,7 @@ def read_specs(path: Path) -> tuple[Spec, ...]:
 
 
 def _spec(where: str, entry: object) -> Spec:
+    """Return a checked entry of the file."""
     if not isinstance(entry, dict):
         raise SettingError(f"{where} is not a table; write each callback below [[callbacks]]")
     _refuse_unknown(where, entry, _KEYS)
@@ -92,6 +99,7 @@ def _refuse_unknown(where: Path | str, table: Mapping[str, object], known: tuple
 
 
 def _not_json(arguments: Mapping[str, object]) -> Iterator[str]:
+    """Yield the names of arguments that are not JSON values."""
     for name, value in arguments.items():
         try:
             json.dumps(value, allow_nan=False)
@@ -112,6 +120,7 @@ def check_callbacks(path: Path | None) -> None:
 
 
 def _kind(spec: Spec) -> type[Callback]:
+    """Import the class of a callback. Raise `SettingError` if it is no subclass of `Callback`."""
     kind = import_object(spec.where, spec.use)
     if not (isinstance(kind, type) and issubclass(kind, Callback)):
         raise SettingError(f"{spec.where}: {spec.use} is not a subclass of reference_trainer's Callback")

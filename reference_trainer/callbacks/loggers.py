@@ -1,4 +1,4 @@
-"""Callbacks of `--log-to`: they send metrics and settings of a run to TensorBoard, Weights & Biases or MLflow.
+"""Callbacks of `--log-to`, which send metrics and settings of a run to TensorBoard, Weights & Biases or MLflow.
 
 Only rank 0 writes. W&B and MLflow take project, experiment, server and keys from their own environment
 variables, such as `WANDB_PROJECT` and `MLFLOW_TRACKING_URI`.
@@ -169,6 +169,7 @@ class MLflowCallback(Logger):
 
 
 def _module(name: str) -> ModuleType:
+    """Import the package of a tracker. Raise `PackageError` if it is not installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

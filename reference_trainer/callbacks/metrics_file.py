@@ -27,8 +27,11 @@ from reference_trainer.errors import DataError, OutputError
 class LineFile:
     """An open file of lines.
 
-    If a write or the final close fails, raise `OutputError` with the path, once. mode: a binary mode of `open`, whose
-    `OSError` is not converted, because the caller can say what to do.
+    If a write or the final close fails, raise `OutputError` with the path, once.
+
+    Args:
+        path: The file.
+        mode: A binary mode of `open`, whose `OSError` is not converted, because the caller can say what to do.
     """
 
     def __init__(self, path: Path, mode: str) -> None:
@@ -44,14 +47,14 @@ class LineFile:
 
     def truncate(self, length: int) -> None:
         """Truncate the file to `length` bytes, and write from there."""
-        with self._failures_named():
+        with self._name_failures():
             self._file.seek(length)
             self._file.truncate(length)
 
     def write(self, line: str) -> int:
         """Write a line and its end, flush, and return the number of bytes."""
         text = line.encode() + b"\n"
-        with self._failures_named():
+        with self._name_failures():
             self._file.write(text)
             self._file.flush()
         return len(text)
@@ -67,7 +70,8 @@ class LineFile:
             self._path.unlink()
 
     @contextmanager
-    def _failures_named(self) -> Iterator[None]:
+    def _name_failures(self) -> Iterator[None]:
+        """Convert an `OSError` of this block into an `OutputError` with the path."""
         try:
             yield
         except OSError as error:
@@ -88,12 +92,20 @@ _FIELDS = (
 class EventLog(Observer):
     """Observer that appends each event to a file, as one line of strict JSON; rank 0 writes.
 
-    hooks: the events to write. A resumed run keeps the lines of the killed run and repeats some of its events, with a
-    larger `attempt`. Raise `OutputError` if the file cannot be opened, `CallbackError` for an unknown hook.
+    A resumed run keeps the lines of the killed run and repeats some of its events, with a larger `attempt`.
+
+    Args:
+        path: The file.
+        hooks: The names of the hooks to write.
+
+    Raises:
+        OutputError: The file cannot be opened.
+        CallbackError: A hook is unknown.
     """
 
     def __init__(self, path: str | Path, *, hooks: Iterable[str] = EVENTS) -> None:
-        self._file = _opened(path)
+        self._file = _open(path)
+        # Attributes of the instance, so that `has_hook` sees only the chosen hooks and the others cost nothing.
         for hook in hooks:
             setattr(self, event_of(hook).value, partial(_write, self._file, _FIELDS))
 
@@ -111,12 +123,13 @@ class ResourceLog(Observer):
     def on_log(self, context: Context) -> None:
         if self._file is None:
             suffix = f".rank{context.rank}{self._path.suffix}" if context.world_size > 1 else self._path.suffix
-            self._file = _opened(self._path.with_suffix(suffix))
+            self._file = _open(self._path.with_suffix(suffix))
         fields = "run attempt rank step learning_rate memory elapsed_s steps_per_s tokens_per_s"
         _write(self._file, fields, context, cpu_s=time.process_time())
 
 
-def _opened(path: str | Path) -> LineFile:
+def _open(path: str | Path) -> LineFile:
+    """Open a file to append lines."""
     try:
         return LineFile(Path(path), "ab")
     except OSError as error:
@@ -124,6 +137,7 @@ def _opened(path: str | Path) -> LineFile:
 
 
 def _write(file: LineFile, fields: str, context: Context, **others: float) -> None:
+    """Write the fields of a context and `others` as JSON; without others, on rank 0 only."""
     if context.is_world_process_zero or others:
         values = {name: getattr(context, name) for name in fields.split()} | others
         file.write(json.dumps({name: _json_value(value) for name, value in values.items()}))
@@ -144,7 +158,7 @@ _Number = Annotated[float, BeforeValidator(lambda read: _NOT_FINITE.get(read, re
 
 
 class MetricsLine(BaseModel):
-    """The metrics of a logged or evaluated step, as read from a file. Fields are those of `Context`."""
+    """The metrics of a logged or evaluated step, as read from a file. The fields are as in `Context`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -162,7 +176,7 @@ def schema() -> str:
 
 
 def line(context: Context) -> str:
-    """Return the line of a logged or evaluated step, without its end. `metrics` includes the ones of an evaluation.
+    """Return the line of a logged or evaluated step, without its end. `metrics` includes the metrics of an evaluation.
 
     JSON has neither NaN nor infinity: a number that is not finite is written as a string.
     """
@@ -187,13 +201,16 @@ class MetricsCallback(Callback):
 
     A step that is logged and evaluated has one line, which is written at the log and replaced after the evaluation.
 
-    truncate_to: the number of bytes of an existing file to keep, such as the `length` that was recorded with a
-    checkpoint; a resumed run continues from there, 0 starts over. None: the file must not exist. The file is opened at
-    once and truncated when the run begins.
+    The file is opened at once and truncated when the run begins. Use a new callback for every run.
 
-    Raise `OutputError` if the file cannot be opened, exists although `truncate_to` is None, or has no line that ends at
-    `truncate_to`, if a line cannot be written, and if a run begins before the step of the last line: use a new callback
-    for every run.
+    Args:
+        path: The file.
+        truncate_to: The number of bytes of an existing file to keep, such as the `length` that was recorded with a
+            checkpoint; a resumed run continues from there, 0 starts over. None: the file must not exist.
+
+    Raises:
+        OutputError: The file cannot be opened, exists although `truncate_to` is None, or has no line that ends at
+            `truncate_to`. During a run: a line cannot be written, or the run begins before the step of the last line.
     """
 
     def __init__(self, path: Path, *, truncate_to: int | None = None) -> None:
@@ -261,13 +278,14 @@ def read_metrics(path: Path) -> list[MetricsLine]:
     read = list[MetricsLine]()
     for number, text in enumerate(complete, start=1):
         try:
-            read.append(_parsed(text, after=read[-1].step if read else 0))
+            read.append(_parse(text, after=read[-1].step if read else 0))
         except ValueError as error:
             raise DataError(f"{path}:{number}: {_reason(error)}") from error
     return read
 
 
-def _parsed(text: bytes, after: int) -> MetricsLine:
+def _parse(text: bytes, after: int) -> MetricsLine:
+    """Return a line. Raise `ValueError` if it is invalid, or its step is not larger than `after`."""
     parsed = MetricsLine.model_validate(_DECODER.decode(text.decode()))
     if parsed.step <= after:
         raise ValueError(f"step {parsed.step} follows step {after}; expected increasing steps")

@@ -160,7 +160,10 @@ class SilentLines(Lines):
 class BarCallback(Callback):
     """Callback that shows the progress of a training as a bar below the lines, if they go to a terminal.
 
-    unit: what a token of the data is, "byte" or "token".
+    Args:
+        lines: Where lines are written.
+        title: The name of the trained model.
+        unit: What a token of the data is, "byte" or "token".
     """
 
     def __init__(self, lines: Lines, title: str, unit: str = "byte") -> None:
@@ -177,9 +180,9 @@ class BarCallback(Callback):
 
 
 class _Stream:
-    """Stream that ignores writes after it failed, including those of a bar, which draws in its own thread.
+    """Stream that ignores writes after it failed, including the writes of a bar, which draws in its own thread.
 
-    None stands for a standard output that was closed before the process started.
+    None is a standard output that was closed before the process started.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -203,6 +206,7 @@ class _Stream:
             stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
 
     def _attempt(self, act: Callable[[TextIO], T]) -> T | None:
+        """Return `act(stream)`; None if the stream fails now or has failed before."""
         if self._stream is None:
             return None
         try:
@@ -229,10 +233,15 @@ class _LossAndSpeed(ProgressColumn):
 class ProgressCallback(Callback):
     """Callback that writes a line every `log_every` steps (0: none) and one at the end of each epoch.
 
-    After the first step of a process, an estimate of the remaining time is written; with `compiles` after the second,
-    because the first step compiles the models. Any other step that is not logged costs two comparisons: nothing is
-    formatted, read from a device or written. title: the name of the model if it is not the student; then step lines
-    have another format, with the title, and there are no epoch lines.
+    After the first step of a process, an estimate of the remaining time is written; with `compiles` after the second.
+    Any other step that is not logged costs two comparisons: nothing is formatted, read from a device or written.
+
+    Args:
+        log_every: The number of steps between two lines; 0 writes none.
+        lines: Where lines are written; by default standard output.
+        title: The name of the model if it is not the student; then step lines have another format, with the title, and
+            there are no epoch lines.
+        compiles: Whether the first step compiles the models.
     """
 
     def __init__(

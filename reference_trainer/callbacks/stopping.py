@@ -51,6 +51,7 @@ class EarlyStopping(Callback):
         self._is_restored = False
 
     def on_train_begin(self, context: Context) -> None:
+        # `load_state_dict` is called just before, in a resumed run only.
         if not self._is_restored:
             self.best, self.waited = None, 0
         self._is_restored = False
@@ -62,7 +63,7 @@ class EarlyStopping(Callback):
         return self._judge(context.metrics) if self.source == "log" else None
 
     def attach(self, pipeline: Any) -> None:
-        """Raise `SettingError` for a metric of evaluations if the run has no evaluations, or they lack the metric."""
+        """Raise `SettingError` for source "evaluation" if the run has no evaluations, or they lack the metric."""
         if self.source != "evaluation":
             return
         if not pipeline.settings.evaluation.every:
@@ -81,9 +82,11 @@ class EarlyStopping(Callback):
 
     @property
     def _of(self) -> list[str]:
+        """Return what the state depends on: a state of another metric, mode or source is not restored."""
         return [self.metric, self.mode, self.source]
 
     def _judge(self, metrics: Mapping[str, float]) -> Action | None:
+        """Compare the metric with the best value; return STOP after `patience` values without an improvement."""
         if self.metric not in metrics:
             raise SettingError(f"unknown metric {self.metric!r} of {self.source}; choose from {', '.join(metrics)}")
         value = metrics[self.metric]

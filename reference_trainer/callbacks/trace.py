@@ -45,7 +45,7 @@ class TraceCallback(Callback):
 
     def __init__(self, path: Path, *, force: bool = False) -> None:
         if force:
-            _refuse_what_is_no_trace(path)
+            _refuse_other_file(path)
         try:
             self._file = LineFile(path, "ab" if force else "xb")
             self._older_bytes = path.stat().st_size
@@ -77,13 +77,13 @@ class TraceCallback(Callback):
         self._file.close()
 
     def _write(self, event: Event, context: Context) -> None:
-        if self._older_bytes:
+        if self._older_bytes:  # the first event replaces an older trace
             self._file.truncate(0)
             self._older_bytes = 0
         self._file.write(line(event, context))
 
 
-def _refuse_what_is_no_trace(path: Path) -> None:
+def _refuse_other_file(path: Path) -> None:
     """Raise `OutputError` if the file is not a trace, so that `force` cannot overwrite a settings file by mistake."""
     if not path.is_file():
         return  # missing, or refused when it is opened

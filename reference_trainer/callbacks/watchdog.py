@@ -23,9 +23,12 @@ class WatchdogCallback(Callback):
     was stopped by a signal writes nothing. A line with the last event comes first, unless the interpreter is locked.
     The timer is `faulthandler.dump_traceback_later`: there is one per process, and it does not survive a fork.
 
-    leave: whether the process then exits with code 1, so that a supervisor can start it again.
-    descriptor: the file descriptor to write to; by default a duplicate of standard error, which `close` closes.
-    title: the name of the trained model.
+    Args:
+        seconds: The number of seconds without an event.
+        leave: Whether the process then exits with code 1, so that a supervisor can start it again.
+        descriptor: The file descriptor to write to; by default a duplicate of standard error, which `close` closes.
+        clock: Returns a time in seconds that never decreases.
+        title: The name of the trained model.
     """
 
     _timer: threading.Timer | None = None  # writes the line with the last event
@@ -71,6 +74,8 @@ class WatchdogCallback(Callback):
 
     def _start(self) -> None:
         """Restart the timer. It runs `REARMED_S` longer, in which events do not restart it, so it is never early."""
+        # The line with the last event is written by a Python thread, `REARMED_S` before the stacks, which
+        # `faulthandler` writes from C, also while the interpreter is locked.
         now = self._clock()
         if now - self._armed >= REARMED_S:
             if self._timer is not None:

@@ -58,7 +58,7 @@ class SettingsCommand(click.Command):
 
 
 def setting_options(command: Callable[..., int], names: Collection[str] = ALL) -> Callable[..., int]:
-    """Add an option for every setting. Values stay text, because `gather` reads them and names their origin."""
+    """Add an option for every setting. Values stay text, which `gather` parses; its errors name the option."""
     params: list[click.Parameter] = command.__dict__.setdefault("__click_params__", [])
     for name, dotted in reversed([pair for pair in DOTTED.items() if pair[0] in names]):
         params += [SettingOption(dotted, name), SettingOption(name, name)]
@@ -80,7 +80,7 @@ def setting_options(command: Callable[..., int], names: Collection[str] = ALL) -
     metavar="X",
     help="With --dry-run: predicted tokens of all processes in a second, for the time.",
 )
-@click.pass_obj  # what runs the distillation, for programs that embed this command; None for `pipeline.distill.distill`
+@click.pass_obj  # a function that replaces `pipeline.distill.distill`, for programs that embed this command; or None
 def distill(
     run: Callable[..., DistillResult] | None,
     /,
@@ -113,7 +113,7 @@ def distill(
 
 
 def _plan(flags: dict[str, str | None], config: str | None, ranks: int, tokens_per_s: float | None) -> int:
-    settings = gathered(flags, config)
+    settings = gather_settings(flags, config)
     from reference_trainer.callbacks.progress import Lines
     from reference_trainer.pipeline.planning import plan, plan_lines  # imports torch, so after all checks
 
@@ -124,7 +124,7 @@ def _plan(flags: dict[str, str | None], config: str | None, ranks: int, tokens_p
 
 
 def _distil(flags: dict[str, str | None], config: str | None, run: Callable[..., DistillResult] | None) -> int:
-    settings = gathered(flags, config)
+    settings = gather_settings(flags, config)
     from reference_trainer.callbacks.progress import Lines
     from reference_trainer.pipeline.distill import distill  # imports torch, so after all checks
     from reference_trainer.pipeline.report import result_lines
@@ -152,11 +152,11 @@ def settings_of(command: list[str], *others: click.Command) -> Settings | None:
     config = options.pop("config")
     if options.get("dry_run"):
         raise SettingError("--dry-run runs in one process: use `distill --dry-run --ranks N` without a launcher")
-    return gathered({name: text for name, text in options.items() if name in ALL}, config)
+    return gather_settings({name: text for name, text in options.items() if name in ALL}, config)
 
 
-def gathered(flags: Mapping[str, str | None], config: str | None) -> Settings:
-    """Return the settings of a command, of which `flags` that were not given are None."""
+def gather_settings(flags: Mapping[str, str | None], config: str | None) -> Settings:
+    """Return the settings of a command. Flags that the user did not give are None in `flags`."""
     if config == "":
         raise SettingError("invalid value '' for --config: expected a path")
     texts = {name: text for name, text in flags.items() if text is not None}

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from reference_trainer import __version__, interrupts
-from reference_trainer.config.kinds import ELSEWHERE
+from reference_trainer.config.kinds import OTHER_NAMES
 from reference_trainer.config.place import read_place
 from reference_trainer.errors import (
     CallbackNote,
@@ -51,8 +51,8 @@ def guarded(work: Callable[[], int]) -> int:
         print_error(line_of(error))
         return FAILED
     except KeyboardInterrupt as error:
-        written = _has_note(error, interrupts.WrittenNote)
-        print_error(line_of(error, "interrupted" if written else interrupts.NOT_WRITTEN))
+        was_written = _has_note(error, interrupts.WrittenNote)
+        print_error(line_of(error, "interrupted" if was_written else interrupts.NOT_WRITTEN))
         return interrupts.INTERRUPTED
     except Exception as error:
         if _is_out_of_memory(error):
@@ -70,6 +70,7 @@ def guarded(work: Callable[[], int]) -> int:
 
 
 def _has_note(error: BaseException, kind: type[str]) -> bool:
+    """Return whether an error has a note of this type."""
     return any(isinstance(note, kind) for note in getattr(error, "__notes__", []))
 
 
@@ -77,30 +78,32 @@ def _is_out_of_memory(error: Exception) -> bool:
     torch = sys.modules.get("torch")  # an error of torch's cannot be raised before torch is imported
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return True
-    # On the CPU, torch raises a bare RuntimeError, which nothing but its text tells apart.
+    # On the CPU, torch raises a bare RuntimeError, which differs from others in its text only.
     return "can't allocate memory" in str(error)
 
 
 def line_of(error: BaseException, message: str = "") -> str:
-    """Return the message of an error, `message` if that is given, and its notes in one line."""
+    """Return the message of an error, or `message` in its place, and the notes of the error, as one line."""
     notes = (f"({note})" for note in getattr(error, "__notes__", []))
     message = message or str(error).strip() or type(error).__name__
     return " ".join(" ".join((message, *notes)).split())
 
 
 def print_error(text: str) -> None:
+    """Print an error on standard error, with the number of this rank if it is not 0."""
     rank = rank_of_process()
     print_line(f"error: {text}" if rank == 0 else f"error: rank {rank}: {text}")
 
 
 def rank_of_process() -> int:
-    """Return the number of this process among those that train together; 0 if it is alone."""
+    """Return the rank of this process in its run; 0 for a single process."""
     with suppress(SettingError):
         return read_place(os.environ).rank
     return 0
 
 
 def print_line(text: str) -> None:
+    """Print a line on standard error, if it is still open."""
     with suppress(OSError):  # a lost standard error does not change the exit code
         click.echo(text, err=True)
 
@@ -134,11 +137,11 @@ class _Group(click.Group):
 
 
 def _suggesting(error: click.NoSuchOption) -> click.UsageError:
-    """Return an error that suggests the option that other trainers call so, if the command has it."""
+    """Return an error that suggests the option for this name in other trainers, if the command has one."""
     leaf = error.option_name.lstrip("-").rpartition(".")[2]
-    meant = ELSEWHERE.get(leaf.replace("-", "_"), leaf).replace("_", "-")
+    own_name = OTHER_NAMES.get(leaf.replace("-", "_"), leaf).replace("_", "-")
     known = [flag for param in error.ctx.command.params for flag in param.opts] if error.ctx is not None else []
-    end = f".{meant}" if "." in error.option_name else f"--{meant}"
+    end = f".{own_name}" if "." in error.option_name else f"--{own_name}"
     flag = next((flag for flag in known if flag.endswith(end)), None)
     if flag is None:
         return error
@@ -146,8 +149,9 @@ def _suggesting(error: click.NoSuchOption) -> click.UsageError:
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit, also if an observer is stuck. Its module imports no torch, but a command without a run needs none of it."""
+    """Exit, also if an observer is stuck."""
     _drop_unwritten()
+    # Without a run, the module of observers is not imported.
     observers = sys.modules.get("reference_trainer.callbacks.dispatch")
     if observers is not None:
         observers.leave(code)
@@ -155,7 +159,8 @@ def _leave(code: int) -> NoReturn:
 
 
 def _drop_unwritten() -> None:
-    """Discard what a standard output that failed, and was reported, still holds: Python would exit with code 120."""
+    """Discard the buffer of a standard output that failed and was reported."""
+    # Otherwise Python would try to write it again at the exit, and exit with code 120.
     try:
         sys.stdout.flush()
     except (OSError, ValueError):

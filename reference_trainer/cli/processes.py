@@ -1,4 +1,4 @@
-"""The commands that run `distill` in processes of their own: `until` and `launch`."""
+"""The commands that run `distill` in other processes: `until` and `launch`."""
 
 from __future__ import annotations
 
@@ -90,15 +90,15 @@ def until(command: tuple[str, ...], **options: object) -> int:
 
 def _until(command: list[str], options: dict[str, Any]) -> int:
     from reference_trainer.pipeline.defaults import latest_settings
-    from reference_trainer.supervision.until import Limits, problems
+    from reference_trainer.supervision.until import Limits, find_problems
 
     settings = settings_of(command)
     if settings is not None and settings.checkpoints.resume is None and settings.run.smoke is None:
         settings = latest_settings(settings)
-    if (messages := problems(settings, options["step"])) or settings is None:
+    if (messages := find_problems(settings, options["step"])) or settings is None:
         raise SettingError("; ".join(messages))
     from reference_trainer.callbacks.progress import Lines
-    from reference_trainer.supervision.until import supervised  # takes a while
+    from reference_trainer.supervision.until import supervise  # takes a while
 
     _check_own(settings)
     ranks = options.pop("nproc_per_node")
@@ -111,7 +111,7 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
     )
     interrupts.raise_once()
     try:
-        return int(supervised(settings, command[1:], limits, ranks=ranks, report=Lines().write, machines=machines))
+        return int(supervise(settings, command[1:], limits, ranks=ranks, report=Lines().write, machines=machines))
     except KeyboardInterrupt:
         print_line("stopped on request; the same command goes on")
         return interrupts.SAVED
@@ -138,22 +138,22 @@ def launch(command: tuple[str, ...], nproc_per_node: int, **machines: object) ->
 
 
 def _check_own(settings: Settings) -> None:
-    """Refuse own callbacks and parts once, and not in every process. These import from the working directory too."""
+    """Check custom callbacks and parts once, and not in every process. They are imported from the working directory."""
     if settings.run.callbacks is None and settings.run.parts is None:
         return
     from reference_trainer.callbacks.from_file import check_callbacks
-    from reference_trainer.pipeline.custom_class import parts_named  # takes a while
+    from reference_trainer.pipeline.custom_class import find_parts  # takes a while
 
     sys.path.insert(0, str(Path.cwd()))
     try:
         check_callbacks(settings.run.callbacks)
-        parts_named(settings)
+        find_parts(settings)
     finally:
         sys.path.pop(0)
 
 
 def _machines_of(options: dict[str, Any]) -> Machines | None:
-    """Return the machines that the options of a command name; None for this one alone."""
+    """Return the machines that the options of a command name; None for this machine alone."""
     from reference_trainer.supervision.machines import Machines
 
     count, endpoint, rank = options["nnodes"], options["rdzv_endpoint"], options.get("node_rank")

@@ -1,7 +1,7 @@
 """A rank of a supervised run: `python -m reference_trainer.cli.rank SUPERVISOR DIRECTORY ARGUMENT...`.
 
-It ends with its supervisor, however that ends, and writes its heartbeat, and the error that ends it, into DIRECTORY;
-else it is the command `reference-trainer` with these arguments.
+The rank ends with its supervisor, however the supervisor ends. It writes its heartbeat, and the error that ends it,
+into DIRECTORY. Apart from that, it is the command `reference-trainer` with these arguments.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ INPUT_ERRORS = (SettingError, DataError, ModelFileError, ShapeError, LabelError,
 
 
 def end_with(parent: int) -> None:
-    """Let this process be killed when `parent` ends, on Linux; end it now if that is no longer its parent."""
+    """Let the kernel kill this process when `parent` ends, on Linux; exit now if `parent` has ended already."""
+    # The parent may end before the call of prctl, so its id is compared after it.
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -46,6 +47,7 @@ def end_with(parent: int) -> None:
 
 def main() -> None:
     """Run one rank."""
+    # Signals and the parent first, because the imports below take a while.
     interrupts.exit_at_once()
     parent, directory, *arguments = sys.argv[1:]
     end_with(int(parent))

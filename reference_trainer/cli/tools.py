@@ -10,7 +10,7 @@ from typing import Any, Literal
 import click
 
 from reference_trainer import interrupts
-from reference_trainer.cli.distillation import SettingsCommand, gathered, setting_options
+from reference_trainer.cli.distillation import SettingsCommand, gather_settings, setting_options
 from reference_trainer.cli.group import FAILED, guarded, line_of, main, print_error
 from reference_trainer.config.kinds import choices
 from reference_trainer.config.settings import Settings
@@ -40,7 +40,7 @@ def precompute(top_k: int | None, config: str | None, **flags: str | None) -> in
 
 
 def _precompute(top_k: int | None, config: str | None, flags: dict[str, str | None]) -> int:
-    settings = gathered(flags, config)
+    settings = gather_settings(flags, config)
     from reference_trainer.pipeline.precompute import precompute as write  # imports torch, so after all checks
 
     interrupts.raise_once()
@@ -62,8 +62,8 @@ def _recipes(name: str | None) -> int:
     known = recipes()
     if name is not None and name not in known:
         raise SettingError(f"unknown recipe {name!r} ({choices(known)})")
-    for each, path in known.items() if name is None else ():
-        click.echo(f"{each:12} {path.read_text().splitlines()[0].removeprefix('# ')}")
+    for recipe, path in known.items() if name is None else ():
+        click.echo(f"{recipe:12} {path.read_text().splitlines()[0].removeprefix('# ')}")
     if name is not None:
         click.echo(known[name].read_text(), nl=False)
     return 0
@@ -199,7 +199,7 @@ def _evaluate(
     chosen = {name: value for name, value in options.items() if value is not None}
     Settings(**chosen)
     from reference_trainer.callbacks.progress import Lines
-    from reference_trainer.pipeline.saved_models import Evaluation, evaluate_saved, report, settings_of_run, table
+    from reference_trainer.pipeline.saved_models import EvaluationResult, evaluate_saved, report, settings_of_run, table
 
     lines, failed = Lines(), False
 
@@ -208,7 +208,7 @@ def _evaluate(
         failed = True
         print_error(line_of(error))
 
-    def write(evaluation: Evaluation) -> None:
+    def write(evaluation: EvaluationResult) -> None:
         rows = [] if as_json else table(evaluation)
         for line in rows if len(evaluation.models) == 1 else rows[-1:]:
             lines.write(line)
@@ -221,7 +221,7 @@ def _evaluate(
     return FAILED if failed else 0
 
 
-class Checkpoint(click.ParamType[int | Literal["latest", "best"]]):
+class CheckpointStep(click.ParamType[int | Literal["latest", "best"]]):
     """The number of a step, "latest" or "best"."""
 
     name = "checkpoint"
@@ -234,7 +234,7 @@ class Checkpoint(click.ParamType[int | Literal["latest", "best"]]):
 @click.argument("directory", metavar="DIR")
 @click.option(
     "--export",
-    type=(Checkpoint(), click.Path(path_type=Path)),
+    type=(CheckpointStep(), click.Path(path_type=Path)),
     metavar="STEP|latest|best OUT",
     default=None,
     help="Write the student of this checkpoint as a model directory.",

@@ -1,1 +1,1 @@
-"""Settings and where they come from."""
+"""Settings, their types, and their sources."""

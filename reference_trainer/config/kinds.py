@@ -41,12 +41,12 @@ def read_number(text: str) -> float:
 
 
 def read_steps(text: str) -> float:
-    """Return the integer or decimal number that `text` is. Raise `ValueError` for other texts."""
+    """Return the integer or decimal number that `text` is; the type tells steps from shares. Raise `ValueError`."""
     return read_number(text) if "." in text or "e" in text.lower() else read_integer(text)
 
 
 def steps_or_share(value: object) -> float:
-    """Return a number of steps, an integer, or a share of them, a float. Raise `ValueError` for anything else."""
+    """Return a number of steps (int) or a share of the steps (float). Raise `ValueError` for anything else."""
     if (type(value) is int and 0 <= value < LIMIT) or (type(value) is float and 0 < value < 1):
         return value
     raise ValueError(value)
@@ -60,7 +60,7 @@ def read_switch(text: str) -> bool:
 
 
 def read_path(text: str) -> Path:
-    """Return the path that `text` names. Raise `ValueError` for an empty one, which would be the working directory."""
+    """Return the path that `text` names. Raise `ValueError` for an empty text, which would be the working directory."""
     if not text:
         raise ValueError(text)
     return Path(text)
@@ -77,14 +77,14 @@ def read_model_path(text: str) -> Path:
 
 
 def without_null(path: Path) -> Path:
-    """Return `path`. Raise `ValueError` if it holds a null character, which no file name can."""
+    """Return `path`. Raise `ValueError` if it has a null character, which no file name can have."""
     if "\0" in str(path):
         raise ValueError("null character in a path")
     return path
 
 
 def layer_pairs(text: str) -> str:
-    """Return `text`. Raise `ValueError` unless it holds pairs of layers such as `-1:-1,0:2`."""
+    """Return `text`. Raise `ValueError` unless it is pairs of layers such as `-1:-1,0:2`."""
     if not re.fullmatch(r"-?[0-9]{1,9}:-?[0-9]{1,9}(,-?[0-9]{1,9}:-?[0-9]{1,9})*", text):
         raise ValueError(text)
     return text
@@ -110,7 +110,7 @@ def optimizer_name(text: str) -> str:
 
 
 def json_text(value: object) -> object:
-    """Return a mapping as JSON, anything else as it is. Raise `ValueError` for values that JSON does not have."""
+    """Return a dict as JSON text, anything else unchanged. Raise `ValueError` for values that JSON does not have."""
     try:
         return json.dumps(value, allow_nan=False, ensure_ascii=False) if isinstance(value, dict) else value
     except (TypeError, RecursionError) as error:
@@ -128,8 +128,10 @@ def json_object(text: str) -> str:
 class Kind:
     """The description and the parser of a type of settings.
 
-    expected: the allowed values, for messages. metavar: the placeholder of the value in `--help`; empty for a switch.
-    read: returns the value of a text from a flag or variable, or raises `ValueError`.
+    Attributes:
+        expected: The allowed values, for messages.
+        metavar: The placeholder of the value in `--help`; empty for a switch.
+        read: Returns the value of a text from a flag or variable, or raises `ValueError`.
     """
 
     expected: str
@@ -137,6 +139,7 @@ class Kind:
     read: Callable[[str], object] = str
 
 
+# `strict` refuses values of another type, which pydantic would convert, such as "3" or True for 3.
 Count = Annotated[
     int,
     Field(strict=True, ge=1, lt=LIMIT),
@@ -313,7 +316,7 @@ def kind_of(field: FieldInfo) -> Kind:
     return next(extra for extra in (*field.metadata, *members) if isinstance(extra, Kind))
 
 
-ELSEWHERE = {
+OTHER_NAMES = {
     "alpha": "kd_weight",
     "block_size": "length",
     "context_length": "length",
@@ -376,10 +379,13 @@ def short_repr(value: object) -> str:
 def refusal(error: ValidationError, fields: Mapping[str, FieldInfo], names: Iterable[str] = ()) -> SettingError:
     """Return the `SettingError` for the first errors that pydantic found in settings.
 
-    fields: declarations by names as in the locations of errors, joined by dots. names: others that may be written.
+    Args:
+        error: The error of pydantic.
+        fields: Declarations of settings, by their locations in the error, joined by dots.
+        names: Other names that a user may write, for suggestions.
     """
     findings = error.errors(include_url=False)[:MOST_SHOWN]
-    if not findings[0]["loc"]:
+    if not findings[0]["loc"]:  # raised by a validator of all settings, which has its own message
         conflict: SettingError = findings[0]["ctx"]["error"]
         return conflict
     messages, unlike = list[str](), False
@@ -397,37 +403,46 @@ def refusal(error: ValidationError, fields: Mapping[str, FieldInfo], names: Iter
 
 
 def unknown_variable(name: str, prefix: str, known: Iterable[str]) -> SettingError:
-    """Return the `SettingError` for a variable that is not `known`, with a hint on those that have its `prefix`."""
+    """Return the `SettingError` for a variable that is not `known`, with a hint on the variables with its `prefix`."""
     ours = [variable.removeprefix(prefix) for variable in known if variable.startswith(prefix)]
     hint = suggestion(name.removeprefix(prefix), ours, prefix) or choices(prefix + variable for variable in ours)
     return SettingError(f"unknown environment variable {name[:80]} ({hint})")
 
 
 def suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return `did you mean ...?` with the known name for what other trainers call `name`, or one spelt like it.
+    """Return `did you mean ...?` with the setting that other trainers call `name`, or a similar name; else "".
 
-    Return an empty text if there is none.
+    Args:
+        name: The unknown name.
+        known: The known names.
+        prefix: Put before the suggested name.
     """
+    # 1. A name of another trainer, or a name without its group. 2. A similar name, in the same group if there is one.
     names = {candidate.lower(): candidate for candidate in known if ("." in candidate) == ("." in name)}
-    asked = name.lower().replace("-", "_")
-    group, dot, leaf = asked.rpartition(".")
-    meant = [names[like] for like in names if like.rpartition(".")[2] == ELSEWHERE.get(leaf, leaf)]
+    normalised = name.lower().replace("-", "_")
+    group, dot, leaf = normalised.rpartition(".")
+    exact = [names[like] for like in names if like.rpartition(".")[2] == OTHER_NAMES.get(leaf, leaf)]
     inside = {like.removeprefix(group + dot): names[like] for like in names if like.startswith(group + dot)}
-    near = meant or [
+    matches = exact or [
         (inside or names)[match]
-        for match in difflib.get_close_matches(leaf if inside else asked, inside or names, n=1, cutoff=0.7)
+        for match in difflib.get_close_matches(leaf if inside else normalised, inside or names, n=1, cutoff=0.7)
     ]
-    return f"did you mean {prefix + near[0] if prefix else repr(near[0])}?" if near else ""
+    return f"did you mean {prefix + matches[0] if prefix else repr(matches[0])}?" if matches else ""
 
 
 def choices(known: Iterable[str]) -> str:
-    """Return `choose from ...` with the known names, or the command that lists them if they are more than five."""
+    """Return `choose from ...` with the known names, or, for more than five, the command that lists the names."""
     names = list(known)
     return f"choose from {', '.join(names)}" if len(names) <= 5 else "run `reference-trainer distill --help` for a list"
 
 
 def import_object(where: str, use: str) -> Any:
-    """Return the object with the import path `use`, MODULE:NAME. Raise `SettingError`, with its source `where`."""
+    """Return the object with an import path. Raise `SettingError` if it cannot be imported.
+
+    Args:
+        where: The setting with the import path, at the beginning of messages.
+        use: The import path, MODULE:NAME.
+    """
     module, _, name = use.partition(":")
     if module == "__main__":  # another process has another program there, whose names would be looked up
         raise SettingError(

@@ -10,7 +10,13 @@ from reference_trainer.errors import SettingError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The rank of a process. rank: from 0 to world_size - 1. local_rank: its number on its machine, from 0."""
+    """The rank of a process.
+
+    Attributes:
+        rank: The number of the process, from 0 to world_size - 1.
+        world_size: The number of processes.
+        local_rank: The number of the process on its machine, from 0.
+    """
 
     rank: int = 0
     world_size: int = 1
@@ -26,6 +32,7 @@ def read_place(environment: Mapping[str, str]) -> Place:
         return Place()
     world_size = variable(environment, "WORLD_SIZE", 1, 10**6)
     rank = variable(environment, "RANK", 0, world_size - 1)
+    # Without LOCAL_RANK, all processes are taken to be on one machine.
     local_rank = variable(environment, "LOCAL_RANK", 0, rank) if "LOCAL_RANK" in environment else rank
     return Place(rank=rank, world_size=world_size, local_rank=local_rank)
 

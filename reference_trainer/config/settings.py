@@ -3,7 +3,7 @@
 A setting has a dotted name, `objective.temperature`, and a flat name, `temperature`: the name in its group, unless
 `flat` gives another. Flags and keys of files may have either name; variables, manifests and checkpoints have the flat
 one.
-`find_unused` names settings that have no effect beside the others. Importing this module never imports torch.
+`find_unused` lists settings that have no effect together with the others. Importing this module never imports torch.
 """
 
 from __future__ import annotations
@@ -75,7 +75,11 @@ from reference_trainer.errors import SettingError
 def _setting(default: object, help: str, *, flat: str | None = None, alias: str | None = None) -> Any:
     """Declare a setting.
 
-    flat: the name outside its group, if it differs. alias: an older environment variable of the setting.
+    Args:
+        default: The default value.
+        help: The text in `--help`.
+        flat: The name outside its group, if it differs.
+        alias: An older environment variable of the setting.
     """
     return Field(default, description=help, serialization_alias=flat, validation_alias=alias)
 
@@ -85,7 +89,7 @@ class _Group(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=False)
 
-    if not TYPE_CHECKING:  # a type checker checks the fields that are given instead
+    if not TYPE_CHECKING:  # a type checker uses the declared fields instead
 
         def __init__(self, **values: object) -> None:
             try:
@@ -98,13 +102,15 @@ class _Group(BaseModel):
     @field_validator("*", mode="wrap")
     @classmethod
     def _read(cls, value: object, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+        """Validate a value; parse it first if it is the text of a flag, variable or file."""
         if not isinstance(value, SourcedValue):
             return validate(value)
         assert info.field_name is not None, "a validator of fields gets the name of one"
         kind = kind_of(cls.model_fields[info.field_name])
         try:
             return validate(kind.read(value.value) if value.is_text else value.value)
-        except ValidationError as error:  # its input would be the bare value; that of a ValueError is `value`
+        except ValidationError as error:
+            # The input of this error is the bare value. The input of a ValueError is `value`, which has the source.
             raise ValueError from error
 
 
@@ -459,7 +465,7 @@ class Settings(BaseModel):
             return self.flat()[name]
 
     def flat(self, *, chosen: bool = False) -> dict[str, Any]:
-        """Return the values by flat names. chosen: return only values that were given to the constructor."""
+        """Return the values by flat names. chosen: return only the values that were passed to the constructor."""
         groups = {name: getattr(self, name) for name in GROUPS}
         return {
             name: getattr(groups[group], leaf)
@@ -468,7 +474,7 @@ class Settings(BaseModel):
         }
 
     def json_values(self) -> dict[str, object]:
-        """Return the values by their flat names as JSON has them: paths by `path_in_json`."""
+        """Return the values by flat names as JSON values; paths become text by `path_in_json`."""
         return {name: path_in_json(value) if isinstance(value, Path) else value for name, value in self.flat().items()}
 
     def replace(self, **changes: object) -> Settings:
@@ -484,12 +490,14 @@ class Settings(BaseModel):
     def _check_together(cls, values: object, validate: ModelWrapValidatorHandler[Settings]) -> Settings:
         if not isinstance(values, Mapping):
             return validate(values)
+        # 1. Sort flat and dotted names into their groups. Unknown names stay at the top, where pydantic refuses them.
         named = by_flat_name(values)
         nested: dict[str, Any] = {}
         for name, value in named.items():
             group, _, leaf = DOTTED.get(name, name).rpartition(".")
             (nested.setdefault(group, {}) if group in GROUPS else nested)[leaf if group in GROUPS else name] = value
         settings = validate(nested)
+        # 2. Check settings that exclude each other.
         smoke = settings.run.smoke
         excluded: tuple[tuple[str, object, str], ...] = (
             (
@@ -529,12 +537,16 @@ _FLAT = {dotted: name for name, dotted in DOTTED.items()}
 
 
 def by_flat_name(values: Mapping[str, object]) -> dict[str, SourcedValue]:
-    """Return values by the flat names of their settings; unknown names stay as they are.
+    """Return values by the flat names of their settings; unknown names are unchanged.
 
-    values: by flat or dotted names, and of groups or mappings by the name of their group. Raise `SettingError` for a
-    setting that is named twice, and for a group that is none.
+    Args:
+        values: Values by flat or dotted names, and groups or mappings by the name of their group.
+
+    Raises:
+        SettingError: A setting is named twice, or the value of a group is not a mapping.
     """
-    written = dict[str, object]()
+    # 1. Replace groups by their settings, with dotted names.
+    by_name = dict[str, object]()
     for name, value in values.items():
         if name in GROUPS and isinstance(value, _Group):
             members: Mapping[str, object] = {leaf: getattr(value, leaf) for leaf in value.model_fields_set}
@@ -544,11 +556,12 @@ def by_flat_name(values: Mapping[str, object]) -> dict[str, SourcedValue]:
             place, shown = (value.origin, value.value) if isinstance(value, SourcedValue) else (repr(name), value)
             raise SettingError(f"invalid value {short_repr(shown)} for {place}: expected a table of settings")
         else:
-            written[name] = value
+            by_name[name] = value
             continue
-        written |= {f"{name}.{leaf}": member for leaf, member in members.items()}
+        by_name |= {f"{name}.{leaf}": member for leaf, member in members.items()}
+    # 2. Replace dotted names by flat ones.
     named = dict[str, SourcedValue]()
-    for name, value in written.items():
+    for name, value in by_name.items():
         value = value if isinstance(value, SourcedValue) else SourcedValue(value, repr(name), is_text=False)
         flat = _FLAT.get(name, name)
         if flat in named:
@@ -563,6 +576,7 @@ def schema() -> str:
     """Return the JSON Schema of a settings file, as text: keys are flat, or tables of groups."""
     content = Settings.model_json_schema(by_alias=False)
     keys = content["properties"]
+    # Add the flat names. A name such as `data` is both a group and a setting.
     for name, dotted in DOTTED.items():
         group, leaf = dotted.split(".")
         key = content["$defs"][GROUPS[group].__name__]["properties"][leaf]
@@ -571,10 +585,12 @@ def schema() -> str:
 
 
 def _weights_end(settings: Settings) -> bool:
+    """Return whether any loss weight changes over the run."""
     ends = (settings.objective.ce_weight_end, settings.objective.kd_weight_end, settings.objective.feature_weight_end)
     return any(end is not None for end in ends)
 
 
+# Settings, the reason why they have no effect, and a condition on which they have one.
 _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (
         ("beta",),

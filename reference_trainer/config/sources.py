@@ -68,6 +68,7 @@ def flag(name: str) -> str:
 
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
+    """Raise `SettingError` for a variable with a prefix of settings that names no setting."""
     known = [CONFIG_VARIABLE, *(variable for name in FIELDS for variable in variables(name))]
     for name in environment:
         prefix = next((start for start in (PREFIX, ALIAS_PREFIX) if name.startswith(start)), None)
@@ -94,6 +95,7 @@ def _from_file(path: Path) -> dict[str, object]:
         raise SettingError(f"invalid TOML in {path}: {error}; expected lines such as lr = 0.001{hint}") from error
 
     def sourced(name: str, value: object) -> object:
+        """Return a value with its source; of a group, a mapping of such values."""
         if isinstance(value, dict) and name in GROUPS:
             return {leaf: sourced(f"{name}.{leaf}", member) for leaf, member in value.items()}
         return SourcedValue(value, f"{name!r} in {path}", is_text=False)
@@ -109,6 +111,7 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, object]:
     # unquoted scalar is converted as a flag is, so that 1e-3, which YAML 1.1 reads as a text, is a number.
 
     def members(node: yaml.Node, prefix: str = "") -> dict[str, yaml.Node]:
+        """Return the nodes of a mapping by key. Raise `SettingError` for a duplicate key."""
         first, values = dict[str, int](), dict[str, yaml.Node]()
         for key, value in node.value:
             line = key.start_mark.line + 1
@@ -121,6 +124,7 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, object]:
         return values
 
     def json_value(node: yaml.Node, name: str) -> object:
+        """Return a node within the value of a setting, such as a JSON object."""
         if isinstance(node, yaml.MappingNode):
             return {key: json_value(member, f"{name}.{key}") for key, member in members(node, f"{name}.").items()}
         if isinstance(node, yaml.SequenceNode):
@@ -132,6 +136,7 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, object]:
             return node.value
 
     def setting(node: yaml.Node, name: str) -> object:
+        """Return the value of a setting, or of a group as a mapping."""
         if isinstance(node, yaml.MappingNode) and name in GROUPS:
             return {leaf: setting(member, f"{name}.{leaf}") for leaf, member in members(node, f"{name}.").items()}
         is_null = node.tag == "tag:yaml.org,2002:null"

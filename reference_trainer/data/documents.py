@@ -36,11 +36,17 @@ from reference_trainer.errors import DataError, ShapeError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Document:
-    """The tokens of a document, integers [N].
+    """The tokens of a document, and which of them are not predicted.
 
-    prompt: the number of tokens at the beginning that are not predicted. given: bool [N], True for further tokens that
-    are not predicted, such as the questions of a chat; None if there are none. Raise `ShapeError` for tokens or a mask
-    of another type or shape, `DataError` for a prompt that is negative or longer than the document.
+    Attributes:
+        tokens: Integers [N].
+        prompt: The number of tokens at the beginning that are not predicted.
+        given: Bool [N], True for further tokens that are not predicted, such as the questions of a chat; None if there
+            are none.
+
+    Raises:
+        ShapeError: The tokens or the mask have another type or shape.
+        DataError: The prompt is negative or longer than the document.
     """
 
     tokens: Tensor
@@ -82,6 +88,11 @@ def batch_of_rows(rows: Sequence[Sequence[Document]], *, length: int, padding_id
     """Return rows of `length` tokens, each with its documents in order and their segments.
 
     The batch is on the CPU; `ModuleTeacher`, `ModuleStudent` and the step move its tensors to their devices.
+
+    Args:
+        rows: The documents of each row, with at most `length` tokens together.
+        length: T.
+        padding_id: The token after the last document of a row.
     """
     tokens_BT = torch.full((len(rows), length), padding_id, dtype=torch.int64, device="cpu")
     segments_BT, prompts_BT = torch.zeros_like(tokens_BT), torch.zeros_like(tokens_BT, dtype=torch.bool)
@@ -124,7 +135,7 @@ def first_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
                 f"document {index} has {size} tokens, a row {capacity}; use longer rows or `split_document`"
             )
         row = next((row for row, room in enumerate(free) if size <= room), len(free))
-        if row == len(free):
+        if row == len(free):  # no row has room
             rows.append([])
             free.append(capacity)
         rows[row].append(index)
@@ -156,6 +167,8 @@ def split_document(document: Document, length: int) -> list[Document]:
     if length < 2:
         raise DataError(f"invalid value {length} for 'length': expected at least 2, because pieces share a token")
     pieces = []
+    # The next piece starts one token before the end of this one. Without the -1 in the range, a last piece could have
+    # one token, which predicts nothing; the maximum keeps a document of one token or none.
     for start in range(0, max(len(document.tokens) - 1, 1), length - 1):
         tokens_N = document.tokens[start : start + length]
         given_N = None if document.given is None else document.given[start : start + length]
@@ -169,10 +182,18 @@ def create_labels(
     """Return labels, int64 [B, T]: the token if it is predicted, otherwise -100. `kd_step` shifts labels.
 
     A token is predicted if it is neither padding nor part of a prompt, and the token before it belongs to the same
-    document. tokens: integers [B, T]. segments: [B, T], the number of the document of each token from 1, 0 for padding
-    (or a mask of the tokens that are not padding). padding_id: the token that is padding wherever it occurs; used
-    only without segments, because a document may hold it too, as its end-of-sequence token. prompts: bool [B, T], True
-    for tokens of a prompt. Raise `ShapeError` if the shapes differ.
+    document.
+
+    Args:
+        tokens: Integers [B, T].
+        segments: The number of the document of each token, from 1, and 0 for padding, [B, T]; or a mask of the tokens
+            that are not padding.
+        padding_id: The token that is padding wherever it occurs; used only without segments, because a document may
+            have it too, as its end-of-sequence token.
+        prompts: Bool [B, T], True for tokens of a prompt.
+
+    Raises:
+        ShapeError: The shapes differ.
     """
     _check(tokens, segments=segments, prompts=prompts)
     if segments is None:
@@ -193,6 +214,7 @@ def prefix_mask(lengths: Tensor, width: int) -> Tensor:
 
 
 def _check(tokens_BT: Tensor, **others: Tensor | None) -> None:
+    """Raise `ShapeError` unless all tensors have the shape of the tokens."""
     for name, value in others.items():
         if value is not None and value.shape != tokens_BT.shape:
             raise ShapeError(
@@ -200,8 +222,10 @@ def _check(tokens_BT: Tensor, **others: Tensor | None) -> None:
             )
 
 
-PADDING = 0  # the token of positions without a document; a document may contain it too
-PACKED_TOGETHER = 1000  # documents packed at a time, because the time of `first_fit` is quadratic in their number
+PADDING = 0
+"""The token of positions without a document; a document may contain it too."""
+PACKED_TOGETHER = 1000
+"""Number of documents that are packed at a time, because the time of `first_fit` is quadratic in their number."""
 PACKING = f"first fit, or first fit decreasing, of {PACKED_TOGETHER} documents"
 """The method by which documents are packed into rows; it must be the same in a resumed run."""
 
@@ -210,9 +234,14 @@ PACKING = f"first fit, or first fit decreasing, of {PACKED_TOGETHER} documents"
 class DocumentRows:
     """A part of a text as rows of documents.
 
-    order: the numbers of the documents, row by row. ends: the end of each row in `order`. length: T of packed rows;
-    None for rows of one document, padded to the longest document of their batch. first: the number of the first row
-    among the examples of the whole text.
+    Attributes:
+        documents: The documents.
+        order: The numbers of the documents, row by row.
+        ends: The end of each row in `order`.
+        length: T of packed rows; None for rows of one document, padded to the longest document of their batch.
+        batch_size: The number of rows of a batch.
+        device: The device of the batches.
+        first: The number of the first row among the examples of the whole text.
     """
 
     documents: Sequence[Document]
@@ -234,6 +263,7 @@ class DocumentRows:
 
     def length_groups(self) -> LengthGroups:
         """Return the numbers of tokens of the rows, by which an epoch can have batches of similar lengths."""
+        # The tokens of a row are the difference of cumulative sums at the ends of this row and the row before.
         sizes_N = document_sizes(self.documents)[numpy.asarray(self.order, dtype="int64")]
         ends_N = numpy.concatenate([[0], numpy.cumsum(sizes_N)])[numpy.asarray(self.ends, dtype="int64")]
         lengths_N = torch.from_numpy(numpy.diff(ends_N, prepend=0))
@@ -257,7 +287,7 @@ class DocumentRows:
         return [self.documents[index] for index in self.order[begin : self.ends[number]]]
 
 
-def joined_rows(parts: Sequence[DocumentRows]) -> DocumentRows:
+def join_rows(parts: Sequence[DocumentRows]) -> DocumentRows:
     """Return the rows of several sources, one source after the other. All have the shape of the first."""
     order, ends, before = array("q"), array("q"), 0
     for part in parts:
@@ -320,10 +350,18 @@ def rows_of_documents(
 ) -> DocumentRows:
     """Return documents of at most `length` tokens as rows: padded, one a row, or packed, several a row.
 
-    Those of a batch are read from `documents` when it is formed.
+    The documents of a batch are read from `documents` when the batch is formed.
+
+    Args:
+        documents: The documents.
+        pack: Whether a row has several documents.
+        length: The number of tokens of a packed row.
+        batch_size: The number of rows of a batch.
+        device: The device of the batches.
+        first: The number of the first row among the examples of the whole text.
     """
     order, ends = array("q"), array("q")
-    for row in _packed(documents, length) if pack else ([number] for number in range(len(documents))):
+    for row in _packed_rows(documents, length) if pack else ([number] for number in range(len(documents))):
         order.extend(row)
         ends.append(len(order))
     return DocumentRows(
@@ -338,14 +376,14 @@ def rows_of_documents(
 
 
 def documents_of(bytes_N: Tensor, separator: str) -> list[Document]:
-    """Return the documents of a text, uint8 [N], in order; together they hold every byte once."""
+    """Return the documents of a text, uint8 [N], in order; together they have every byte of the text once."""
     sizes, ends = [], separator.encode("utf-8", "surrogateescape")
     *complete, rest = bytes_N.numpy().tobytes().split(ends)
     sizes = [*(len(part) + len(ends) for part in complete), len(rest)]
     return [Document(part_N) for part_N in torch.split(bytes_N, sizes) if len(part_N)]
 
 
-def _packed(documents: Sequence[Document], length: int) -> Iterator[list[int]]:
+def _packed_rows(documents: Sequence[Document], length: int) -> Iterator[list[int]]:
     """Yield the numbers of the documents of each row."""
     sizes_N = document_sizes(documents)
     for start in range(0, len(sizes_N), PACKED_TOGETHER):
@@ -354,7 +392,7 @@ def _packed(documents: Sequence[Document], length: int) -> Iterator[list[int]]:
 
 
 def document_sizes(documents: Sequence[Document]) -> Sizes:
-    """Return the number of tokens of each document, int64 [N]; stored documents are not read for it."""
+    """Return the number of tokens of each document, int64 [N], without reading the tokens of stored documents."""
     if isinstance(documents, StoredDocuments):
         return documents.sizes()
     return numpy.fromiter((len(document.tokens) for document in documents), dtype="int64", count=len(documents))
@@ -362,6 +400,7 @@ def document_sizes(documents: Sequence[Document]) -> Sizes:
 
 Sizes = numpy.ndarray[tuple[int], numpy.dtype[numpy.int64]]
 TOKENS, ENDS = "tokens", "ends"
+"""Names of the files of stored documents."""
 
 
 def write_documents(directory: Path, documents: Iterable[Document]) -> None:
@@ -372,6 +411,7 @@ def write_documents(directory: Path, documents: Iterable[Document]) -> None:
             tokens_N = document.tokens.to(torch.int32)
             given_N = torch.zeros_like(tokens_N, dtype=torch.bool) if document.given is None else document.given.clone()
             given_N[: document.prompt] = True
+            # The complement of a token is negative, so one number has the token and whether it is predicted.
             tokens.write(torch.where(given_N, ~tokens_N, tokens_N).numpy().tobytes())
             end += len(tokens_N)
             ends.write(end.to_bytes(8, "little"))
@@ -406,6 +446,7 @@ class StoredDocuments(Sequence[Document]):
             part._tokens, part._ends, part._numbers = self._tokens, self._ends, self._numbers[index]
             return part
         number = self._numbers[index]
+        # `pread` has no position in the file, which processes would share after a fork.
         begin, end = int(self._ends[number - 1]) if number else 0, int(self._ends[number])
         content = os.pread(self._tokens.fileno(), 4 * (end - begin), 4 * begin)
         stored_N = torch.from_numpy(numpy.frombuffer(content, dtype="<i4").astype("int64"))

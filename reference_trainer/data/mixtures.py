@@ -62,8 +62,8 @@ def mixed_order(seed: int, epoch: int, mixture: Mixture) -> Tensor:
         # A source goes through its rows again and again; each round has a new permutation. The rows that earlier epochs
         # took are counted, so that an epoch continues the round in which the previous epoch ended.
         places = (sources == source).nonzero()[:, 0]
-        taken = torch.arange(len(places)) + (epoch - 1) * len(places)
-        rounds, rows = taken // size, taken % size
+        row_numbers = torch.arange(len(places)) + (epoch - 1) * len(places)
+        rounds, rows = row_numbers // size, row_numbers % size
         for number in rounds.unique().tolist():
             of_round = rounds == number
             order[places[of_round]] = begin + permutation(f"{seed}/{number}/{source}", size)[rows[of_round]]
@@ -80,14 +80,15 @@ def source_pattern(weights: tuple[int, ...]) -> list[int]:
     """
     # For row n and k sources, Tijdeman's algorithm considers the sources whose exact share n * weight / total exceeds
     # the rows they have by at least 1 / (2k - 2), and takes the one that reaches its upper limit first.
-    # All numbers are multiplied by total * (2k - 2), so that they are integers.
+    # The lag of a source is its exact share minus its rows. The upper limit of a lag is 1 - 1 / (2k - 2); a source
+    # reaches it after (limit - lag) * total / weight more rows. `lags` has integers: lags times total * (2k - 2).
     total, parts = sum(weights), max(2 * len(weights) - 2, 1)
-    taken, pattern = [0] * len(weights), []
+    counts, pattern = [0] * len(weights), []
     for n in range(1, total + 1):
-        behind = [parts * (n * weight - total * rows) for weight, rows in zip(weights, taken, strict=True)]
-        late = [source for source, share in enumerate(behind) if share >= total]
-        chosen = min(late, key=lambda source: Fraction((parts - 1) * total - behind[source], weights[source]))
-        taken[chosen] += 1
+        lags = [parts * (n * weight - total * rows) for weight, rows in zip(weights, counts, strict=True)]
+        late = [source for source, share in enumerate(lags) if share >= total]
+        chosen = min(late, key=lambda source: Fraction((parts - 1) * total - lags[source], weights[source]))
+        counts[chosen] += 1
         pattern.append(chosen)
     return pattern
 

@@ -56,7 +56,7 @@ class StreamedBatches:
         """
         # Batch i of rank r is batch i * world_size + r of the stream; `before` is the number of batches before it.
         before = (position - 1) * self.world_size + self.rank
-        if (epoch, before) < (self._epoch, self._read) or epoch != self._epoch:
+        if (epoch, before) < (self._epoch, self._read) or epoch != self._epoch:  # read the epoch from its beginning
             self._epoch, self._read, self._rows = epoch, 0, self._rows_of(epoch)
         skipped = (before - self._read) * self.batch_size
         for _ in islice(self._rows, skipped):
@@ -74,10 +74,11 @@ class StreamedBatches:
         return pad_documents([document for row in rows for document in row], padding_id=PADDING)
 
     def _rows_of(self, epoch: int) -> Iterator[list[Document]]:
+        """Yield the documents of each row of an epoch."""
         documents = iter(self.documents(epoch))
         if not self.pack:
             yield from ([document] for document in documents)
             return
-        while near := list(islice(documents, PACKED_TOGETHER)):
-            for row in pack_sizes([len(document.tokens) for document in near], self.length):
-                yield [near[number] for number in row]
+        while documents_read := list(islice(documents, PACKED_TOGETHER)):
+            for row in pack_sizes([len(document.tokens) for document in documents_read], self.length):
+                yield [documents_read[number] for number in row]

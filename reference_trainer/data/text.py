@@ -34,9 +34,13 @@ def packaged_text() -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """A text in two parts, uint8 [N] each: the last tenth, rounded up, is held back and never trained on.
+    """A text in two parts: the last tenth, rounded up, is held back and never trained on.
 
-    digest: SHA-256 of the whole, in hexadecimal digits.
+    Attributes:
+        name: The path, or a description.
+        training: The first part, uint8 [N].
+        held_back: The last part, uint8 [N].
+        digest: SHA-256 of the whole text, in hexadecimal digits.
     """
 
     name: str
@@ -48,10 +52,10 @@ class Text:
 def read_text(path: Path | None, length: int) -> Text:
     """Return the bytes of a file, mapped into memory, or the packaged text if `path` is None.
 
-    Errors: `DataError` if it is not a readable regular file, or either part is shorter than `length` bytes.
+    Raise `DataError` if the file is not a readable regular file, or either part is shorter than `length` bytes.
     """
     name = "the packaged text" if path is None else str(path)
-    bytes_N, digest = _packaged() if path is None else _mapped(path)
+    bytes_N, digest = _read_packaged() if path is None else _map_file(path)
     cut = len(bytes_N) * 9 // 10
     if min(cut, len(bytes_N) - cut) < length:
         raise DataError(
@@ -72,26 +76,29 @@ def share_of(text: Text, share: float, length: int) -> Tensor:
     return chosen
 
 
-def _packaged() -> tuple[Tensor, str]:
+def _read_packaged() -> tuple[Tensor, str]:
+    """Return the bytes of the packaged text, uint8 [N], and its SHA-256."""
     content = packaged_text()
     return torch.frombuffer(bytearray(content), dtype=torch.uint8), hashlib.sha256(content).hexdigest()
 
 
-def _mapped(path: Path) -> tuple[Tensor, str]:
+def _map_file(path: Path) -> tuple[Tensor, str]:
+    """Return the bytes of a file, uint8 [N], mapped into memory, and its SHA-256."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise DataError(f"{path} is not a regular file; expected a text file")
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return _mapping(file, file.tell()), digest
+            # The position after reading is the number of bytes that were digested, even if the file grows.
+            return _map_descriptor(file, file.tell()), digest
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}{similar_path(path)}") from error
-    except RuntimeError as error:  # some files, such as those of /proc, can be read but not mapped
+    except RuntimeError as error:  # some files, such as in /proc, can be read but not mapped
         raise DataError(f"cannot map {path} into memory: {error}; expected a file on a disk") from error
 
 
-def _mapping(file: BinaryIO, size: int) -> Tensor:
-    """Return the first `size` bytes of `file`, uint8 [size]; writing into them does not change the file."""
+def _map_descriptor(file: BinaryIO, size: int) -> Tensor:
+    """Return the first `size` bytes of `file`, uint8 [size]; writing into the tensor does not change the file."""
     # By its descriptor, because torch takes no name that is not UTF-8.
     return torch.from_file(f"/dev/fd/{file.fileno()}", shared=False, size=size, dtype=torch.uint8, device="cpu")
 
@@ -122,8 +129,14 @@ class Rows(Protocol):
 class Sequences:
     """A part of a text as sequences of T = `length` bytes, each starting with the last byte of the previous one.
 
-    Every byte but the first is therefore predicted exactly once; an incomplete last sequence is omitted. first: the
-    number of the first sequence among the examples of the whole text.
+    Every byte but the first is therefore predicted exactly once; an incomplete last sequence is omitted.
+
+    Attributes:
+        bytes_N: The text, uint8 [N].
+        length: The number of bytes of a sequence, at least 2.
+        batch_size: The number of sequences of a batch.
+        device: The device of the batches.
+        first: The number of the first sequence among the examples of the whole text.
     """
 
     bytes_N: Tensor
@@ -146,7 +159,7 @@ class Sequences:
         chosen = order[(position - 1) * self.batch_size : position * self.batch_size]
         starts = (chosen * (self.length - 1)).tolist()
         tokens_BT = torch.stack([self.bytes_N[start : start + self.length] for start in starts])
-        tokens_BT = queued_copy(tokens_BT, self.device).to(torch.int64)
+        tokens_BT = queued_copy(tokens_BT, self.device).to(torch.int64)  # converted there: an eighth of the bytes moves
         return Batch(tokens=tokens_BT, labels=tokens_BT, examples=chosen + self.first)
 
 
@@ -158,6 +171,7 @@ def epoch_order(seed: int, epoch: int, count: int) -> Tensor:
 
 def permutation(key: str, count: int) -> Tensor:
     """Return a permutation of `count` numbers, int64 [count], drawn with a seed from the digest of the key."""
+    # A hash, so that similar keys give unrelated permutations; 56 bits, because a seed must be below 2^63.
     digest = hashlib.sha256(key.encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7]))
     return torch.randperm(count, generator=generator, device="cpu")
@@ -173,7 +187,9 @@ RUN = 8
 class LengthGroups:
     """Rows in batches of similar lengths.
 
-    lengths: the number of tokens of each row, int64 [N].
+    Attributes:
+        lengths: The number of tokens of each row, int64 [N].
+        batch_size: The number of rows of a batch.
     """
 
     lengths: Tensor
@@ -181,6 +197,7 @@ class LengthGroups:
 
     @property
     def batches(self) -> int:
+        """Return the number of batches of an epoch; the last may be smaller."""
         return -(-len(self.lengths) // self.batch_size)
 
     def order(self, seed: int, epoch: int) -> Tensor:
@@ -198,9 +215,11 @@ def grouped_order(seed: int, epoch: int, groups: LengthGroups) -> Tensor:
        padding is least.
     4. Shuffle runs of `RUN` batches; the smaller batch stays last.
     """
+    # Steps 1 and 2. The sort is stable, so that rows of equal lengths stay in random order.
     size, count = groups.batch_size, len(groups.lengths)
     order = epoch_order(seed, epoch, count)
     windows = [part[groups.lengths[part].argsort(descending=True, stable=True)] for part in order.split(WINDOW * size)]
+    # Step 3. A batch is as wide as its first, longest row.
     rest = order[:0]
     if windows and (smaller := count % size):
         last = windows[-1]
@@ -215,6 +234,7 @@ def grouped_order(seed: int, epoch: int, groups: LengthGroups) -> Tensor:
         at = min(range(0, len(lengths), size), key=padded)
         rest = last[at : at + smaller]
         windows[-1] = torch.cat([last[:at], last[at + smaller :]])
+    # Step 4, with the smaller batch at the end.
     runs = torch.cat(windows).split(RUN * size) if windows else ()
     shuffled = [runs[number] for number in permutation(f"{seed}/{epoch}/runs", len(runs)).tolist()]
     return torch.cat([*shuffled, rest])
@@ -251,7 +271,14 @@ class ShuffledBatches:
     """The rows of a text, shuffled anew in each epoch, distributed to the ranks batch by batch.
 
     A rank without a batch in the last round gets one row whose labels are all ignored, so that it joins the collectives
-    without changing the loss. order: the order of the rows of an epoch; None for `epoch_order`.
+    without changing the loss.
+
+    Attributes:
+        sequences: The rows.
+        seed: The seed of the order.
+        rank: The rank of this process.
+        world_size: The number of processes.
+        order: The order of the rows of an epoch; None for `epoch_order`.
     """
 
     sequences: Rows
@@ -262,21 +289,23 @@ class ShuffledBatches:
 
     @property
     def batches(self) -> int:
-        return -(-self._dealt // self.world_size)
+        """Return the number of batches of an epoch, the same for every rank."""
+        return -(-self._all_batches // self.world_size)
 
     @property
-    def _dealt(self) -> int:
-        """The number of batches of an epoch for all ranks."""
+    def _all_batches(self) -> int:
+        """Return the number of batches of an epoch of all ranks together."""
         rows: Rows | EpochOrder = self.sequences if self.order is None else self.order
         return rows.batches
 
     def batch(self, epoch: int, position: int) -> Batch:
+        """Return batch `position` of this rank in an epoch, both from 1."""
         if self.order is None:
             order = epoch_order(self.seed, epoch, len(self.sequences))
         else:
             order = self.order.order(self.seed, epoch)
-        dealt = (position - 1) * self.world_size + self.rank + 1
-        if dealt <= self._dealt:
-            return self.sequences.batch(order, dealt)
+        number = (position - 1) * self.world_size + self.rank + 1  # of the batch among the batches of all ranks, from 1
+        if number <= self._all_batches:
+            return self.sequences.batch(order, number)
         tokens_1T = self.sequences.batch(order, 1).tokens[:1]
         return Batch(tokens=tokens_1T, labels=torch.full_like(tokens_1T, IGNORE_INDEX))

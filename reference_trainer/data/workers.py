@@ -47,6 +47,7 @@ def ordered_map(function: Callable[[Block], Result], blocks: Iterable[Block], wo
     global _function
     _function = function  # workers are forked below and inherit it
     executor = ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=_initialize)
+    # Results are taken in the order of the blocks. A limit on waiting blocks bounds the memory if a consumer is slow.
     waiting = deque[Future[Result]]()
     try:
         for block in blocks:
@@ -81,6 +82,7 @@ def _initialize() -> None:
     parent = parent_process()
     assert parent is not None
 
+    # A parent that is killed cannot shut its workers down.
     def end() -> None:
         parent.join()
         os._exit(1)

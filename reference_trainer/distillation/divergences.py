@@ -39,11 +39,14 @@ def teacher_metrics(
 
     log_q_C: the logarithm of the student's largest probability, as `cross_entropy` returns it.
     """
+    # log p - log q = (t - s) + log_p - log_q, where log_p and log_q are the normalisers of the row, so KL(p || q) is
+    # the mean of t - s under p, plus these two numbers.
     infinite_C = _difference_and_infinities(teacher_CV, student_CV, spare_CV)
     total_C, log_p_C = _normaliser(torch.softmax(teacher_CV, -1, out=other_CV))
     kl_C = _mean(spare_CV.mul_(other_CV), total_C) + log_p_C - log_q_C + infinite_C
     hard_C = -(teacher_CV.gather(1, labels_C1)[:, 0] + log_p_C)
     terms_CV = torch.mul(teacher_CV, other_CV, out=spare_CV).nan_to_num_()  # NaN is 0 * -inf
+    # The entropy is -(mean of t under p + log_p).
     return kl_C, hard_C, -(_mean(terms_CV, total_C) + log_p_C)
 
 
@@ -68,7 +71,7 @@ def forward_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, beta: f
     infinite_C = _difference_and_infinities(teacher_CV, student_CV, spare_CV)
     _, log_q_C = _softmax(student_CV)
     total_C, log_p_C = _softmax(teacher_CV)
-    student_CV.sub_(teacher_CV)
+    student_CV.sub_(teacher_CV)  # the derivative
     return _mean(spare_CV.mul_(teacher_CV), total_C) + log_p_C - log_q_C + infinite_C
 
 
@@ -81,7 +84,7 @@ def reverse_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, beta: f
     total_C, log_q_C = _softmax(student_CV)
     _, log_p_C = _softmax(teacher_CV)
     mean_C = _centre(spare_CV, student_CV, total_C, teacher_CV)
-    student_CV.mul_(spare_CV)
+    student_CV.mul_(spare_CV)  # the derivative: `_centre` has left d - sum q d in the spare block
     return mean_C + log_q_C - log_p_C + infinite_C
 
 
@@ -152,6 +155,7 @@ def _normaliser(probability_CV: Tensor) -> tuple[Tensor, Tensor]:
 
 def _difference_and_infinities(first_CV: Tensor, second_CV: Tensor, out_CV: Tensor) -> Tensor:
     """Write first - second, made finite. Return +inf for rows in which only the second has a -inf, else 0."""
+    # first - second is NaN if both are -inf, -inf if only the first is, and +inf if only the second is.
     torch.sub(first_CV, second_CV, out=out_CV).nan_to_num_(posinf=math.inf)  # 0 times the finite -inf is 0
     infinite_C = torch.where(out_CV.amax(-1) == math.inf, math.inf, 0.0)
     out_CV.nan_to_num_(posinf=0.0)
@@ -164,7 +168,9 @@ def _mean(terms_CV: Tensor, total_C: Tensor) -> Tensor:
 
 
 def _centre(values_CV: Tensor, probability_CV: Tensor, total_C: Tensor, spare_CV: Tensor) -> Tensor:
-    """Subtract the mean of the values and return it. Done twice, because of rounding."""
+    """Subtract the mean of the values from them, and return the mean."""
+    # The first subtraction is rounded, so the values still have a small mean. It is subtracted too, because the
+    # derivative must sum to 0 over the vocabulary.
     mean_C = _mean(torch.mul(values_CV, probability_CV, out=spare_CV), total_C)
     torch.mul(values_CV.sub_(mean_C[:, None]), probability_CV, out=spare_CV)
     rest_C = _mean(spare_CV, total_C)

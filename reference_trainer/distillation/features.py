@@ -47,6 +47,7 @@ from reference_trainer.distillation.losses import LossSum
 from reference_trainer.errors import SettingError, ShapeError
 
 SMALLEST_NORM = 1e-4
+"""Floor under the norm of a state, which bounds the gradient of `cosine`."""
 
 Projection = Callable[[Tensor], Tensor]
 
@@ -85,6 +86,7 @@ def feature_loss(
         raise SettingError(f"{len(projections)} projections for {len(layers)} pairs of layers; expected one for each")
     for i, j in layers:
         _check_states(student[i], teacher[j], scored_BT)
+    # Unscored rows are left out before the arithmetic: multiplied by 0, NaN would still give NaN.
     at = scored_BT.nonzero(as_tuple=True)
     maps: Sequence[Projection | None] = projections or [None] * len(layers)
     sums = [
@@ -111,6 +113,7 @@ DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_dis
 
 
 def _direction(rows_NW: Tensor) -> Tensor:
+    """Return x / max(|x|, SMALLEST_NORM) for every row x."""
     # Not the square root of a sum of squares: at a zero vector its derivative is 0 * inf.
     norm_N1: Tensor = torch.linalg.vector_norm(rows_NW, dim=1, keepdim=True)
     return rows_NW / norm_N1.clamp_min(SMALLEST_NORM)
@@ -144,6 +147,7 @@ def check_pairs(distance: str, layers: Sequence[tuple[int, int]], students: int,
 
 
 def _check_states(student_BTS: Tensor, teacher_BTW: Tensor, scored_BT: Tensor) -> None:
+    """Raise `ShapeError` unless states and mask match."""
     for model, states in (("student", student_BTS), ("teacher", teacher_BTW)):
         if not states.is_floating_point() or states.dim() != 3 or states.shape[-1] == 0:
             raise ShapeError(
@@ -167,11 +171,14 @@ NO_PROJECTIONS: Sequence[nn.Module] = ()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureMatching:
-    """The pairs of hidden states that a step matches. layers, distance: as in `feature_loss`.
+    """The pairs of hidden states that a step matches.
 
-    projections: empty, or one module per pair, from the student's width to the teacher's. They are trained with the
-    student: the optimizer has their parameters. On data-parallel ranks, every projection with parameters is wrapped in
-    its own `DistributedDataParallel`, so that its gradient is reduced.
+    Attributes:
+        layers: Pairs of layers, as in `feature_loss`.
+        distance: A key of `DISTANCES`.
+        projections: Empty, or one module per pair, from the student's width to the teacher's. Projections are trained
+            with the student: the optimizer has their parameters. On data-parallel ranks, every projection with
+            parameters is wrapped in its own `DistributedDataParallel`, so that its gradient is reduced.
     """
 
     layers: Sequence[tuple[int, int]] = ((-1, -1),)
@@ -188,8 +195,14 @@ class FeatureMatching:
     ) -> tuple[Tensor, list[Tensor | None]]:
         """Return the distance summed over scored positions, and `scale` times its gradient by every student state.
 
-        `scale` times the gradient of the projections is accumulated in their parameters. student: detached states
-        [B, T, S] on the device of the projections. teacher: states [B, T, W]. Raise as `feature_loss`.
+        `scale` times the gradient of the projections is accumulated in their parameters. The gradient of a state that
+        is in no pair is None. Raise as `feature_loss`.
+
+        Args:
+            student: Detached states [B, T, S] on the device of the projections.
+            teacher: States [B, T, W], on any device.
+            scored_BT: Which positions are scored, bool, on the student's device.
+            scale: The factor of the gradients.
         """
         states = [state.detach().requires_grad_() for state in student]
         with torch.enable_grad():
@@ -217,6 +230,7 @@ def new_matching(
     pairs = [(student[i], teacher[j]) for i, j in layers]
     if all(S.shape[-1] == W.shape[-1] for S, W in pairs):
         return FeatureMatching(layers=layers, distance=distance)
+    # Draw on the CPU, so that a seed gives the same projections on every device.
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         projections = [_projection(*pair) for pair in pairs]
@@ -224,6 +238,7 @@ def new_matching(
 
 
 def _projection(state_BTS: Tensor, state_BTW: Tensor) -> nn.Module:
+    """Return a new projection between the widths of two states; the identity for equal widths."""
     S, W = state_BTS.shape[-1], state_BTW.shape[-1]
     if S == W:
         return nn.Identity()

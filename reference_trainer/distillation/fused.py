@@ -41,7 +41,7 @@ def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its
     HAS_CAP: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Compute one row. The arguments are those of `fused_loss`, with sizes and strides; `numbers` is [4, rows]."""
+    """Compute one row. The arguments are as for `fused_loss`, with sizes and strides; `numbers` is [4, rows]."""
     row = tl.program_id(0).to(tl.int64)
     student += row * student_stride
     teacher += row * teacher_stride

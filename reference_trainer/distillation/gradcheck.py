@@ -33,11 +33,19 @@ def relative_difference(
 ) -> float:
     """Return ||closed form - autograd|| / ||autograd||, both computed in float64 from these logits.
 
-    student_BTV, teacher_BTV: floating logits [B, T, V]; labels_BT: integers [B, T]. Teacher and labels are moved to the
-    student's device. If the norm of the gradient's two terms is larger, it is the denominator, because the terms nearly
-    cancel at a high temperature. If both weights are 0, the result is 0 or +inf. A result up to `AGREE` is rounding.
-    gradient: the closed form, called like `losses.kd_logit_gradient`. Raise as `losses.kd_loss`. Scored logits may be
-    -inf; if this makes a reverse KL infinite, it has no derivative, and the result is NaN.
+    If the norm of the gradient's two terms is larger, it is the denominator, because the terms nearly cancel at a high
+    temperature. If both weights are 0, the result is 0 or +inf. A result up to `AGREE` is rounding. Scored logits may
+    be -inf; if this makes a reverse KL infinite, it has no derivative, and the result is NaN.
+
+    Args:
+        student_BTV: Logits of the student, floating [B, T, V].
+        teacher_BTV: Logits of the teacher, floating [B, T, V], moved to the student's device.
+        labels_BT: Labels, integers [B, T], moved to the student's device.
+        temperature, ce_weight, kd_weight, divergence, beta: As in `losses.kd_loss`.
+        gradient: The closed form, called like `losses.kd_logit_gradient`.
+
+    Raises:
+        TrainerError: As `losses.kd_loss`.
     """
     student_BTV = student_BTV.detach().double().requires_grad_()
     teacher_BTV, labels_BT = teacher_BTV.to(student_BTV.device), labels_BT.to(student_BTV.device).long()
@@ -48,6 +56,7 @@ def relative_difference(
     closed_form = gradient(*tensors, **numbers, divergence=divergence)
     student_NV, teacher_NV, labels_N = (x[scored_BT] for x in tensors)
     (expected,) = torch.autograd.grad(_textbook_loss(student_NV, teacher_NV, labels_N, weights), student_BTV)
+    # A row of softmax(s) - onehot(y) or q - p has a norm of at most sqrt(2), so this is about the norm of N rows.
     terms = (ce_weight + kd_weight * temperature) * max(1, len(labels_N)) ** 0.5
     difference, size = float((closed_form - expected).norm()), float(expected.norm())
     scale = max(size, terms)
@@ -67,6 +76,7 @@ def _textbook_loss(student_NV: Tensor, teacher_NV: Tensor, labels_N: Tensor, wei
 
 
 def _jensen_shannon(log_p_NV: Tensor, log_q_NV: Tensor, beta: float) -> Tensor:
+    """Return `divergences.jensen_shannon` of p and q in nats, summed over rows."""
     if beta in (0, 1):
         return _kl(log_q_NV, log_p_NV) if beta else _kl(log_p_NV, log_q_NV)
     # The derivative of a mixture of two -inf would be NaN.
@@ -77,6 +87,7 @@ def _jensen_shannon(log_p_NV: Tensor, log_q_NV: Tensor, beta: float) -> Tensor:
 
 
 def _kl(log_a_NV: Tensor, log_b_NV: Tensor) -> Tensor:
+    """Return KL(a || b) in nats, summed over rows."""
     allowed_NV = log_a_NV != -math.inf  # a token of probability 0 has no term
     log_a_K, log_b_K = log_a_NV[allowed_NV], log_b_NV[allowed_NV]
     return (log_a_K.exp() * (log_a_K - log_b_K)).sum()

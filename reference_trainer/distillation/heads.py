@@ -28,15 +28,18 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from reference_trainer.distillation.losses import BlockwiseLoss, Rows, collected
+from reference_trainer.distillation.losses import BlockwiseLoss, RowLosses, collect_rows
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, FeaturePass, TopK, completed
 
 LEAST_VOCABULARY = 8192
 """Size of a vocabulary below which all logits are formed at once, since they take little memory."""
-LARGEST = 1000.0  # test logits up to this size: a soft cap, bound or scale in the model changes at least the largest
+LARGEST = 1000.0
+"""Largest test logit. A soft cap, bound or scale in the model changes at least this one."""
 CHECKED_TOKENS = 8
+"""Number of tokens of the forward that tests an output layer."""
 FUSED = "REFERENCE_TRAINER_FUSED_LOSS"
+"""Environment variable that turns the fused loss on, by the value 1."""
 SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier")
 """Keys of a configuration in transformers for a factor or a divisor of logits: Cohere, Granite, Falcon-H1."""
 CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
@@ -51,7 +54,7 @@ class Rescaling:
     cap: float | None = None
 
     def apply_(self, logits: Tensor) -> Tensor:
-        """Change logits in place, and return them."""
+        """Rescale logits in place, and return the tensor."""
         if self.scale != 1:
             logits.mul_(self.scale)
         return logits if self.cap is None else logits.div_(self.cap).tanh_().mul_(self.cap)
@@ -63,9 +66,8 @@ UNCHANGED = Rescaling()
 def configured_rescalings(module: nn.Module) -> list[Rescaling]:
     """Return the rescalings of logits that the configuration of a module, or of a wrapped model, allows.
 
-    The first is no change.
-
-    A scale is listed as a factor and as a divisor, because models differ in which they mean by one key.
+    The first is no change. A scale is listed as a factor and as a divisor, because some models multiply by the value of
+    a key and others divide by it.
     """
     config: Any = next((part.config for part in module.modules() if hasattr(part, "config")), None)
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
@@ -81,7 +83,11 @@ def configured_rescalings(module: nn.Module) -> list[Rescaling]:
 class OutputLayer:
     """The output layer of a teacher or student. It can be used if the model returns its logits, possibly rescaled.
 
-    note: called with a message if the vocabulary is large and the layer cannot be used.
+    Args:
+        model: "teacher" or "student", for messages.
+        module: The model.
+        vocab_size: The number of its logits.
+        note: Called with a message if the vocabulary is large and the layer cannot be used.
     """
 
     def __init__(self, model: str, module: nn.Module, vocab_size: int, note: Callable[[str], object]) -> None:
@@ -94,7 +100,7 @@ class OutputLayer:
         if self._vocab_size < LEAST_VOCABULARY:
             return False
         if self._refusal is None:
-            self._refusal = self.refusal(batch, logits)
+            self._refusal = self.refusal_reason(batch, logits)
             if self._refusal:
                 self._note(f"the {self._model} forms the logits of all tokens at once: {self._refusal}")
         return not self._refusal
@@ -140,13 +146,14 @@ class OutputLayer:
     def _replaced(self, forward: Callable[[nn.Linear, Tensor], Tensor]) -> Iterator[None]:
         layer = self.find()
         assert isinstance(layer, nn.Linear)
+        # An attribute of the instance overrides the method, also in `nn.Module.__call__`, which still runs hooks.
         layer.__dict__["forward"] = lambda hidden_BTW: forward(layer, hidden_BTW)
         try:
             yield
         finally:
             del layer.__dict__["forward"]
 
-    def refusal(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> str:
+    def refusal_reason(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> str:
         """Return the reason why the layer cannot be used; "" if it can.
 
         The logits of the layer are replaced by test values, large and small enough that any soft cap, scale or bound in
@@ -158,36 +165,39 @@ class OutputLayer:
             return "it has no method get_output_embeddings"
         if type(layer) is not nn.Linear or "forward" in vars(layer):
             return f"its output layer is not a plain nn.Linear, but {type(layer).__name__}"
-        known: list[Tensor] = []
+        tested: list[Tensor] = []
 
-        def marked(layer: nn.Linear, hidden_BTW: Tensor) -> Tensor:
+        def replace_logits(layer: nn.Linear, hidden_BTW: Tensor) -> Tensor:
+            # Compute the logits for their shape, dtype and device. Cubes of equally spaced numbers are dense near 0 and
+            # reach large values, so that a small bound and a large soft cap both change some of them.
             logits_BTV = nn.functional.linear(hidden_BTW, layer.weight, layer.bias)
             values_V = LARGEST * torch.linspace(-1, 1, logits_BTV.shape[-1], device=logits_BTV.device) ** 3
-            known.append(values_V.to(logits_BTV.dtype).expand_as(logits_BTV))
-            return known[-1]
+            tested.append(values_V.to(logits_BTV.dtype).expand_as(logits_BTV))
+            return tested[-1]
 
-        with self._replaced(marked):
+        with self._replaced(replace_logits):
             seen_BTV = logits(_first(batch))
-        if len(known) != 1:
-            return f"it applies its output layer {len(known)} times in a forward"
-        if seen_BTV.shape == known[0].shape:
+        if len(tested) != 1:
+            return f"it applies its output layer {len(tested)} times in a forward"
+        if seen_BTV.shape == tested[0].shape:
             for rescaling in configured_rescalings(self._module):
-                if _is_rescaled(known[0], seen_BTV, rescaling):
+                if _is_rescaled(tested[0], seen_BTV, rescaling):
                     self._rescaling = rescaling
                     return ""
         return "it changes those of its output layer by other than a scale and a soft cap that its config names"
 
 
 def _is_rescaled(logits_BTV: Tensor, seen_BTV: Tensor, rescaling: Rescaling) -> bool:
-    """Return whether a model that rescales these logits returns those seen, within the roundings of four operations."""
+    """Return whether a model that rescales these logits returns `seen_BTV`, within the rounding of four operations."""
     expected_BTV = rescaling.apply_(logits_BTV.to(torch.float64, copy=True))
-    if rescaling == UNCHANGED:
+    if rescaling == UNCHANGED:  # no operation, no rounding
         return torch.equal(seen_BTV.double(), expected_BTV)
     rtol = 4 * torch.finfo(logits_BTV.dtype).eps
     return torch.allclose(seen_BTV.double(), expected_BTV, rtol=rtol, atol=0.0)
 
 
 def _first(batch: Batch) -> Batch:
+    """Return the first tokens of the first row of a batch."""
     if not batch.tokens.numel():  # all ranks check together, also a rank without sequences
         nothing_11 = batch.tokens.new_zeros(1, 1)
         return Batch(tokens=nothing_11, labels=nothing_11)
@@ -197,14 +207,17 @@ def _first(batch: Batch) -> Batch:
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
+    """Return the model inside of wrappers such as DDP, which have no `get_output_embeddings`."""
     inner = getattr(module, "module", None)
     if not hasattr(module, "get_output_embeddings") and isinstance(inner, nn.Module):
         return _unwrapped(inner)
     return module
 
 
-CPU_CHUNK_BYTES = 64 << 20  # every chunk reads all weights of the layer, so small chunks would be slow
+CPU_CHUNK_BYTES = 64 << 20
+"""Size of the logits of a chunk on the CPU. Every chunk reads all weights of the layer, so small chunks are slow."""
 CHUNK_BYTES = 512 << 20
+"""Size of the logits of a chunk on other devices."""
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 """The gradients of hidden states [P, W], weights [V, W] and bias [V]; None if not needed."""
@@ -217,9 +230,14 @@ NONE = (False, False, False)
 class Head:
     """The input and the weights of an output layer: logits = hidden_PW @ weight_VW.T + bias_V, all of one dtype.
 
-    vocab_size: the number of logits of a row. If it is below V, the last tokens are dropped; above V, logits are -inf.
-    needed: whether hidden states, weights and bias need a gradient.
-    rescaling: the change that the model applies to the logits of the layer.
+    Attributes:
+        hidden_PW: The hidden states [P, W].
+        weight_VW: The weights [V, W].
+        bias_V: The bias [V]; None without one.
+        vocab_size: The number of logits of a row. If it is below V, the logits of the last tokens are dropped; if it is
+            above V, the additional logits are -inf.
+        needed: Whether hidden states, weights and bias need a gradient.
+        rescaling: The change that the model applies to the logits of the layer.
     """
 
     hidden_PW: Tensor
@@ -245,14 +263,14 @@ class Head:
         self.rescaling.apply_(kept_CV)
 
     def logits_in_chunks(self, places_N: Tensor) -> Iterator[Tensor]:
-        """Yield the logits [C, vocab_size] of some rows, in at least one chunk. A chunk overwrites the previous one."""
+        """Yield the logits [C, vocab_size] of some rows, in one or more chunks. A chunk overwrites the previous one."""
         size = rows_per_chunk(self, None)
         products = _Products(self, places_N, size)
         for start in range(0, max(len(places_N), 1), size):
             yield products.chunk(slice(start, start + size))
 
 
-Taught = Head | Tensor | TopK | None
+TeacherOutput = Head | Tensor | TopK | None
 """The output of a teacher: its output layer, logits [B, T, V], the most probable tokens [B, T, K], or None."""
 
 
@@ -273,7 +291,7 @@ class HeadStudent(Protocol):
     """A student whose output layer can be replaced by a loss."""
 
     def offers_head(self, batch: Batch) -> bool:
-        """Return whether it can be replaced. All ranks must call this together: the first call may run a forward."""
+        """Return whether `forward_head` is possible. All ranks call this together: the first call may run a forward."""
         ...
 
     def forward_head(
@@ -312,7 +330,7 @@ def head_of(
 @torch.no_grad()
 def chunked_loss(
     student: Head,
-    teacher: Taught,
+    teacher: TeacherOutput,
     labels_BT: Tensor,
     weights: Weights,
     *,
@@ -320,10 +338,10 @@ def chunked_loss(
     metrics: bool = False,
     deferred: bool = False,
     predicted_BT: Tensor | None = None,
-) -> tuple[Rows, Gradients]:
+) -> tuple[RowLosses, Gradients]:
     """Return the rows of `loss_by_blocks` for the logits of both heads, and the gradients of the student's head.
 
-    1. Choose the rows: the scored ones on the CPU; all on other devices, where choosing would wait for the device.
+    1. Choose the rows: scored rows on the CPU; all rows on other devices, where a choice would wait for the device.
     2. For each chunk of rows: form the logits of student and teacher, then loss and gradient as for whole logits.
     3. Multiply the gradient of the logits by weights and hidden states, and add the products to the gradients.
 
@@ -345,22 +363,26 @@ def chunked_loss(
     Raises:
         TrainerError: As of `loss_by_blocks`.
     """
+    # 1. Choose the rows.
     labels_BT = labels_BT.long()
     labels_P, device = labels_BT.flatten(), student.hidden_PW.device
     scored_P, on_cpu = labels_P != IGNORE_INDEX, device.type == "cpu"
     places_N = scored_P.nonzero()[:, 0] if on_cpu else torch.arange(len(labels_P), device=device)
     size = rows_per_chunk(student, teacher)
-    learned, taught = _Products(student, places_N, size), _rows_of(teacher, places_N, size, weights)
-    gradients, cap = _HeadGradients(learned, scale is not None), student.rescaling.cap
+    student_rows, teacher_rows = _Products(student, places_N, size), _rows_of(teacher, places_N, size, weights)
+    # The derivative of the rescaling: its factor goes into `scale`; the loss computes the derivative of the soft cap,
+    # which depends on the logits.
+    gradients, cap = _HeadGradients(student_rows, scale is not None), student.rescaling.cap
     scale = None if scale is None else scale * student.rescaling.scale
+    # 2. Compute loss and gradients, chunk by chunk. There is at least one chunk, so that `cat` has a tensor.
     numbers = []
     with torch.autocast(device.type, enabled=False):
         for start in range(0, max(len(places_N), 1), size):
             part = slice(start, start + size)
-            at_C, student_1CV = places_N[part], learned.chunk(part)[None]
+            at_C, student_1CV = places_N[part], student_rows.chunk(part)[None]
             if predicted_BT is not None:
                 predicted_BT.view(-1)[at_C] = student_1CV[0].argmax(-1)
-            teacher_1CV = taught(part, student_1CV[0]).to(device)[None]
+            teacher_1CV = teacher_rows(part, student_1CV[0]).to(device)[None]
             if scale is not None and not metrics and is_fused(student_1CV, teacher_1CV, weights):
                 from reference_trainer.distillation.fused import fused_loss
 
@@ -370,12 +392,13 @@ def chunked_loss(
                 chunk = (student_1CV, teacher_1CV, labels_P[at_C][None], scored_P[at_C])
                 loss = BlockwiseLoss(*chunk, weights, scale, metrics, gradient_BTV=student_1CV, cap=cap)
                 numbers.append(loss.numbers(select=on_cpu))
-            gradients.add(part, student_1CV[0])
+            gradients.add(part, student_1CV[0])  # the gradient has overwritten the logits
+    # 3. Put the numbers of the chosen rows in their places; the other rows have zeros.
     numbers_KN = torch.cat(numbers, 1)
     numbers_KP = numbers_KN.new_zeros(len(numbers_KN), len(labels_P)).index_copy_(1, places_N, numbers_KN)
     none_BTV = numbers_KN.new_zeros(0, *labels_BT.shape[1:], student.vocab_size)
-    rows = collected(numbers_KP, labels_BT, scored_P, student.vocab_size, none_BTV, deferred=deferred)
-    return rows, gradients.whole(places_N)
+    rows = collect_rows(numbers_KP, labels_BT, scored_P, student.vocab_size, none_BTV, deferred=deferred)
+    return rows, gradients.full(places_N)
 
 
 def is_fused(student_1CV: Tensor, teacher_1CV: Tensor, weights: Weights) -> bool:
@@ -419,7 +442,7 @@ class _HeadLoss(torch.autograd.Function):
         return None if hidden is None else hidden.unflatten(0, of_zeros.shape[:-1]), weight, bias, None
 
 
-def rows_per_chunk(student: Head, teacher: Taught) -> int:
+def rows_per_chunk(student: Head, teacher: TeacherOutput) -> int:
     """Return the number of rows of logits in a chunk, at least 1."""
     if isinstance(teacher, Head | TopK):
         of_teacher: Tensor | None = teacher.hidden_PW if isinstance(teacher, Head) else teacher.logits
@@ -445,7 +468,9 @@ class _Products:
         return logits_CV
 
 
-def _rows_of(teacher: Taught, places_N: Tensor, size: int, weights: Weights) -> Callable[[slice, Tensor], Tensor]:
+def _rows_of(
+    teacher: TeacherOutput, places_N: Tensor, size: int, weights: Weights
+) -> Callable[[slice, Tensor], Tensor]:
     """Return a function that maps a chunk of rows, and the student's logits [C, V], to the teacher's logits [C, V]."""
     if teacher is None:
         return lambda part, student_CV: student_CV  # only its shape is used
@@ -461,7 +486,7 @@ def _rows_of(teacher: Taught, places_N: Tensor, size: int, weights: Weights) -> 
 
 
 class _HeadGradients:
-    """The gradients of a head, accumulated over chunks."""
+    """The gradients of a head, accumulated over chunks. The gradients of weights and bias are float32 or wider."""
 
     def __init__(self, products: _Products, wanted: bool) -> None:
         head, self.products = products.head, products
@@ -478,15 +503,15 @@ class _HeadGradients:
             torch.mm(gradient_CV, self.products.head.weight_VW[:count], out=self.hidden_NW[part])
         if self.weight_VW is not None:
             weight_VW = self.weight_VW[:count]
-            if weight_VW.dtype == gradient_CV.dtype:
+            if weight_VW.dtype == gradient_CV.dtype:  # without a temporary tensor for the product
                 weight_VW.addmm_(gradient_CV.t(), hidden_CW)
             else:
                 weight_VW.add_(gradient_CV.t() @ hidden_CW)
         if self.bias_V is not None:
             self.bias_V[:count].add_(gradient_CV.sum(0, dtype=self.bias_V.dtype))
 
-    def whole(self, places_N: Tensor) -> Gradients:
-        """Return the gradients. The gradient of hidden states has all rows [P, W], with zeros in unscored ones."""
+    def full(self, places_N: Tensor) -> Gradients:
+        """Return the gradients. The gradient of hidden states has all rows [P, W], with zeros in unscored rows."""
         if self.hidden_NW is None:
             return None, self.weight_VW, self.bias_V
         hidden_PW = torch.zeros_like(self.products.head.hidden_PW)

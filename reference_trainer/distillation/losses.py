@@ -12,9 +12,9 @@ Domain of loss and gradient:
 
 * `labels_BT[b, i]` is the target of `student_BTV[b, i]`; labels are not shifted here. A position whose label equals
   `ignore_index` is unscored: its logits, even NaN, have no influence.
-* A token whose teacher logit is -inf has no KL term, whatever the student's logit. If the student's logit is -inf where
-  the teacher's probability is positive, or at the label, the loss is +inf and the gradient is finite. In the reverse KL
-  the two models change places; Jensen-Shannon is finite for 0 < beta < 1.
+* A token whose teacher logit is -inf has no KL term, for any logit of the student. If the student's logit is -inf
+  where the teacher's probability is positive, or at the label, the loss is +inf and the gradient is finite. In the
+  reverse KL the two models change places; Jensen-Shannon is finite for 0 < beta < 1.
 * A term of weight 0 is left out, not multiplied by 0, so that an infinite term of weight 0 has no effect.
 * With no scored position (also B = 0 or T = 0), sum and count are 0, the gradient is all zeros, and the sum is still
   differentiable.
@@ -22,7 +22,7 @@ Domain of loss and gradient:
 
 Errors, all subclasses of `ValueError`:
 
-* `LogitsError`: NaN, +inf, or only -inf at a scored position of either model, whatever the weights.
+* `LogitsError`: NaN, +inf, or only -inf at a scored position of either model, for all weights.
 * `LabelError`: a scored label outside the vocabulary.
 * `VocabularyError`: different vocabulary sizes.
 * `ShapeError`: other shapes, dtypes or devices that do not match.
@@ -64,10 +64,10 @@ __all__ = [
     "TEMPERATURES",
     "BlockwiseLoss",
     "LossSum",
-    "Rows",
+    "RowLosses",
     "Weights",
     "check_tensors",
-    "collected",
+    "collect_rows",
     "first_fault",
     "kd_logit_gradient",
     "kd_loss",
@@ -78,7 +78,8 @@ __all__ = [
     "weighted_sum",
 ]
 
-KINDS = 4  # faults of a row: none, or a maximum of NaN, +inf or -inf
+KINDS = 4
+"""Number of kinds of a fault: none, or a maximum of NaN, +inf or -inf."""
 
 
 def check_tensors(student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor) -> None:
@@ -119,14 +120,20 @@ def first_fault(labels_BT: Tensor, scored_P: Tensor, maxima_2P: Tensor, vocabula
 
     Labels are checked first, then the logits of the student, then of the teacher.
 
-    labels_BT: int64. scored_P: bool. maxima_2P: the largest logit of every row of student and teacher. A row has a
-    softmax distribution if and only if its maximum is finite; every row here must have one.
+    Args:
+        labels_BT: The labels, int64.
+        scored_P: Which rows are scored, bool.
+        maxima_2P: The largest logit of every row of student and teacher. A row has a softmax distribution if and only
+            if its maximum is finite.
+        vocabulary: The number of tokens.
     """
+    # A fault is KINDS * place + kind in one integer, so that the host reads one number. Places: 0 for no fault, then P
+    # labels, P rows of the student and P rows of the teacher; `loss_fault` adds more.
     labels_P = labels_BT.flatten()
     outside_P = scored_P & ((labels_P < 0) | (labels_P >= vocabulary))
     kind_2P = maxima_2P.isnan() + 2 * maxima_2P.isposinf() + 3 * maxima_2P.isneginf()
     kind_F = torch.cat([outside_P.new_zeros(1), outside_P, kind_2P.flatten()])
-    first = (kind_F > 0).byte().argmax()  # the first of equal ones
+    first = (kind_F > 0).byte().argmax()  # argmax returns the first of equal maxima; without a fault this is place 0
     return KINDS * first + kind_F.take(first)
 
 
@@ -139,7 +146,7 @@ def raise_fault(fault: int | Tensor, labels_BT: Tensor, vocabulary: int) -> None
     if not fault:
         return
     place, kind = divmod(fault, KINDS)
-    model, row = divmod(place - 1, labels_BT.numel())
+    model, row = divmod(place - 1, labels_BT.numel())  # 0 label, 1 student, 2 teacher, 3 loss, 4 hidden states
     b, t = divmod(row, labels_BT.shape[1])
     if model == 4:
         raise LogitsError("the distance of hidden states is not finite; probably the student diverged")
@@ -160,12 +167,14 @@ def raise_fault(fault: int | Tensor, labels_BT: Tensor, vocabulary: int) -> None
     )
 
 
-CPU_BLOCK_BYTES = 2 << 20  # about five blocks are in use; together they fit into the last level of cache
-BLOCK_BYTES = 64 << 20  # on other devices the launch of a kernel takes as long as 20 MiB of traffic
+CPU_BLOCK_BYTES = 2 << 20
+"""Size of a block on the CPU. About five blocks are in use; together they fit into the last level of cache."""
+BLOCK_BYTES = 64 << 20
+"""Size of a block on other devices, where the launch of a kernel takes as long as 20 MiB of traffic."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowLosses:
     """The loss of rows of logits, detached. Tensors of shape [P] are float64, and 0 in unscored rows.
 
     Attributes:
@@ -206,7 +215,7 @@ def loss_by_blocks(
     metrics: bool = False,
     deferred: bool = False,
     select: bool | None = None,
-) -> Rows:
+) -> RowLosses:
     """Return the loss of every scored row and, with `scale`, the gradient of `scale` times the weighted sum.
 
     Logits whose first two axes cannot be viewed as one are copied. With `deferred` and without `select`, no value is
@@ -235,37 +244,43 @@ def loss_by_blocks(
     check_tensors(student_BTV, teacher_BTV, labels_BT)
     labels_BT = labels_BT.long()  # before it is compared: 156 in uint8 has the bits of -100
     scored_P, vocabulary = (labels_BT != ignore_index).flatten(), student_BTV.shape[-1]
-    walked = BlockwiseLoss(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
-    numbers_KP = walked.numbers(student_BTV.device.type == "cpu" if select is None else select)
-    return collected(numbers_KP, labels_BT, scored_P, vocabulary, walked.gradient_BTV, deferred=deferred)
+    loss = BlockwiseLoss(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
+    numbers_KP = loss.numbers(student_BTV.device.type == "cpu" if select is None else select)
+    return collect_rows(numbers_KP, labels_BT, scored_P, vocabulary, loss.gradient_BTV, deferred=deferred)
 
 
-def collected(
+def collect_rows(
     numbers_KP: Tensor, labels_BT: Tensor, scored_P: Tensor, vocabulary: int, gradient_BTV: Tensor, *, deferred: bool
-) -> Rows:
+) -> RowLosses:
     """Return the rows from their numbers. Raise for the first invalid value, unless `deferred`.
 
-    numbers_KP: the result of `BlockwiseLoss.numbers`. labels_BT: int64.
+    Args:
+        numbers_KP: The result of `BlockwiseLoss.numbers`.
+        labels_BT: The label of each row, int64.
+        scored_P: Which rows are scored, bool.
+        vocabulary: The number of tokens.
+        gradient_BTV: The gradient of the rows; empty without one.
+        deferred: Whether to return the first invalid label or logit as `fault` instead of raising.
     """
     fault = first_fault(labels_BT, scored_P, numbers_KP[-2:], vocabulary)
     if not deferred and fault != 0:
         raise_fault(int(fault), labels_BT, vocabulary)
     measured_KP = numbers_KP[2:-2] if len(numbers_KP) > 4 else numbers_KP.new_zeros(5, 0)
-    return Rows(*[*numbers_KP[:2], *measured_KP, scored_P.sum(), gradient_BTV, fault])
+    return RowLosses(*[*numbers_KP[:2], *measured_KP, scored_P.sum(), gradient_BTV, fault])
 
 
-def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
+def weighted_sum(rows: RowLosses, weights: Weights) -> Tensor:
     """Return the loss in nats, summed over the scored rows. A term of weight 0 is left out, even if it is infinite."""
     return _weighted(rows, weights).sum()
 
 
-def _weighted(rows: Rows, weights: Weights) -> Tensor:
+def _weighted(rows: RowLosses, weights: Weights) -> Tensor:
     """Return the two weighted terms of the loss of every row, [2, P] in nats."""
     terms = (weights.ce_weight, rows.cross_entropy_P), (weights.kd_weight * weights.temperature**2, rows.divergence_P)
     return torch.stack([weight * nats_P if weight else torch.zeros_like(nats_P) for weight, nats_P in terms])
 
 
-def loss_fault(rows: Rows, weights: Weights, feature: Tensor | None = None) -> Tensor:
+def loss_fault(rows: RowLosses, weights: Weights, feature: Tensor | None = None) -> Tensor:
     """Return the fault of the rows or, if there is none, the first row whose loss is not finite, for `raise_fault`.
 
     feature: the distance of hidden states, which must be finite too. The result is int64 on the device of the rows, 0
@@ -302,9 +317,17 @@ def _one_thread() -> Iterator[None]:
 class BlockwiseLoss:
     """Compute a loss and its gradient block by block, in buffers that are allocated once.
 
-    gradient_BTV: the tensor to write the gradient to, which may be the student's logits; by default a new tensor.
-    cap: the soft cap of the student's logits y = cap * tanh(x / cap). The gradient is the derivative by x. None for
-    y = x.
+    Args:
+        student_BTV: Logits of the student.
+        teacher_BTV: Logits of the teacher, at the same positions.
+        labels_BT: The label of each row.
+        scored_P: Which rows are scored, bool.
+        weights: The arguments of the loss.
+        scale: The factor of the gradient; None computes no gradient.
+        metrics: Whether to compute the metrics, and terms whose weight is 0.
+        gradient_BTV: The tensor to write the gradient to, which may be the student's logits; by default a new tensor.
+        cap: The soft cap of the student's logits y = cap * tanh(x / cap). The gradient is the derivative by x. None for
+            y = x.
     """
 
     def __init__(
@@ -343,7 +366,8 @@ class BlockwiseLoss:
     def _numbers(self, select: bool) -> Tensor:
         P, device = len(self.scored_P), self.scored_P.device
         places_N = self.scored_P.nonzero()[:, 0] if select else torch.arange(P, device=device)
-        parts = (self.block(at_C) for at_C in _parts(places_N, self.size, known=not select))
+        # The numbers of all rows that were read, [K, N], are put in their places among P.
+        parts = (self.block(at_C) for at_C in _parts(places_N, self.size, is_arange=not select))
         numbers_KN = torch.cat([torch.stack(part) for part in parts], 1)
         if self.scale is not None:
             self.clear(P - len(places_N) if select else None)
@@ -356,15 +380,18 @@ class BlockwiseLoss:
         if count is None:
             gradient_PV.masked_fill_(~self.scored_P[:, None], 0)
         else:
+            # Sorted by the mask, the unscored rows come first.
             gradient_PV.index_fill_(0, self.scored_P.byte().argsort()[:count], 0)
 
     def block(self, at_C: slice | Tensor) -> list[Tensor]:
         """Write the gradient of a block; return its numbers: two terms, five metrics if requested, two maxima."""
+        # The functions of `divergences` overwrite their arguments, so the order matters: cross-entropy and metrics read
+        # the unscaled logits, then these are divided by the temperature, and then replaced by the derivatives.
         weights, labels_C1 = self.weights, self.labels_P1[at_C]
         student_CV, teacher_CV, hard_CV, spare_CV, other_CV = self.blocks[:, : len(labels_C1)]
-        of_student_C = _read(self.student_PV, at_C, student_CV)
-        of_teacher_C = _read(self.teacher_PV, at_C, teacher_CV)
-        hard_C = log_q_C = soft_C = torch.zeros_like(of_student_C)
+        max_student_C = _read(self.student_PV, at_C, student_CV)
+        max_teacher_C = _read(self.teacher_PV, at_C, teacher_CV)
+        hard_C = log_q_C = soft_C = torch.zeros_like(max_student_C)
         if weights.ce_weight or self.metrics:
             hard_C, log_q_C = cross_entropy(student_CV, labels_C1, hard_CV)
         else:
@@ -382,8 +409,8 @@ class BlockwiseLoss:
         if self.scale is not None:
             self._write(at_C, student_CV, hard_CV, self.scale)
         if self.metrics and weights.divergence == "forward_kl":
-            metrics[1] = soft_C
-        return [hard_C, soft_C, *metrics, of_student_C, of_teacher_C]
+            metrics[1] = soft_C  # kl_P is the divergence
+        return [hard_C, soft_C, *metrics, max_student_C, max_teacher_C]
 
     def _metrics(
         self,
@@ -421,18 +448,18 @@ class BlockwiseLoss:
                 gradient_PV.index_copy_(0, at_C, total_CV.to(gradient_PV.dtype))
 
 
-def _parts(places_N: Tensor, size: int, *, known: bool) -> Iterator[slice | Tensor]:
+def _parts(places_N: Tensor, size: int, *, is_arange: bool) -> Iterator[slice | Tensor]:
     """Yield the rows of each block: a slice if they are adjacent, so that they can be read and written in place.
 
-    known: whether `places_N` is 0, 1, ..., so that it need not be read from the device.
+    is_arange: whether `places_N` is 0, 1, ..., so that it need not be read from the device.
     """
-    places = range(len(places_N)) if known else places_N.tolist()  # once, because a read waits for the device
+    places = range(len(places_N)) if is_arange else places_N.tolist()  # once, because a read waits for the device
     end = 0
     for places_C in torch.split(places_N, size):
         start, end = end, end + len(places_C)
         part = places[start:end]
-        neighbours = part and part[-1] - part[0] < len(part)
-        yield slice(part[0], part[-1] + 1) if neighbours else places_C
+        adjacent = part and part[-1] - part[0] < len(part)  # the places increase
+        yield slice(part[0], part[-1] + 1) if adjacent else places_C
 
 
 def _read(logits_PV: Tensor, at_C: slice | Tensor, out_CV: Tensor) -> Tensor:
@@ -447,8 +474,9 @@ def _read(logits_PV: Tensor, at_C: slice | Tensor, out_CV: Tensor) -> Tensor:
 class LossSum:
     """An undivided loss.
 
-    sum: nats summed over scored positions, a float64 scalar, differentiable with respect to the student's logits.
-    count: exact number of scored positions, an int64 scalar on the same device.
+    Attributes:
+        sum: Nats summed over scored positions, a float64 scalar, differentiable with respect to the student's logits.
+        count: Exact number of scored positions, an int64 scalar on the same device.
     """
 
     sum: Tensor
@@ -469,9 +497,19 @@ def kd_loss(
 ) -> LossSum:
     """Return ce_weight * CE + kd_weight * temperature^2 * divergence in nats, summed over scored positions.
 
-    student_BTV, teacher_BTV: floating logits [B, T, V]. labels_BT: integers [B, T]. The sum is not divided.
-    It is differentiable with respect to the student only; the teacher is detached. Domain, dtypes and errors: see the
-    module's docstring. Source: arXiv:1503.02531, section 2.
+    The sum is not divided. It is differentiable with respect to the student only; the teacher is detached. Domain,
+    dtypes and errors: see the module's docstring. Source: arXiv:1503.02531, section 2.
+
+    Args:
+        student_BTV: Logits of the student, floating [B, T, V].
+        teacher_BTV: Logits of the teacher, floating [B, T, V].
+        labels_BT: The label of each position, integers [B, T]; they are not shifted here.
+        temperature: The divisor of the logits of both models in the divergence.
+        ce_weight: The weight of the cross-entropy.
+        kd_weight: The weight of the divergence.
+        divergence: One of `objective.DIVERGENCES`.
+        beta: The teacher's share of the mixture, from 0 to 1, for "jensen_shannon".
+        ignore_index: The label of unscored positions.
     """
     check_tensors(student_BTV, teacher_BTV, labels_BT)
     weights = Weights(
@@ -516,7 +554,7 @@ class _Loss(torch.autograd.Function):
     """The weighted sum of rows; its backward returns the gradient that was computed with the rows."""
 
     @staticmethod
-    def forward(ctx: Any, student: Tensor, rows: Rows, weights: Weights) -> Tensor:
+    def forward(ctx: Any, student: Tensor, rows: RowLosses, weights: Weights) -> Tensor:
         ctx.gradient, ctx.dtype = rows.gradient_BTV, student.dtype
         return weighted_sum(rows, weights)
 

@@ -3,8 +3,8 @@
 `accepted` counts the tokens of a draft that a speculative decoder would accept, on a text under teacher forcing. A
 draft begins at any scored position. Its token is accepted if student and teacher have the same first most probable
 token; the draft ends at the first token that is not accepted (greedy verification, Leviathan, Kalman, Matias 2023,
-arXiv:2211.17192). The context is the text, so the numbers equal the ones of a decoder only on text that the teacher
-wrote greedily.
+arXiv:2211.17192). The context is the text, so the numbers equal a decoder's only on text that the teacher wrote
+greedily.
 
 Shape letters: B batch, T position, K depth.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def accepted_name(depth: int) -> str:
-    """Return the name of the metric: the share of drafts whose token `depth` is accepted, given that all before it are.
+    """Return the name of a metric: the share of drafts whose token `depth` is accepted, if all tokens before it are.
 
     Args:
         depth: The position in the draft, from 1.
@@ -37,7 +37,7 @@ def accepted(
     """Count, for each depth, the drafts whose token is tried (trials) and whose token is accepted (hits).
 
     A draft of k tokens is a trial of depth k if all its positions are scored and in one document, and its first k - 1
-    tokens agree; it is a hit if the last one agrees too. Unscored positions, such as those of a prompt, end a draft.
+    tokens agree; it is a hit if the last one agrees too. Unscored positions, such as a prompt, end a draft.
     Rows are counted independently, so counts of batches and ranks can be added.
 
     Args:
@@ -105,6 +105,7 @@ def weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
 
 
 def _sum(values: list[float]) -> float:
+    """Return the sum, rounded once; with rounding errors, infinite or NaN where `fsum` raises."""
     try:
         return math.fsum(values)
     except (OverflowError, ValueError):  # a sum beyond float64, or inf - inf: a metric never ends a run
@@ -135,7 +136,7 @@ def add(left: Mapping[str, MetricSum], right: Mapping[str, MetricSum]) -> dict[s
     return {**left, **{name: left[name] + total if name in left else total for name, total in right.items()}}
 
 
-def covering(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
+def complete_sums(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
     """Return the sums over the same tokens as the loss, and the norm of the last gradient.
 
     A sum covers fewer tokens if some step did not compute it, because its weight was 0, or because logging was off
@@ -148,7 +149,7 @@ def covering(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
     return {name: total for name, total in sums.items() if total.count == tokens or name == "gradient_norm"}
 
 
-def derived(sums: Mapping[str, MetricSum]) -> dict[str, float]:
+def derive_metrics(sums: Mapping[str, MetricSum]) -> dict[str, float]:
     """Return the mean of each metric, the perplexities of student and teacher, and the length of accepted drafts.
 
     Losses, divergences and entropies are in nats per token. A metric with count 0 is left out, and so are the numbers
@@ -169,6 +170,7 @@ def derived(sums: Mapping[str, MetricSum]) -> dict[str, float]:
 
 
 def _shares(means: Mapping[str, float | None]) -> Iterator[float]:
+    """Yield `accepted_1`, `accepted_2`, ..., up to the first that is absent."""
     for depth in itertools.count(1):
         share = means.get(accepted_name(depth))
         if share is None:

@@ -27,8 +27,16 @@ class Weights:
 
     A step that matches features adds feature_weight * `features.feature_loss`, which has no unit.
 
-    divergence: one of `DIVERGENCES`. beta: the teacher's share of the mixture, from 0 to 1, for `WITH_BETA`.
-    Raise `SettingError` for a value outside its domain.
+    Attributes:
+        temperature: The divisor of the logits in the divergence, within `TEMPERATURES`.
+        ce_weight: The weight of the cross-entropy, finite and >= 0, as are the other weights.
+        kd_weight: The weight of the divergence.
+        divergence: One of `DIVERGENCES`.
+        beta: The teacher's share of the mixture, from 0 to 1, for `WITH_BETA`.
+        feature_weight: The weight of the distance of hidden states.
+
+    Raises:
+        SettingError: A value is outside its domain.
     """
 
     temperature: float

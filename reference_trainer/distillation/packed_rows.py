@@ -1,4 +1,4 @@
-"""Lengths of the documents in packed rows, and the arguments that attention kernels make of them.
+"""Lengths of the documents in packed rows, as attention kernels need them.
 
 Reading from the device where documents begin would wait for all queued operations, in every layer. The host knows the
 lengths when the batch is made, so this module only queues copies to the device.
@@ -126,17 +126,17 @@ def packed_rows(segments_BT: Tensor) -> PackedRows:
     The result is stored as an attribute of the tensor. A tensor on a device without this attribute is copied to the
     host, which waits for the device once.
     """
-    kept: Any = segments_BT  # a tensor takes attributes that its type does not declare
-    rows: PackedRows | None = getattr(kept, "packed_rows", None)
+    tensor: Any = segments_BT  # a tensor takes attributes that its type does not declare
+    rows: PackedRows | None = getattr(tensor, "packed_rows", None)
     if rows is None:
-        rows = kept.packed_rows = PackedRows(
+        rows = tensor.packed_rows = PackedRows(
             [row.unique_consecutive(return_counts=True)[1].tolist() for row in segments_BT.cpu()]
         )
     return rows
 
 
 def placed_segments(segments_BT: Tensor, device: torch.device) -> Tensor:
-    """Return segments on a device, with their `PackedRows` as an attribute if the host has them without a wait."""
+    """Return segments on a device, with `PackedRows` as an attribute if the host knows the lengths without a wait."""
     placed: Any = queued_copy(segments_BT, device)
     if segments_BT.device.type == "cpu" or hasattr(segments_BT, "packed_rows"):
         placed.packed_rows = packed_rows(segments_BT)

@@ -77,7 +77,7 @@ class Outputs:
 
 @runtime_checkable
 class Teacher(Protocol):
-    """A frozen model. Callers must not change its logits in place: they may share memory with the model."""
+    """A frozen model. Callers must not change its logits in place: the logits may share memory with the model."""
 
     @property
     def vocab_size(self) -> int:
@@ -141,7 +141,7 @@ class FeaturePass(Protocol):
         ...
 
     def backward(self, logit_gradient: Tensor, hidden_gradients: Sequence[Tensor | None]) -> None:
-        """Apply the derivatives of the loss by logits and hidden states together; None stands for a gradient of 0."""
+        """Apply the derivatives of the loss by logits and hidden states together; None is a gradient of 0."""
         ...
 
 
@@ -204,8 +204,12 @@ def checked_logits(model: str, logits: object, tokens_BT: Tensor, vocab_size: in
 class TopK:
     """The K largest logits of each position, in decreasing order, shifted so that the first is 0.
 
-    logits: floating [..., K]. tokens: integers [..., K]. rest: floating [...], the log-sum-exp of all other shifted
-    logits divided by `temperature`; -inf if their probability is 0.
+    Attributes:
+        logits: The shifted logits, floating [..., K].
+        tokens: Their tokens, integers [..., K].
+        rest: The log-sum-exp of all other shifted logits divided by `temperature`, floating [...]; -inf if their
+            probability is 0.
+        temperature: The temperature of `rest`.
     """
 
     logits: Tensor
@@ -239,7 +243,14 @@ class TopKTeacher(Protocol):
 
 
 def keep_top_k(logits_NV: Tensor, k: int, temperature: float) -> TopK:
-    """Return the k largest logits of every position. Among equal logits, lower token numbers come first."""
+    """Return the k largest logits of every position. Among equal logits, lower token numbers come first.
+
+    Args:
+        logits_NV: The logits, floating [..., V].
+        k: The number of logits to keep.
+        temperature: The temperature of the steps that will use the result.
+    """
+    # A stable sort and not `topk`, whose order of equal logits is not specified and may differ between devices.
     wide_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
     sorted_NV, tokens_NV = torch.sort(wide_NV, dim=-1, descending=True, stable=True)
     sorted_NV = sorted_NV - sorted_NV[..., :1]
@@ -258,14 +269,17 @@ def completed(top_k: TopK, student_BTV: Tensor, temperature: float) -> Tensor:
         raise SettingError(
             f"the teacher's outputs are for temperature {top_k.temperature:g}, the step has {temperature:g}"
         )
+    # For the tokens of the tail, log p_j = log p_tail + log q_j - log q_tail. Every logarithm is correct up to one
+    # constant of the row, which a softmax ignores.
     tokens_BTK, V = top_k.tokens.long(), student_BTV.shape[-1]
     dtype = torch.promote_types(torch.promote_types(student_BTV.dtype, top_k.logits.dtype), torch.float32)
     share_BTV = (student_BTV - student_BTV.amax(-1, keepdim=True)).to(dtype).div_(temperature)
     share_BTV.scatter_(-1, tokens_BTK, -torch.inf)
-    of_student_BT1 = torch.logsumexp(share_BTV, -1, keepdim=True)
-    rest_BT1 = top_k.rest[..., None].to(dtype)
+    of_student_BT1 = torch.logsumexp(share_BTV, -1, keepdim=True)  # log q_tail
+    rest_BT1 = top_k.rest[..., None].to(dtype)  # log p_tail
     equal_BT1 = rest_BT1 - torch.tensor(max(V - tokens_BTK.shape[-1], 1), dtype=dtype, device=rest_BT1.device).log()
     share_BTV = torch.where(of_student_BT1 == -torch.inf, equal_BT1, share_BTV + (rest_BT1 - of_student_BT1))
+    # Back to logits, which the loss divides by the temperature again.
     return share_BTV.mul_(temperature).scatter_(-1, tokens_BTK, top_k.logits.to(dtype))
 
 

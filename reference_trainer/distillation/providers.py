@@ -99,12 +99,14 @@ class FixtureStudent:
 
         def descend(gradient_BTV: Tensor, hidden_gradients: Sequence[Tensor | None]) -> None:
             change_BTV = -self._learning_rate * gradient_BTV.to(self._table_KV)
+            # `index_add_` and not an indexed assignment, which would keep one of several changes of a row.
             self._table_KV.index_add_(0, rows_BT.flatten(), change_BTV.flatten(0, 1))
 
         return OncePass(self._table_KV[rows_BT], descend)
 
 
 def _copied_table(logits_table: Tensor) -> Tensor:
+    """Return a copy without a graph. Raise `ShapeError` unless the table is floating [K, V]."""
     if not isinstance(logits_table, Tensor) or not logits_table.is_floating_point() or logits_table.dim() != 2:
         read = list(logits_table.shape) if isinstance(logits_table, Tensor) else type(logits_table).__name__
         raise ShapeError(f"invalid table of logits: {read}, expected a floating tensor [K, V]")
@@ -112,6 +114,7 @@ def _copied_table(logits_table: Tensor) -> Tensor:
 
 
 def _row_indices(model: str, table_KV: Tensor, batch: Batch) -> Tensor:
+    """Return the tokens as int64 indices of rows. Raise `ProviderError` for a token without a row."""
     tokens_BT = batch.tokens.to(table_KV.device).long()
     outside_BT = (tokens_BT < 0) | (tokens_BT >= len(table_KV))
     if outside_BT.any():
@@ -123,10 +126,15 @@ def _row_indices(model: str, table_KV: Tensor, batch: Batch) -> Tensor:
 
 
 class OncePass:
-    """Logits and a function that applies their gradient once; the function and its graph are then released.
+    """A pass whose gradient can be applied once; the function that applies it and its graph are then released.
 
     A gradient of a wrong shape is refused, and the pass can still be used. If the function raises, the pass is used up,
     because a part of the gradient may have been applied.
+
+    Args:
+        logits_BTV: The logits, detached.
+        apply: Applies the gradients of logits and hidden states.
+        hidden_states: The hidden states, detached.
     """
 
     def __init__(
@@ -156,7 +164,7 @@ class OncePass:
         if logit_gradient.shape != self._logits_BTV.shape:
             read, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
             raise ShapeError(f"the gradient has shape {read}, the logits {expected}; expected equal shapes")
-        apply, self._apply = self._apply, None
+        apply, self._apply = self._apply, None  # before the call, so that the pass is used up if it raises
         apply(logit_gradient, hidden_gradients or [None] * len(self._hidden_states))
 
 
@@ -298,6 +306,7 @@ def _takes(module: nn.Module, name: str, *, by_any_name: bool = False) -> bool:
 
 
 def _output(model: str, module: nn.Module, batch: Batch, **options: bool) -> object:
+    """Return the output of a forward on the module's device. Raise `ProviderError` if it cannot take the segments."""
     device = _device_of(module)
     tokens_BT = queued_copy(batch.tokens, device)
     if batch.segments is None:
@@ -311,6 +320,7 @@ def _output(model: str, module: nn.Module, batch: Batch, **options: bool) -> obj
 
 
 def _outputs_of(model: str, module: nn.Module, batch: Batch, vocab_size: int, hidden_states: bool) -> Outputs:
+    """Return the checked outputs of a forward; its hidden states are empty unless requested."""
     if hidden_states:
         return _outputs(model, module, batch, vocab_size)
     logits_BTV = checked_logits(model, _logits_of(_output(model, module, batch)), batch.tokens, vocab_size)
@@ -318,6 +328,7 @@ def _outputs_of(model: str, module: nn.Module, batch: Batch, vocab_size: int, hi
 
 
 def _outputs(model: str, module: nn.Module, batch: Batch, vocab_size: int) -> Outputs:
+    """Return the checked logits and hidden states of a forward."""
     # The models of transformers take the option by `**kwargs`. A module that ignores it returns no hidden states.
     if not _takes(module, "output_hidden_states", by_any_name=True):
         raise ProviderError(
@@ -336,6 +347,7 @@ def _outputs(model: str, module: nn.Module, batch: Batch, vocab_size: int) -> Ou
 
 
 def _device_of(module: nn.Module) -> torch.device:
+    """Return the device of the first parameter or buffer; without any, the CPU."""
     for tensor in (*module.parameters(), *module.buffers()):
         return tensor.device
     return torch.device("cpu")
@@ -350,6 +362,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     """Set all submodules to eval mode; restore the mode of each afterwards, also after an exception."""
     before = [(part, part.training) for part in module.modules()]
     try:
+        # Not `module.eval()`: modules may override `train`, such as to keep a frozen part in eval mode.
         for part, _ in before:
             part.training = False
         yield

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from reference_trainer.distillation.features import FeatureMatching
-from reference_trainer.distillation.heads import Gradients, Head, HeadStudent, HeadTeacher, Taught, chunked_loss
-from reference_trainer.distillation.losses import Rows, loss_by_blocks, weighted_sum
+from reference_trainer.distillation.heads import Gradients, Head, HeadStudent, HeadTeacher, TeacherOutput, chunked_loss
+from reference_trainer.distillation.losses import RowLosses, loss_by_blocks, weighted_sum
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import (
     Batch,
@@ -47,8 +47,11 @@ class MetricSum:
 class StepResult:
     """The results of one step, measured before its gradient is applied.
 
-    loss: nats per scored token; None if no token is scored. sum: the loss in nats, not divided. count: number of scored
-    tokens. metrics: sums by the names of `sums_of`; empty if no token is scored.
+    Attributes:
+        loss: The loss in nats per scored token; None if no token is scored.
+        sum: The loss in nats, summed over scored tokens.
+        count: Number of scored tokens.
+        metrics: Sums by the names of `sums_of`, without "loss"; empty if no token is scored.
     """
 
     loss: float | None
@@ -74,8 +77,18 @@ def kd_step(
     are moved to the student's device. Loss and gradient depend on logits and labels alone, not on autocast or other
     modes of torch; labels may have any integer dtype.
 
-    Raise `VocabularyError` before either forward if the vocabulary sizes differ, `ProviderError` for a result that is
-    not logits, and the errors of `losses`. After any error the student has no gradient.
+    Args:
+        teacher: The frozen model.
+        student: The model that accumulates the gradient.
+        batch: The batch.
+        temperature: The divisor of the logits of both models in the divergence.
+        ce_weight: The weight of the cross-entropy against the labels.
+        kd_weight: The weight of temperature^2 * KL(teacher || student).
+
+    Raises:
+        VocabularyError: The vocabulary sizes differ; raised before either forward.
+        ProviderError: A model returned something other than logits.
+        TrainerError: The errors of `losses`. After any error the student has no gradient.
     """
     check_vocabularies(teacher, student)
     labels_BT = labels_of_logits(batch.labels)
@@ -113,7 +126,7 @@ def labels_of_logits(labels_BT: Tensor) -> Tensor:
 class StepRows:
     """The results of one forward and backward: the rows, and their sums by the names of `sums_of`."""
 
-    rows: Rows
+    rows: RowLosses
     sums: Mapping[str, Tensor]
 
 
@@ -145,7 +158,7 @@ def forward_backward(
         weights: The arguments of the loss.
         scale: The factor of the gradient.
         metrics: Whether to compute the metrics of the rows.
-        deferred: Whether to record an invalid row in `Rows.fault` instead of raising.
+        deferred: Whether to record an invalid row in `RowLosses.fault` instead of raising.
         features: The hidden states to match if the weights have a feature_weight; by default of the last layers.
             Without a feature_weight the models do not return hidden states.
 
@@ -153,24 +166,34 @@ def forward_backward(
         TrainerError: As `checked_logits`, `losses` and `features.feature_loss`, before the student has a gradient.
     """
     matched = weights.feature_weight > 0
+    # A teacher with another tokenizer has other positions, so its loss compares groups of tokens, not rows.
     if isinstance(teacher, AlignedTeacher) and not matched:
-        aligned, pass_ = teacher.aligned(batch, weights.temperature), student.forward(batch)
-        student_BTV = checked_logits("student", pass_.logits, batch.tokens, student.vocab_size).detach()
+        aligned, student_pass = teacher.aligned(batch, weights.temperature), student.forward(batch)
+        student_BTV = checked_logits("student", student_pass.logits, batch.tokens, student.vocab_size).detach()
         tensors = (student_BTV, batch.tokens, labels_BT.to(student_BTV.device))
         rows = aligned_rows(*tensors, aligned, weights, scale=scale, deferred=deferred)
-        pass_.backward(rows.gradient_BTV)
-        return StepRows(rows, sums_of(rows, weights, metrics=metrics, whole=False, aligned=True))
+        student_pass.backward(rows.gradient_BTV)
+        return StepRows(rows, sums_of(rows, weights, metrics=metrics, all_logits=False, aligned=True))
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
-    metrics, whole = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
-    taught, teacher_states = _taught(teacher, batch, chunked=chunked, matched=matched)
-    learn = _learned_in_chunks if chunked else _learned
-    forward_pass, rows, gradient_BTV = learn(
-        student, batch, taught, labels_BT, weights, matched=matched, scale=scale, metrics=metrics, deferred=deferred
+    metrics, all_logits = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
+    teacher_output, teacher_states = _run_teacher(teacher, batch, chunked=chunked, matched=matched)
+    run_student = _run_student_in_chunks if chunked else _run_student
+    forward_pass, rows, gradient_BTV = run_student(
+        student,
+        batch,
+        teacher_output,
+        labels_BT,
+        weights,
+        matched=matched,
+        scale=scale,
+        metrics=metrics,
+        deferred=deferred,
     )
-    del taught  # free the memory of the teacher's logits for the backward
+    del teacher_output  # free the memory of the teacher's logits for the backward
     if not matched:
         forward_pass.backward(gradient_BTV)
-        return StepRows(rows, sums_of(rows, weights, metrics=metrics, whole=whole))
+        return StepRows(rows, sums_of(rows, weights, metrics=metrics, all_logits=all_logits))
+    # One backward from logits and hidden states together, because a second one would need the graph again.
     matching, scored_BT = features or FeatureMatching(), labels_BT.to(gradient_BTV.device) != IGNORE_INDEX
     distance, gradients = matching.differentiate(
         forward_pass.hidden_states, teacher_states, scored_BT, scale * weights.feature_weight
@@ -181,7 +204,7 @@ def forward_backward(
 
 def measured_rows(
     teacher: Teacher | TopKTeacher | AlignedTeacher, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights
-) -> tuple[Rows, Tensor]:
+) -> tuple[RowLosses, Tensor]:
     """Return the rows of both models with their metrics, and the student's most probable tokens, int64 [B, T].
 
     No gradient is computed. Tokens of unscored rows may be -1. Raise as `forward_backward`.
@@ -192,57 +215,58 @@ def measured_rows(
         rows = aligned_rows(student_BTV, batch.tokens, labels_BT.to(student_BTV.device), aligned, weights)
         return rows, student_BTV.argmax(-1)
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
-    taught, _ = _taught(teacher, batch, chunked=chunked, matched=False)
+    teacher_output, _ = _run_teacher(teacher, batch, chunked=chunked, matched=False)
     if chunked:
-        return _measured_in_chunks(cast(HeadStudent, student), batch, taught, labels_BT, weights)
+        return _measured_in_chunks(cast(HeadStudent, student), batch, teacher_output, labels_BT, weights)
     student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
-    tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
+    tensors = (student_BTV, _teacher_logits(teacher_output, student_BTV, weights), labels_BT.to(student_BTV.device))
     return loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True), student_BTV.argmax(-1)
 
 
 def _measured_in_chunks(
-    student: HeadStudent, batch: Batch, taught: Taught, labels_BT: Tensor, weights: Weights
-) -> tuple[Rows, Tensor]:
-    seen: list[tuple[Rows, Tensor]] = []
+    student: HeadStudent, batch: Batch, teacher_output: TeacherOutput, labels_BT: Tensor, weights: Weights
+) -> tuple[RowLosses, Tensor]:
+    """Return the result of `measured_rows` for a student whose logits are formed in chunks."""
+    results: list[tuple[RowLosses, Tensor]] = []
 
     def consume(head: Head) -> Gradients:
         labels = labels_BT.to(head.hidden_PW.device)
         predicted_BT = torch.full_like(labels, -1)
-        rows, gradients = chunked_loss(head, taught, labels, weights, metrics=True, predicted_BT=predicted_BT)
-        seen.append((rows, predicted_BT))
+        rows, gradients = chunked_loss(head, teacher_output, labels, weights, metrics=True, predicted_BT=predicted_BT)
+        results.append((rows, predicted_BT))
         return gradients
 
     student.forward_head(batch, consume, evaluated=True)
-    return seen[0]
+    return results[0]
 
 
-def _taught(teacher: Any, batch: Batch, *, chunked: bool, matched: bool) -> tuple[Taught, Sequence[Tensor]]:
+def _run_teacher(teacher: Any, batch: Batch, *, chunked: bool, matched: bool) -> tuple[TeacherOutput, Sequence[Tensor]]:
     """Run the teacher. Return its output, and its hidden states if they are `matched`.
 
     The output is the output layer if logits can be formed in chunks, else the logits; or the most probable tokens.
     """
     if teacher is None or (isinstance(teacher, TopKTeacher) and not matched):
         return None if teacher is None else teacher.top_k(batch), ()
-    if chunked and isinstance(teacher, HeadTeacher) and (kept := teacher.head(batch, hidden_states=matched)):
-        return kept
+    if chunked and isinstance(teacher, HeadTeacher) and (head := teacher.head(batch, hidden_states=matched)):
+        return head
     outputs = feature_teacher(teacher).outputs(batch) if matched else Outputs(teacher.logits(batch), ())
     return checked_logits("teacher", outputs.logits, batch.tokens, teacher.vocab_size), outputs.hidden_states
 
 
-def _known_logits(taught: Any, student_BTV: Tensor, weights: Weights) -> Tensor:
+def _teacher_logits(teacher_output: Any, student_BTV: Tensor, weights: Weights) -> Tensor:
     """Return the teacher's logits on the student's device; without a teacher, a tensor of the same shape."""
-    if taught is None:
+    if teacher_output is None:
         return student_BTV  # only its shape is used
-    if isinstance(taught, TopK):
-        return completed(taught.to(student_BTV.device), student_BTV, weights.temperature)
-    given_BTV: Tensor = taught.to(student_BTV.device)
-    return given_BTV
+    if isinstance(teacher_output, TopK):
+        return completed(teacher_output.to(student_BTV.device), student_BTV, weights.temperature)
+    moved_BTV: Tensor = teacher_output.to(student_BTV.device)
+    return moved_BTV
 
 
-def _learned(
+def _run_student(
     student: Any,
     batch: Batch,
-    taught: Taught,
+    teacher_output: TeacherOutput,
     labels_BT: Tensor,
     weights: Weights,
     *,
@@ -250,19 +274,19 @@ def _learned(
     scale: float | Tensor,
     metrics: bool,
     deferred: bool,
-) -> tuple[Any, Rows, Tensor]:
+) -> tuple[Any, RowLosses, Tensor]:
     """Run the student. Return its pass, the rows, and the gradient of the logits."""
     forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
     student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
-    tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
+    tensors = (student_BTV, _teacher_logits(teacher_output, student_BTV, weights), labels_BT.to(student_BTV.device))
     rows = loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
     return forward_pass, rows, rows.gradient_BTV
 
 
-def _learned_in_chunks(
+def _run_student_in_chunks(
     student: Any,
     batch: Batch,
-    taught: Taught,
+    teacher_output: TeacherOutput,
     labels_BT: Tensor,
     weights: Weights,
     *,
@@ -270,27 +294,30 @@ def _learned_in_chunks(
     scale: float | Tensor,
     metrics: bool,
     deferred: bool,
-) -> tuple[Any, Rows, Tensor]:
+) -> tuple[Any, RowLosses, Tensor]:
     """Run the student in chunks. Return its pass, the rows, and the argument of `backward` in place of a gradient."""
-    seen: list[Rows] = []
+    results: list[RowLosses] = []
 
+    # The student calls this function within its forward, in place of its output layer.
     def consume(head: Head) -> Gradients:
         labels = labels_BT.to(head.hidden_PW.device)
-        rows, gradients = chunked_loss(head, taught, labels, weights, scale=scale, metrics=metrics, deferred=deferred)
-        seen.append(rows)
+        rows, gradients = chunked_loss(
+            head, teacher_output, labels, weights, scale=scale, metrics=metrics, deferred=deferred
+        )
+        results.append(rows)
         return gradients
 
     forward_pass = student.forward_head(batch, consume, hidden_states=matched)
-    return forward_pass, seen[0], forward_pass.logits
+    return forward_pass, results[0], forward_pass.logits
 
 
 def sums_of(
-    rows: Rows,
+    rows: RowLosses,
     weights: Weights,
     *,
     metrics: bool,
     feature: Tensor | None = None,
-    whole: bool = True,
+    all_logits: bool = True,
     aligned: bool = False,
 ) -> dict[str, Tensor]:
     """Return the sums over scored tokens: float64 scalars on the device of the rows.
@@ -309,10 +336,11 @@ def sums_of(
         weights: The arguments of the loss.
         metrics: Whether the rows have metrics.
         feature: The distance of hidden states, if it is minimised, without a unit. The loss includes its weighted sum.
-        whole: Whether all logits of the teacher are known. If not, the metrics that compare with the teacher, from
+        all_logits: Whether all logits of the teacher are known. If not, the metrics that compare with the teacher, from
             kl_at_T to agreement, are left out.
         aligned: Whether the rows are the result of `aligned_rows`; then universal_distance replaces soft_loss.
     """
+    # Without metrics, terms of weight 0 are not computed, and are left out.
     sums = {"loss": weighted_sum(rows, weights)}
     if feature is not None:
         sums = {"loss": sums["loss"] + weights.feature_weight * feature, "feature": feature}
@@ -320,7 +348,7 @@ def sums_of(
         sums["hard_loss"] = rows.cross_entropy_P.sum()
     if weights.kd_weight or metrics:
         sums["universal_distance" if aligned else "soft_loss"] = weights.temperature**2 * rows.divergence_P.sum()
-    if metrics and whole:
+    if metrics and all_logits:
         sums["kl_at_T"], sums["kl_at_1"] = rows.kl_P.sum(), rows.kl_at_1_P.sum()
         sums["teacher_loss"], sums["teacher_entropy"] = rows.teacher_cross_entropy_P.sum(), rows.teacher_entropy_P.sum()
         sums["agreement"] = rows.agreement_P.sum()

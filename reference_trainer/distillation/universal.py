@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from reference_trainer.distillation.losses import KINDS, Rows, loss_by_blocks, raise_fault
+from reference_trainer.distillation.losses import KINDS, RowLosses, loss_by_blocks, raise_fault
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
 from reference_trainer.errors import ShapeError
@@ -68,13 +68,11 @@ def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[
     """
     special = set(tokenizer.all_special_ids)
     decode = partial(tokenizer.decode, skip_special_tokens=True)
-    whole = decode(tokens)
-    beginnings = (
-        _beginnings_by_windows(decode, tokens, special, whole) if getattr(tokenizer, "is_fast", False) else None
-    )
+    text = decode(tokens)
+    beginnings = _beginnings_by_windows(decode, tokens, special, text) if getattr(tokenizer, "is_fast", False) else None
     if beginnings is None:
-        beginnings = [_beginning(decode(tokens[:number]), whole) for number in range(1, len(tokens) + 1)]
-    content = whole.encode()
+        beginnings = [_beginning(decode(tokens[:number]), text) for number in range(1, len(tokens) + 1)]
+    content = text.encode()
     ends: list[int | None] = []
     spelling, written, specials = b"", 0, 0
     for token, (size, is_beginning) in zip(tokens, beginnings, strict=True):
@@ -132,6 +130,7 @@ def align(student_ends: Sequence[int | None], teacher_ends: Sequence[int | None]
     Returns:
         Groups of at least one token of each model.
     """
+    # For each model, the number of the last token by its end. Ends of None, and of 0 (no text yet), close no group.
     last_of = [{end: number for number, end in enumerate(ends) if end} for ends in (student_ends, teacher_ends)]
     groups, begins = [], [0, 0]
     for end in sorted(last_of[0].keys() & last_of[1].keys()):
@@ -157,12 +156,14 @@ def answer_groups(
         documents: The tokens of student and teacher, each with a mask of the tokens that are not predicted.
     """
     groups: list[Group] = []
-    for runs in zip(*(_predicted_runs(given) for _, given in documents), strict=False):
+    for runs in zip(*(_predicted_runs(masks) for _, masks in documents), strict=False):
+        # 1. The texts of an answer in the tokens of both models, and the length of their common beginning.
         parts = list(zip(tokenizers, runs, (tokens for tokens, _ in documents), strict=True))
         spellings = [spelled(tokenizer, tokens[run.start : run.stop]) for tokenizer, run, tokens in parts]
         texts = [text.lstrip(b" \t\r\n" + SPECIAL) for text, _ in spellings]
         pairs = enumerate(zip(*texts, strict=False))
         shared = next((n for n, (one, other) in pairs if one != other), min(map(len, texts)))
+        # 2. For each model, the ends of its tokens within the common beginning, counted from its start.
         begins, sides = [], []
         for run, (text, ends), rest in zip(runs, spellings, texts, strict=True):
             before = len(text) - len(rest)
@@ -170,6 +171,7 @@ def answer_groups(
             begins.append(run.start + left_out)
             inside = (end if end and before < end <= before + shared else None for end in ends[left_out:])
             sides.append([end and end - before for end in inside])
+        # 3. Align, and count tokens from the beginning of the document.
         for group in align(sides[0], sides[1]):
             placed = [range(begin + part.start, begin + part.stop) for begin, part in zip(begins, group, strict=True)]
             if all(part.start for part in placed):
@@ -177,8 +179,10 @@ def answer_groups(
     return groups
 
 
-def _predicted_runs(given: Sequence[bool]) -> list[range]:
-    bounds = [n for n in range(len(given) + 1) if (n == 0 or given[n - 1]) != (n == len(given) or given[n])]
+def _predicted_runs(masked: Sequence[bool]) -> list[range]:
+    """Return the longest runs of tokens that are not masked."""
+    # The mask continues with True on both sides, so that bounds come in pairs.
+    bounds = [n for n in range(len(masked) + 1) if (n == 0 or masked[n - 1]) != (n == len(masked) or masked[n])]
     return [range(begin, end) for begin, end in zip(bounds[::2], bounds[1::2], strict=True)]
 
 
@@ -202,7 +206,8 @@ def group_probabilities(
     wide_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
     log_p_NV = F.log_softmax(wide_NV / temperature, -1)
     chosen_N = log_p_NV.gather(1, tokens_N.long()[:, None])[:, 0]
-    # The sum over a range is the difference of two cumulative sums.
+    # The sum over a range is the difference of two cumulative sums, in float64, since they grow with the length of the
+    # row.
     before_N = F.pad(chosen_N.double().cumsum(0), (1, 0))
     numbers = [[group[at] for group in groups] for at in (0, -1)]
     first_G, last_G = torch.tensor(numbers, dtype=torch.int64, device=logits_NV.device)
@@ -225,22 +230,27 @@ def universal_distance(student_GV: Tensor, teacher_GV: Tensor) -> Tensor:
 
 
 class Paired(Protocol):
-    """A document of the student in the tokens of the teacher.
-
-    teacher_tokens: integers [N]. groups: int64 [G, 4], one row per group: begin and end (exclusive) of its student
-    tokens, then of its teacher tokens.
-    """
+    """A document of the student in the tokens of the teacher."""
 
     @property
-    def teacher_tokens(self) -> Tensor: ...
+    def teacher_tokens(self) -> Tensor:
+        """Return the tokens of the teacher, integers [N]."""
+        ...
 
     @property
-    def groups(self) -> Tensor: ...
+    def groups(self) -> Tensor:
+        """Return int64 [G, 4]: for each group, begin and end (exclusive) of student tokens, then of teacher tokens."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """The teacher's output for a row. spans: the student's tokens of a group, int64 [G, 2]. probabilities: [G, V]."""
+    """The teacher's output for a row.
+
+    Attributes:
+        spans: Begin and end (exclusive) of the student's tokens of each group, int64 [G, 2].
+        probabilities: The probability of the text of each group by its last token, [G, V] of the teacher's vocabulary.
+    """
 
     spans: Tensor
     probabilities: Tensor
@@ -270,8 +280,8 @@ class AlignedTeacher:
         pairs = [] if batch.examples is None else [self._pairs[number] for number in batch.examples.tolist()]
         tokens = [pair.teacher_tokens.long() for pair in pairs] or [torch.zeros(1, dtype=torch.int64)]
         tokens_BT = pad_sequence(tokens, batch_first=True)
-        taught = Batch(tokens=tokens_BT, labels=torch.full_like(tokens_BT, IGNORE_INDEX))
-        logits_BTV = checked_logits("teacher", self._teacher.logits(taught), tokens_BT, self.vocab_size)
+        teacher_batch = Batch(tokens=tokens_BT, labels=torch.full_like(tokens_BT, IGNORE_INDEX))
+        logits_BTV = checked_logits("teacher", self._teacher.logits(teacher_batch), tokens_BT, self.vocab_size)
         return [
             Aligned(pair.groups[:, :2], _text_probabilities(logits_TV, tokens_T, pair.groups[:, 2:], temperature))
             for pair, logits_TV, tokens_T in zip(pairs, logits_BTV, tokens_BT, strict=False)
@@ -280,6 +290,7 @@ class AlignedTeacher:
 
 def _text_probabilities(logits_TV: Tensor, tokens_T: Tensor, spans_G2: Tensor, temperature: float) -> Tensor:
     """Return the probabilities of groups, [G, V], of a row whose token n + 1 is predicted at position n."""
+    # Select the positions of all groups, and renumber the groups among the selected positions.
     spans: list[list[int]] = spans_G2.tolist()
     at_N = torch.tensor([n for begin, end in spans for n in range(begin, end)], dtype=torch.int64)
     ends = torch.tensor([end - begin for begin, end in spans], dtype=torch.int64).cumsum(0).tolist()
@@ -298,7 +309,7 @@ def aligned_rows(
     *,
     scale: float | Tensor | None = None,
     deferred: bool = False,
-) -> Rows:
+) -> RowLosses:
     """Return the cross-entropy of every scored row, and the distance of each group in the row of its last token.
 
     The sum is ce_weight * cross-entropy + kd_weight * distance; only the cross-entropy is in nats.
@@ -310,7 +321,7 @@ def aligned_rows(
         aligned: The teacher's outputs for the first rows of the batch. The other rows have no groups.
         weights: The arguments of the loss; the temperature divides the logits of both models in the distance.
         scale: The factor of the gradient; None computes no gradient.
-        deferred: Whether to record an invalid row in `Rows.fault` instead of raising.
+        deferred: Whether to record an invalid row in `RowLosses.fault` instead of raising.
 
     Returns:
         Rows without metrics of a teacher. `divergence_P` is the distance divided by temperature^2, because sums
@@ -330,19 +341,23 @@ def aligned_rows(
     )
     factor = None if scale is None or not weights.kd_weight else scale * weights.kd_weight
     distance_BT = torch.zeros(labels_BT.shape, dtype=torch.float64, device=student_BTV.device)
-    for b, one in enumerate(aligned):
-        if not len(one.spans):
+    for b, row in enumerate(aligned):
+        if not len(row.spans):
             continue
+        # The distance of one row at a time is differentiated by autograd, and its gradient is added to the closed form.
         with torch.set_grad_enabled(factor is not None):
             logits_TV = student_BTV[b].detach().requires_grad_(factor is not None)
-            student_GV = _text_probabilities(logits_TV, tokens_BT[b], one.spans, weights.temperature)
-            distance_G = universal_distance(student_GV, one.probabilities)
-        distance_BT[b, one.spans[:, 1].to(distance_BT.device) - 2] = distance_G.detach().double()
+            student_GV = _text_probabilities(logits_TV, tokens_BT[b], row.spans, weights.temperature)
+            distance_G = universal_distance(student_GV, row.probabilities)
+        # A span ends at `end`, so its last token is end - 1, which the position end - 2 predicts.
+        distance_BT[b, row.spans[:, 1].to(distance_BT.device) - 2] = distance_G.detach().double()
         if factor is not None:
             (gradient_TV,) = torch.autograd.grad(distance_G.sum(), logits_TV)
             rows.gradient_BTV[b] += gradient_TV * factor
     distance_P = distance_BT.flatten()
     wrong_P = ~distance_P.isfinite()
+    # `loss_by_blocks` has checked the student, so a distance that is not finite is reported as NaN of the teacher. The
+    # places of faults are: 0 no fault, then P labels, P rows of the student, P rows of the teacher.
     of_teacher = KINDS * (1 + 2 * len(wrong_P) + wrong_P.byte().argmax()) + 1 if len(wrong_P) else rows.fault
     fault = torch.where((rows.fault == 0) & wrong_P.any(), of_teacher, rows.fault)
     if not deferred:

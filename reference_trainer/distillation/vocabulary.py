@@ -44,22 +44,22 @@ def share_vocabulary(teacher: Teacher, student: Student, mode: VocabularyMode) -
     """
     if mode not in get_args(VocabularyMode):
         raise SettingError(f"invalid value {mode!r} for 'mode': expected one of {', '.join(get_args(VocabularyMode))}")
-    taught, learned = teacher.vocab_size, student.vocab_size
-    if taught == learned:
+    teacher_size, student_size = teacher.vocab_size, student.vocab_size
+    if teacher_size == student_size:
         return teacher, student
-    if {"truncate": taught, "truncate-student": learned}.get(mode) == min(taught, learned):
+    if {"truncate": teacher_size, "truncate-student": student_size}.get(mode) == min(teacher_size, student_size):
         raise VocabularyError(
-            f"mode {mode!r} needs a surplus to cut: teacher vocab_size {taught}, student vocab_size {learned}; "
-            f"check that the tokenizers match, then use 'truncate', 'truncate-student' or 'pad'"
+            f"mode {mode!r} needs a surplus to cut: teacher vocab_size {teacher_size}, student vocab_size "
+            f"{student_size}; check that the tokenizers match, then use 'truncate', 'truncate-student' or 'pad'"
         )
-    common = max(taught, learned) if mode == "pad" else min(taught, learned)
-    if taught == common:
+    common = max(teacher_size, student_size) if mode == "pad" else min(teacher_size, student_size)
+    if teacher_size == common:
         return teacher, _ResizedStudent(student, common)
     return _ResizedTeacher(teacher, common), student
 
 
 class _ResizedTeacher:
-    """A teacher with another number of logits than the one it wraps."""
+    """A wrapper of a teacher that changes the number of its logits."""
 
     def __init__(self, teacher: Teacher, vocab_size: int) -> None:
         self._teacher = teacher
@@ -77,9 +77,10 @@ class _ResizedTeacher:
         return Outputs(self._resized(outputs.logits, batch), outputs.hidden_states)
 
     def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
+        # The output layer cuts or pads logits itself, by its `vocab_size`.
         teacher: Any = self._teacher
-        kept = teacher.head(batch, hidden_states=hidden_states) if isinstance(teacher, HeadTeacher) else None
-        return kept and (replace(kept[0], vocab_size=self._vocab_size), kept[1])
+        offered = teacher.head(batch, hidden_states=hidden_states) if isinstance(teacher, HeadTeacher) else None
+        return offered and (replace(offered[0], vocab_size=self._vocab_size), offered[1])
 
     def _resized(self, logits_BTV: Tensor, batch: Batch) -> Tensor:
         checked_BTV = checked_logits("teacher", logits_BTV, batch.tokens, self._teacher.vocab_size)
@@ -87,7 +88,7 @@ class _ResizedTeacher:
 
 
 class _ResizedStudent:
-    """A student with another number of logits than the one it wraps."""
+    """A wrapper of a student that changes the number of its logits."""
 
     def __init__(self, student: Student, vocab_size: int) -> None:
         self._student = student
@@ -143,11 +144,12 @@ class _ResizedPass:
         if logit_gradient.shape != self._logits_BTV.shape:
             read, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
             raise ShapeError(f"the gradient has shape {read}, the logits {expected}; expected equal shapes")
+        # Columns that were cut get a gradient of 0; the gradient of columns that were added is dropped.
         self._pass.backward(_resized(logit_gradient, self._native, 0.0), *hidden_gradients)
 
 
 def _resized(x_BTV: Tensor, vocab_size: int, fill: float) -> Tensor:
-    """Return the first `vocab_size` columns; missing ones have the value `fill`."""
+    """Return the first `vocab_size` columns; missing columns have the value `fill`."""
     kept_BTV = x_BTV[..., :vocab_size]
     missing = vocab_size - kept_BTV.shape[-1]
     return torch.nn.functional.pad(kept_BTV, (0, missing), value=fill) if missing else kept_BTV

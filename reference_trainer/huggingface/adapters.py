@@ -45,11 +45,20 @@ def frozen_weights(model: nn.Module) -> dict[str, Tensor | StoredTensor]:
 
 
 def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, object], seed: int) -> Adapted:
-    """Return the model with a new adapter of this LoRA rank, drawn with the seed. `base` is changed in place.
+    """Return the model with a new adapter, drawn with the seed. `base` is changed in place.
 
-    place: the directory or id of the base, for the configuration of the adapter. options: arguments of peft's
-    `LoraConfig`; by default all linear layers but the last are adapted, with `lora_alpha` twice the rank. The global
-    random generators are not changed. Raise `SettingError` for options that peft refuses.
+    The global random generators are not changed.
+
+    Args:
+        base: The model.
+        place: The directory or id of the base, for the configuration of the adapter.
+        rank: The rank of the LoRA matrices.
+        options: Arguments of peft's `LoraConfig`; by default all linear layers but the last are adapted, with
+            `lora_alpha` twice the rank.
+        seed: The seed of the adapter's weights.
+
+    Raises:
+        SettingError: peft refuses the options.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -98,6 +107,7 @@ def merge_adapter(student: Causal) -> Causal:
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
+    # The sum goes into the weight of the adapted layer, which a tied layer without the adapter must not share.
     adapted_model = student.model
     base = adapted_model.get_base_model()
     ends = [base.get_input_embeddings(), base.get_output_embeddings()]
@@ -120,7 +130,7 @@ def adapter_weights(directory: Path, like: Adapted) -> dict[str, Tensor]:
     with loading(directory, expected="an adapter of peft"):
         config, weights = PeftConfig.from_pretrained(os.fspath(directory)), load_peft_weights(os.fspath(directory))
     peft_model = like.model
-    for name in ("lora_alpha", "use_rslora"):
+    for name in ("lora_alpha", "use_rslora"):  # the scale of an adapter is in its configuration, not in its weights
         saved, wanted = getattr(config, name, None), getattr(peft_model.peft_config["default"], name)
         if saved != wanted:
             raise SettingError(f"{directory} has {name} {saved}, and --lora-options {wanted}; expected equal ones")

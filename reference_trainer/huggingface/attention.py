@@ -80,7 +80,7 @@ def attend_documents(
         return _library_attention(FLEX)(module, query, key, value, mask, **options)
     elif has_varlen(query, value, options):
         return attend_by_length(query, key, value, documents, **options), None
-    return attend_in_turn(module, query, key, value, documents, **options), None
+    return attend_each_document(module, query, key, value, documents, **options), None
 
 
 def attend_by_flash(
@@ -127,7 +127,7 @@ def attend_by_length(
     bounds, longest = documents.cu_seq_lens(query.device), documents.max_length
     # The kernel counts the keys to the left and right of a query, without the query itself; -1 is no limit.
     window = (-1, 0) if sliding_window is None or sliding_window >= longest else (sliding_window - 1, 0)
-    query_NHD, key_NHD, value_NHD = (_joined(states) for states in (query, key, value))
+    query_NHD, key_NHD, value_NHD = (_join_rows(states) for states in (query, key, value))
     out_NHD = varlen.varlen_attn(
         query_NHD,
         key_NHD,
@@ -156,6 +156,7 @@ def has_varlen(query: Tensor, value: Tensor, options: dict[str, object]) -> bool
 
 
 def _varlen_on(device: torch.device) -> bool:
+    """Return whether the GPU and this version of PyTorch have the kernel of variable lengths."""
     if not torch.backends.cuda.is_flash_attention_available() or torch.cuda.get_device_capability(device) < (8, 0):
         return False
     try:
@@ -165,14 +166,14 @@ def _varlen_on(device: torch.device) -> bool:
     return "enable_gqa" in inspect.signature(varlen.varlen_attn).parameters
 
 
-def attend_in_turn(
+def attend_each_document(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, documents: PackedRows, **options: Any
 ) -> Tensor:
     """Return the attention [B, T, H, D], computed document by document."""
     window = options.pop("sliding_window", None)
     attend = _dense_attention(options)
-    # The backward of `split` is one concatenation; every slice would add a gradient of the length of the row.
-    parts = [_joined(states).split(documents.lengths) for states in (query, key, value)]
+    # The backward of `split` is one concatenation; the backward of every slice would be a tensor as long as the row.
+    parts = [_join_rows(states).split(documents.lengths) for states in (query, key, value)]
     attended = []
     for states in zip(*parts, strict=True):
         length = len(states[0])
@@ -213,9 +214,9 @@ def attend_plainly(
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     length = query.shape[2]
-    seen = _band(length, length, query.device) if mask is None else mask
-    scores = scores.masked_fill(~seen, -torch.inf)
-    if s_aux is not None:
+    visible = _band(length, length, query.device) if mask is None else mask
+    scores = scores.masked_fill(~visible, -torch.inf)
+    if s_aux is not None:  # one more column for the softmax, which is dropped after it
         sinks = s_aux.to(scores.dtype).view(1, -1, 1, 1).expand(len(scores), -1, length, 1)
         scores = torch.cat([scores, sinks], dim=-1)
     shares = scores.softmax(-1)[..., :length]
@@ -227,12 +228,13 @@ def _band(length: int, window: int, device: torch.device) -> Tensor:
     return torch.ones(length, length, dtype=torch.bool, device=device).tril().triu(1 - window)
 
 
-def _joined(states_BHTD: Tensor) -> Tensor:
+def _join_rows(states_BHTD: Tensor) -> Tensor:
     """Return the states of all rows, one row after the other, as kernels of variable lengths take them: [N, H, D]."""
     return states_BHTD.transpose(1, 2).flatten(0, 1)
 
 
 def _library_attention(implementation: str) -> Attention:
+    """Return the attention function that transformers has registered under this name."""
     from transformers import AttentionInterface
 
     function: Attention = AttentionInterface()[implementation]
@@ -274,7 +276,7 @@ def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -
 
     1. Run packed rows with masks. Compare the mask of each layer with the window that the layer passes to its attention
        function; a layer in which they differ needs its mask.
-    2. Run the rows without masks; the logits must be equal to those with masks.
+    2. Run the rows without masks; the logits must equal the logits with masks.
     3. If a step fails, keep the attention of transformers, which forms masks of length x length, and call `note`.
 
     On the CPU, no kernel for CUDA runs: the steps then verify which arguments the model passes to its attention.
@@ -289,6 +291,7 @@ def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -
     """
     from transformers import AttentionInterface, AttentionMaskInterface
 
+    # Two registered functions: PROBE runs with masks and records their windows; `chosen` is `attend_documents`.
     transformer = model.model
     implementation = transformer.config._attn_implementation
     if implementation in (SDPA, FLEX) or FLASH in implementation:
@@ -378,9 +381,9 @@ def check_isolation(name: str, model: Causal) -> Tensor:
     was_training = model.training
     model.eval()
     packed: Tensor = model(tokens, segments).logits
-    alone = [model(tokens[row : row + 1, begin:]).logits for row, begin in ((0, 4), (1, 3))]
+    separate = [model(tokens[row : row + 1, begin:]).logits for row, begin in ((0, 4), (1, 3))]
     model.train(was_training)
-    pairs = zip((packed[:1, 4:], packed[1:, 3:]), alone, strict=True)
+    pairs = zip((packed[:1, 4:], packed[1:, 3:]), separate, strict=True)
     if not all(equal_logits(part, expected, ISOLATED) for part, expected in pairs):
         raise SettingError(
             f"{name}: the documents of a packed row see each other in {type(model.model).__name__}; use --documents pad"

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 STATE = "state.json"
+"""Name of the file of a saved dataset that lists its Arrow files."""
 BATCH = 1000
 """Rows of a Parquet file that are in memory at once."""
 
@@ -66,6 +67,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def _rows_of_file(path: Path) -> Iterator[tuple[str, object]]:
+    """Yield the rows of one file or saved dataset, as `rows_of`."""
     try:
         if path.is_dir():
             yield from ((f"{path}: row {n}", row) for n, row in enumerate(_saved_rows(path), 1))
@@ -116,6 +118,7 @@ def size_of(path: Path) -> int:
 
 
 def _parquet_rows(path: Path) -> Iterator[object]:
+    """Yield the rows of a Parquet file; `BATCH` rows are in memory."""
     import pyarrow
     from pyarrow import parquet
 
@@ -127,6 +130,7 @@ def _parquet_rows(path: Path) -> Iterator[object]:
 
 
 def _saved_rows(directory: Path) -> Iterator[object]:
+    """Yield the rows of a saved dataset, from its Arrow files."""
     import pyarrow
 
     for file in _files(directory):
@@ -152,6 +156,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _json(where: str, line: str) -> object:
+    """Return the value of a line of JSON. Raise `DataError` with the location."""
     try:
         return json.loads(line.rstrip())
     except json.JSONDecodeError as error:
@@ -162,12 +167,14 @@ def _json(where: str, line: str) -> object:
 
 
 COUNTS, CONTINUES = "counts.json", "continues"
+"""Names of files beside the stored documents: numbers and notes; one byte per document, as `Chats.continues`."""
 BLOCK = 250
 """Rows that a worker process takes at once."""
 PROGRESS = 10_000
 """Number of rows between two lines that report how many are tokenised."""
 FORMS = "expected `messages`, `prompt` and `completion`, or `text`"
 MARKS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+"""The mark of a chat template before the tokens of an answer."""
 QUESTION, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
 TRIED = 16
 """Number of trials after which a field that has always, or never, changed the text is not tried again."""
@@ -192,9 +199,13 @@ PART_LOST = "answers are not written whole by the chat template, such as without
 class Chats:
     """Stored documents, in the order of their file.
 
-    cut: the number of documents that were cut. empty: the number of documents without a predicted token. largest: the
-    largest token. continues: one byte per document, 1 if it continues the conversation of the previous document. notes:
-    lines about fields without effect, and about unusual predictions.
+    Attributes:
+        documents: The documents.
+        cut: The number of documents that were cut.
+        empty: The number of documents without a predicted token.
+        largest: The largest token.
+        continues: One byte per document, 1 if it continues the conversation of the previous document.
+        notes: Lines about fields without effect, and about unusual predictions.
     """
 
     documents: Sequence[Document]
@@ -238,17 +249,19 @@ def write_chats(
             token to predict.
     """
     counts, continues, refused = Counter[str](), bytearray(), list[Refusal]()
-    convert = partial(_converted, writer=writer, length=length, skips_invalid=skips_invalid, keeps_empty=keeps_empty)
+    convert = partial(_convert_rows, writer=writer, length=length, skips_invalid=skips_invalid, keeps_empty=keeps_empty)
 
-    def kept() -> Iterator[Document]:
+    # Yield documents as they are converted, so that the file is written while rows are read; numbers and notes are
+    # collected on the way.
+    def converted() -> Iterator[Document]:
         results: Iterator[ConvertedRow]
         if workers:
             results = (row for block in ordered_map(partial(_list, convert), _blocks(path), workers) for row in block)
         else:
             results = convert(rows_of(path))
         for number, row in enumerate(results, 1):
-            kept_rows = len(row.documents) - (row.empty if keeps_empty else 0)
-            counts.update(cut=row.cut, empty=row.empty, kept=kept_rows, rows=1)
+            written = len(row.documents) - (row.empty if keeps_empty else 0)
+            counts.update(cut=row.cut, empty=row.empty, kept=written, rows=1)
             writer.counts.update(row.counts)
             refused.extend(row.refusal)
             for at, (stored, unpredicted) in enumerate(row.documents):
@@ -258,7 +271,7 @@ def write_chats(
             if number % PROGRESS == 0:
                 note(f"{number:,} rows of {path} are tokenised")
 
-    write_documents(directory, kept())
+    write_documents(directory, converted())
     if not counts["kept"]:
         reason = "; try a larger --length: answers begin behind it" if counts["cut"] and counts["empty"] else ""
         reason += f"; {len(refused)} rows are left out, the first: {refused[0].reason}" if refused else ""
@@ -270,7 +283,12 @@ def write_chats(
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A row that is left out. place: the name of the file and the number of the row, such as `chats.jsonl:3`."""
+    """A row that is left out.
+
+    Attributes:
+        place: The name of the file and the number of the row, such as `chats.jsonl:3`.
+        reason: Why the row is invalid.
+    """
 
     place: str
     reason: str
@@ -278,9 +296,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertedRow:
-    """The documents of a row: for each, tokens, int32 [N], and a mask of the tokens that are not predicted.
+    """The documents of a row, in a form that is cheap to send between processes.
 
-    counts: how often each note of the writer applies. refusal: at most one.
+    Attributes:
+        documents: For each document, its tokens, int32 [N], and a mask of the tokens that are not predicted.
+        cut: The number of documents that were cut.
+        empty: The number of documents without a predicted token.
+        counts: How often each note of the writer applies.
+        refusal: At most one.
     """
 
     documents: Sequence[tuple[Any, Any]] = ()
@@ -290,24 +313,24 @@ class ConvertedRow:
     refusal: Sequence[Refusal] = ()
 
 
-def _converted(
+def _convert_rows(
     rows: Iterable[Row], *, writer: ChatWriter, length: int, skips_invalid: bool, keeps_empty: bool
 ) -> Iterator[ConvertedRow]:
     """Convert every row; a new block begins after every `BLOCK` rows."""
     for number, row in enumerate(rows):
         if number % BLOCK == 0:
             writer.begin_block()
-        yield _converted_row(row, writer, length, skips_invalid=skips_invalid, keeps_empty=keeps_empty)
+        yield _convert_row(row, writer, length, skips_invalid=skips_invalid, keeps_empty=keeps_empty)
 
 
-def _converted_row(
-    row: Row, writer: ChatWriter, length: int, *, skips_invalid: bool, keeps_empty: bool
-) -> ConvertedRow:
+def _convert_row(row: Row, writer: ChatWriter, length: int, *, skips_invalid: bool, keeps_empty: bool) -> ConvertedRow:
+    """Convert one row, or return its refusal."""
     where, content = row
     documents, cut, empty = [], 0, 0
+    # Count in a new counter, since the counts of a refused row are dropped.
     before, writer.counts = writer.counts, Counter[str]()
     try:
-        wholes = _documents(where, _json(where, content) if isinstance(content, str) else content, writer)
+        uncut = _documents(where, _json(where, content) if isinstance(content, str) else content, writer)
         counts = writer.counts
     except DataError as error:
         if not skips_invalid:
@@ -315,11 +338,11 @@ def _converted_row(
         return ConvertedRow(refusal=[Refusal(Path(where).name, str(error).removeprefix(f"{where}: "))])
     finally:
         writer.counts = before
-    for whole in wholes:
-        first = _first(whole, length)
+    for document in uncut:
+        first = _cut_document(document, length)
         assert first.given is not None
         is_empty = bool(first.given[1:].all())
-        cut += len(whole.tokens) > length
+        cut += len(document.tokens) > length
         empty += is_empty
         if is_empty and keeps_empty:
             first = _document([0], [True])
@@ -330,10 +353,12 @@ def _converted_row(
 
 
 def _list(convert: Callable[[list[Row]], Iterator[ConvertedRow]], block: list[Row]) -> list[ConvertedRow]:
+    """Convert a block in a worker process, which cannot return a generator."""
     return list(convert(block))
 
 
 def _blocks(path: Path) -> Iterator[list[Row]]:
+    """Yield blocks of `BLOCK` rows."""
     rows = rows_of(path)
     while block := list(islice(rows, BLOCK)):
         yield block
@@ -369,27 +394,29 @@ def read_template(path: Path) -> str:
         raise SettingError(f"cannot read the chat template {path}: {reason}; expected a Jinja template") from error
 
 
-def _first(document: Document, length: int) -> Document:
+def _cut_document(document: Document, length: int) -> Document:
+    """Return the first `length` tokens of a document."""
     unpredicted = None if document.given is None else document.given[:length]
     return Document(document.tokens[:length], given=unpredicted)
 
 
 def _documents(where: str, row: object, writer: ChatWriter) -> list[Document]:
+    """Return the documents of a row. Raise `DataError` with the location if the row has another form."""
     if not isinstance(row, dict):
         raise DataError(f"{where}: {type(row).__name__}, expected an object; {FORMS}")
     try:
         if row.get("messages") is not None:
             _count_keys(row, {"messages", "tools"}, writer)
-            return encoded(row["messages"], writer, tools=_tools(row.get("tools")))
+            return encode_chat(row["messages"], writer, tools=_tools(row.get("tools")))
         if isinstance(row.get("completion"), str) and isinstance(row.get("prompt"), str):
             _count_keys(row, {"prompt", "completion"}, writer)
-            return [_completed(row["prompt"], row["completion"], writer)]
+            return [_encode_completion(row["prompt"], row["completion"], writer)]
         if isinstance(row.get("text"), str):
             _count_keys(row, {"text"}, writer)
-            return [_completed("", row["text"], writer)]
+            return [_encode_completion("", row["text"], writer)]
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
-    except Exception as error:  # templates raise errors of their own
+    except Exception as error:  # of any class: templates raise their own errors
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise DataError(f"{where}: the chat template rejects it: {reason}") from error
     keys = (f"{name} ({'null' if value is None else type(value).__name__})" for name, value in row.items())
@@ -397,6 +424,7 @@ def _documents(where: str, row: object, writer: ChatWriter) -> list[Document]:
 
 
 def _count_keys(row: Mapping[str, object], read: Set[str], writer: ChatWriter) -> None:
+    """Count the keys of a row that are not in `read`."""
     for key in row.keys() - read:
         if not _is_empty(row[key]):
             writer.counts[f"rows have {key!r}, which has no effect"] += 1
@@ -414,7 +442,7 @@ def _tools(value: object) -> Tools:
     return tools or None
 
 
-def _completed(prompt: str, completion: str, writer: ChatWriter) -> Document:
+def _encode_completion(prompt: str, completion: str, writer: ChatWriter) -> Document:
     """Return a prompt and its completion, which is predicted, with the end-of-sequence token."""
     tokenizer = writer.tokenizer
     before = tokenizer(prompt)["input_ids"]
@@ -427,7 +455,7 @@ def _completed(prompt: str, completion: str, writer: ChatWriter) -> Document:
     return _document([*before, *after, *end], [True] * len(before) + [False] * (len(after) + len(end)))
 
 
-def encoded(messages: object, writer: ChatWriter, *, tools: Tools = None) -> list[Document]:
+def encode_chat(messages: object, writer: ChatWriter, *, tools: Tools = None) -> list[Document]:
     """Return a conversation as the tokenizer's chat template renders it, with only the answers predicted.
 
     An answer is predicted in the context of its request: the rendering of the messages before it. Successive answers
@@ -446,6 +474,7 @@ def encoded(messages: object, writer: ChatWriter, *, tools: Tools = None) -> lis
     Raises:
         DataError: If messages have another form, or the rendering of an answer does not begin with its prompt.
     """
+    # Each entry of `documents` has tokens, the mask of those not predicted, and the number of its last answer.
     turns = _turns(messages, writer)
     weights = [turn.pop("weight", None) for turn in turns]
     answers = [n for n, turn in enumerate(turns) if turn["role"] == "assistant"]
@@ -456,13 +485,16 @@ def encoded(messages: object, writer: ChatWriter, *, tools: Tools = None) -> lis
         text = writer.text(turns[: n + 1], tools)
         tokens, unpredicted, begin = writer.answer(turns[: n + 1], text, tools)
         writer.count_unwritten(turns[: n + 1], text, documents[-1][2] + 1 if documents else 0, tools)
-        if weights[n] == 0:
+        if weights[n] == 0:  # in the document, but not predicted
             writer.counts["answers have the weight 0, and are not predicted"] += 1
             unpredicted = [True] * len(unpredicted)
         if documents and len(documents[-1][0]) <= begin and tokens[: len(documents[-1][0])] == documents[-1][0]:
+            # This rendering continues the last document: keep what it predicts.
             _, earlier, last = documents.pop()
             unpredicted[: len(earlier)] = earlier
             if len(tokens) > len(earlier) and not earlier[-1] and not writer.ends_answers:
+                # The template writes no end of an answer. If the next message begins with an added token, such as a
+                # mark of the role, the model learns to end its answer with this token.
                 following = tokens[len(earlier)]
                 unpredicted[len(earlier)] = turns[last + 1]["role"] == "assistant" or not writer.is_mark(following)
         elif documents:
@@ -487,7 +519,7 @@ def _turns(messages: object, writer: ChatWriter) -> list[dict[str, object]]:
     turns = [{name: value for name, value in message.items() if value is not None} for message in messages]
     for number, turn in enumerate(turns, 1):
         if isinstance(turn.get("content"), list | tuple):
-            turn["content"] = _joined(number, turn["content"], writer)
+            turn["content"] = _join_text(number, turn["content"], writer)
         if "content" not in turn and not any(turn[name] for name in turn if name not in ("role", "weight")):
             raise DataError(f"message {number} has no content")  # templates write "None"
         if isinstance(turn.get("weight"), str) or turn.get("weight", 1) not in (0, 1):
@@ -495,7 +527,7 @@ def _turns(messages: object, writer: ChatWriter) -> list[dict[str, object]]:
     return turns
 
 
-def _joined(number: int, parts: Sequence[Any], writer: ChatWriter) -> str:
+def _join_text(number: int, parts: Sequence[Any], writer: ChatWriter) -> str:
     """Return the text of a content in parts. Raise `DataError` for a part that is not text."""
     for part in parts:
         kind = part.get("type") if isinstance(part, dict) else type(part).__name__
@@ -510,7 +542,8 @@ def _joined(number: int, parts: Sequence[Any], writer: ChatWriter) -> str:
 class ChatWriter:
     """Renders conversations by the chat template of a tokenizer, and counts fields of the data without effect.
 
-    counts: how often each note applies, by its text.
+    Attributes:
+        counts: How often each note applies, by its text.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -538,7 +571,7 @@ class ChatWriter:
         return [*lines, *(f"the chat template does not read the option {name!r}" for name in unread)]
 
     def answer(self, turns: Turns, text: str, tools: Tools) -> tuple[list[int], list[bool], int]:
-        """Return the tokens of messages, a mask of those not predicted, and the position where the answer begins.
+        """Return the tokens of messages, a mask of unpredicted tokens, and the position where the answer begins.
 
         The last message is the answer. If the template has marks, the tokens in `{% generation %}` of the answer are
         predicted; otherwise all tokens after its prompt. text: the messages as the template renders them.
@@ -546,9 +579,9 @@ class ChatWriter:
         template = self.tokenizer.get_chat_template(tools=tools)
         # Marks are positions of characters. The offsets that convert them to tokens need a fast tokenizer.
         if MARKS.search(template) and getattr(self.tokenizer, "is_fast", True):
-            rendered = self._rendered(turns, tools, return_dict=True, return_assistant_tokens_mask=True)
+            rendered = self._render(turns, tools, return_dict=True, return_assistant_tokens_mask=True)
             after, marked = list(rendered["input_ids"]), rendered["assistant_masks"]
-            begin = _common(self._tokens(turns[:-1], tools), after) if len(turns) > 1 else 0
+            begin = _common_length(self._tokens(turns[:-1], tools), after) if len(turns) > 1 else 0
             self.counts["answers have no token that the chat template marks by {% generation %}"] += not any(
                 marked[begin:]
             )
@@ -566,11 +599,13 @@ class ChatWriter:
 
         Raise `DataError` if the answer does not begin with the prompt.
         """
+        # 1. The answer begins with the whole prompt.
         before = turns[:-1]
         prompt = self._tokens(before, tools, add_generation_prompt=True) if before else []
-        begin = _common(prompt, after)
+        begin = _common_length(prompt, after)
         if before and begin == len(prompt):
             return begin
+        # 2. The answer begins with a part of the prompt that includes all earlier messages.
         plain = self._tokens(before, tools) if before else []
         if before and begin > len(plain) and after[: len(plain)] == plain:
             missing = self.tokenizer.decode(prompt[begin:])
@@ -584,20 +619,22 @@ class ChatWriter:
                 f"the chat template does not begin message {len(turns)}, an answer, with the prompt for it; use one "
                 "that marks answers by {% generation %} (--chat-template FILE)"
             )
+        # 3. Without a usable prompt: the first token that differs between this answer and short ones. There are two
+        # short answers, because one of them may begin like this answer.
         variants = ([*before, {"role": "assistant", "content": text}] for text in ("a", "b"))
-        return min(_common(after, self._tokens(variant, tools)) for variant in variants)
+        return min(_common_length(after, self._tokens(variant, tools)) for variant in variants)
 
     def _tokens(self, turns: Turns, tools: Tools, text: str | None = None, **options: object) -> list[int]:
         """Return the tokens of messages. text: the rendered messages, if they have been rendered already."""
 
         def whole() -> list[int]:
-            return list(self._rendered(turns, tools, return_dict=False, **options))
+            return list(self._render(turns, tools, return_dict=False, **options))
 
         if not self.pieces.can_split:
             return whole()
         return self.pieces.tokens(self.text(turns, tools, **options) if text is None else text, whole)
 
-    def _rendered(self, turns: Turns, tools: Tools, **options: object) -> Any:
+    def _render(self, turns: Turns, tools: Tools, **options: object) -> Any:
         return self.tokenizer.apply_chat_template(list(turns), tools=tools, **self.options, **options)
 
     @cached_property
@@ -652,25 +689,28 @@ class ChatWriter:
             self._count_field("tools", "rows", tools, lambda changed: self._differs(text, turns, changed))
 
     def _count_content(self, role: str, value: object, text: str, is_written: Callable[[str, object], bool]) -> None:
+        """Count a content without effect, and a content of an answer that is not written whole."""
         tried = self._tried[f"content of {role}"]
         # Templates may change spaces, so texts without spaces are compared if the direct comparison fails.
         is_whole = isinstance(value, str) and (value in text or "".join(value.split()) in "".join(text.split()))
         if _is_empty(value) or (is_whole and tried[True] >= TRIED):
             return
-        if is_written("content", _changed(value)):
+        if is_written("content", _change(value)):
             tried[True] += 1
             self.counts[PART_LOST] += role == "assistant" and not is_whole
         else:
             self.counts[f"messages of role {role!r} have a content that the chat template does not write"] += 1
 
     def _count_field(self, name: str, unit: str, value: object, is_written: Callable[[Any], bool]) -> None:
+        """Count a field without effect, and the parts of a nested field without effect, by their paths."""
         if _is_empty(value):
             return
         unwritten = set[str]()
-        if not is_written(_changed(value)):
+        if not is_written(_change(value)):
             unwritten.add(name)
         elif isinstance(value, dict | list):
             for path, changed in _variants(value):
+                # Rendering is slow, so a part whose first `TRIED` trials had one result is not tried again.
                 tried = self._tried[name + path]
                 if tried.total() < TRIED or len(tried) > 1:
                     answer = is_written(changed)
@@ -692,10 +732,11 @@ class ChatWriter:
         """Return messages as the template renders them. Raise `DataError` without a template."""
         if not self.tokenizer.chat_template:
             raise DataError("the tokenizer has no chat template; use --chat-template FILE")
-        return str(self._rendered(turns, tools, tokenize=False, **options))
+        return str(self._render(turns, tools, tokenize=False, **options))
 
 
 def _texts_of_arguments(calls: object) -> Iterator[str]:
+    """Yield the arguments of calls that are JSON text instead of objects."""
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function", call) if isinstance(call, dict) else None
         arguments = function.get("arguments") if isinstance(function, dict) else None
@@ -703,7 +744,7 @@ def _texts_of_arguments(calls: object) -> Iterator[str]:
             yield arguments
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def _common_length(one: Sequence[int], other: Sequence[int]) -> int:
     """Return the length of the common beginning."""
     if one == other[: len(one)]:
         return len(one)
@@ -711,12 +752,12 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def _changed(value: Any) -> Any:
+def _change(value: Any) -> Any:
     """Return a JSON value with all values in it changed, except keys and nulls."""
     if isinstance(value, dict):
-        return {key: _changed(part) for key, part in value.items()}
+        return {key: _change(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_changed(part) for part in value]
+        return [_change(part) for part in value]
     if isinstance(value, bool):
         return not value
     return value if value is None else value + ("x" if isinstance(value, str) else 1)
@@ -737,10 +778,11 @@ def _variants(value: object, key: str = "") -> Iterator[tuple[str, object]]:
             for path, changed in _variants(part, name):
                 yield ("" if key == "properties" else f".{name}") + path, {**value, name: changed}
     elif not _is_empty(value) and (key, value) != ("type", "function"):
-        yield "", _changed(value)
+        yield "", _change(value)
 
 
 def _document(tokens: Sequence[int], unpredicted: Sequence[bool]) -> Document:
+    """Return a document from lists."""
     # Several times as fast as `torch.tensor` of a list.
     tokens_N = torch.from_numpy(numpy.frombuffer(array("q", tokens), dtype="int64"))
     return Document(tokens_N, given=torch.from_numpy(numpy.frombuffer(bytearray(unpredicted), dtype="bool")))

@@ -34,7 +34,7 @@ from reference_trainer.errors import SettingError
 from reference_trainer.huggingface.chats import ANSWER, QUESTION
 from reference_trainer.huggingface.models import Causal
 from reference_trainer.plan.objective import Annealed
-from reference_trainer.training.update import micro_batch_seed, own_generators, seed_generators
+from reference_trainer.training.update import micro_batch_seed, preserve_generators, seed_generators
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -139,7 +139,7 @@ def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Samplin
         pad_token_id=PADDING,
         use_cache=True,
     )
-    with evaluating(model), own_sampling(inner, config):
+    with evaluating(model), replace_generation_config(inner, config):
         written_BT = inner.generate(inputs=tokens_BT.to(device), attention_mask=mask_BT.to(device))[:, width:].cpu()
     is_end_BT = torch.isin(written_BT, torch.tensor(ends, dtype=torch.int64))
     # The first end token of a row is the last token of its answer; padding follows.
@@ -148,12 +148,13 @@ def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Samplin
 
 
 def _ends_of(config: GenerationConfig) -> set[int]:
+    """Return the end tokens of a `generation_config`: one number, several or none."""
     ends = config.eos_token_id
     return set(ends) if isinstance(ends, list) else {ends} - {None}
 
 
 @contextmanager
-def own_sampling(inner: PreTrainedModel, config: GenerationConfig) -> Iterator[None]:
+def replace_generation_config(inner: PreTrainedModel, config: GenerationConfig) -> Iterator[None]:
     """Replace the `generation_config` of a model of transformers within the context."""
     before = inner.generation_config
     inner.generation_config = config
@@ -188,7 +189,7 @@ class MixedBatches:
     tokens is not changed.
 
     Attributes:
-        given: The batches of the data.
+        data_batches: The batches of the data.
         student: Returns the model that generates.
         share: Returns the share for an epoch and a position in it, both from 1.
         sampling: How tokens are sampled.
@@ -197,7 +198,7 @@ class MixedBatches:
         bfloat16: Whether the model computes in bfloat16, by autocast.
     """
 
-    given: ShuffledBatches
+    data_batches: ShuffledBatches
     student: Callable[[], Causal]
     share: Callable[[int, int], float]
     sampling: Sampling
@@ -208,22 +209,22 @@ class MixedBatches:
     @property
     def batches(self) -> int:
         """The number of batches of an epoch."""
-        return self.given.batches
+        return self.data_batches.batches
 
     @property
     def sequences(self) -> object:
         """The rows of the data."""
-        return self.given.sequences
+        return self.data_batches.sequences
 
     def batch(self, epoch: int, position: int) -> Batch:
         """Return a batch, from 1, of an epoch, from 1. The state of the process's generators does not change."""
-        batch = self.given.batch(epoch, position)
+        batch = self.data_batches.batch(epoch, position)
         if not is_generated(self.share(epoch, position), seed=self.seed, epoch=epoch, position=position):
             return batch
         model, device = self.student(), batch.tokens.device
         # Seeds of dropout have steps from 1, so step 0 gives seeds that no forward of the training has.
-        seed = micro_batch_seed(self.seed, epoch=epoch, step=0, micro_batch=position, rank=self.given.rank)
-        with own_generators(device), torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
+        seed = micro_batch_seed(self.seed, epoch=epoch, step=0, micro_batch=position, rank=self.data_batches.rank)
+        with preserve_generators(device), torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
             seed_generators(seed, device)
             prompts = prompts_of(batch)
             if not prompts:
@@ -270,7 +271,7 @@ def with_generated(run: HuggingFace, batches: ShuffledBatches) -> Batches:
         settings.objective.answer_top_p,
     )
     return MixedBatches(
-        given=batches,
+        data_batches=batches,
         student=student,
         share=share_of,
         sampling=Sampling(tokens=tokens, temperature=temperature, top_p=top_p, ends=ends),
@@ -281,6 +282,7 @@ def with_generated(run: HuggingFace, batches: ShuffledBatches) -> Batches:
 
 
 def _annealed(settings: Settings) -> float | Annealed:
+    """Return the share of generated batches, constant or over the steps."""
     start, end = settings.objective.on_policy, settings.objective.on_policy_end
     return start if end is None else Annealed(start, end, settings.objective.anneal, name="on_policy", bounds=SHARES)
 

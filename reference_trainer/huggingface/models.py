@@ -80,6 +80,7 @@ class Causal(nn.Module):
 
 def positions_of(segments: Tensor) -> Tensor:
     """Return the position of each token in its segment, int64 [B, T], from 0. segments: integers [B, T]."""
+    # The index of a token minus the index at which its segment begins, which is the largest begin so far.
     index = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)
     begins = torch.ones_like(segments, dtype=torch.bool)
     begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
@@ -90,9 +91,13 @@ def positions_of(segments: Tensor) -> Tensor:
 class Source:
     """The location of a model of transformers, and options to load it.
 
-    place: a directory or an id. revision: a branch, tag or commit of the hub. trust_remote_code: whether to execute the
-    code of the model. attention: the `attn_implementation` of transformers. quantization: a `quantization_config` in
-    JSON. device_map: the argument of `from_pretrained`, by default the CPU.
+    Attributes:
+        place: A directory or an id.
+        revision: A branch, tag or commit of the hub.
+        trust_remote_code: Whether to execute the code of the model.
+        attention: The `attn_implementation` of transformers.
+        quantization: A `quantization_config` in JSON.
+        device_map: The argument of `from_pretrained`, by default the CPU.
     """
 
     place: Path
@@ -136,14 +141,14 @@ def load_model(source: Source | Path, *, dtype: object, seed: int | None = None)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed or 0)
         if seed is not None and place.is_dir() and not has_weights(place):
-            config = _loaded(source, AutoConfig.from_pretrained)
+            config = _load(source, AutoConfig.from_pretrained)
             with loading(place):
                 model = AutoModelForCausalLM.from_config(config, trust_remote_code=source.trust_remote_code, **chosen)
             return Causal(model.to(dtype))
         if source.device_map is not None:
             chosen["device_map"] = source.device_map
         try:
-            loaded = _loaded(
+            loaded = _load(
                 source,
                 AutoModelForCausalLM.from_pretrained,
                 dtype=dtype,
@@ -155,12 +160,13 @@ def load_model(source: Source | Path, *, dtype: object, seed: int | None = None)
             if source.quantization is None:
                 raise
             raise _unquantized(error.__cause__ or error) from error
+    # transformers draws missing weights at random and only warns. A tied weight is missing under all names but one.
     model, report = loaded
     parameters = dict(model.named_parameters(remove_duplicate=False))
     read = {id(parameter) for name, parameter in parameters.items() if name not in report["missing_keys"]}
     if missing := sorted(name for name in report["missing_keys"] if id(parameters.get(name)) not in read):  # not tied
-        more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
-        raise ModelFileError(f"cannot load {place}: its files lack the weights {missing[0]}{more}")
+        others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise ModelFileError(f"cannot load {place}: its files lack the weights {missing[0]}{others}")
     return Causal(model)
 
 
@@ -179,7 +185,7 @@ def load_skeleton(source: Source, *, dtype: object, directory: Path | None = Non
 
     if source.quantization is not None:
         return None
-    config = _loaded(source, AutoConfig.from_pretrained)
+    config = _load(source, AutoConfig.from_pretrained)
     directory = download(source) if directory is None else directory
     try:
         paths = stored_files(directory)
@@ -201,12 +207,12 @@ def load_skeleton(source: Source, *, dtype: object, directory: Path | None = Non
     if dtype in (torch.float16, torch.bfloat16) and _float32_parts(model):
         return None
     if (directory / "generation_config.json").is_file():
-        model.generation_config = _loaded(source, GenerationConfig.from_pretrained)
+        model.generation_config = _load(source, GenerationConfig.from_pretrained)
     return causal.eval()
 
 
 def _float32_parts(model: object) -> bool:
-    """Return whether `from_pretrained` keeps some weights of a model in float32 whatever its data type."""
+    """Return whether `from_pretrained` keeps some weights of a model in float32 for every data type."""
     return any(getattr(model, f"_keep_in_fp32_modules{kind}", None) for kind in ("", "_strict"))
 
 
@@ -230,7 +236,7 @@ def download(source: Source) -> Path:
             get_checkpoint_shard_files(place, index, revision=revision)
         return directory_of(source)
 
-    return _loaded(source, fetch)
+    return _load(source, fetch)
 
 
 def load_shapes(source: Source, *, dtype: object) -> Causal:
@@ -241,7 +247,7 @@ def load_shapes(source: Source, *, dtype: object) -> Causal:
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = _loaded(source, AutoConfig.from_pretrained)
+    config = _load(source, AutoConfig.from_pretrained)
     if dtype == "auto":
         dtype = getattr(config, "dtype", None) or torch.float32
     with loading(source.place), torch.device("meta"):
@@ -249,6 +255,7 @@ def load_shapes(source: Source, *, dtype: object) -> Causal:
 
 
 def _source(source: Source | Path) -> Source:
+    """Return the source; of a path, a source without options."""
     return source if isinstance(source, Source) else Source(place=source)
 
 
@@ -265,7 +272,7 @@ def check_loading(source: Source) -> None:
         _quantization(source.quantization)
     if source.attention is None:
         return
-    config = _loaded(source, AutoConfig.from_pretrained)
+    config = _load(source, AutoConfig.from_pretrained)
     for name in (None, source.attention):  # without the option first: another error is one of the files
         try:
             with torch.device("meta"):
@@ -287,11 +294,12 @@ def _quantization(text: str) -> object:
 
     try:
         return AutoQuantizationConfig.from_dict(json.loads(text))
-    except Exception as error:  # each method has its own, such as TypeError for a wrong type
+    except Exception as error:  # every method raises other classes, such as TypeError for a wrong type
         raise _unquantized(error) from error
 
 
 def _unquantized(error: BaseException) -> SettingError | PackageError:
+    """Return the error of this package for an error of transformers about a quantization."""
     if isinstance(error, ImportError):
         return PackageError(f"quantization: {first_line(error)}")
     hint = 'such as {"quant_method": "bitsandbytes", "load_in_4bit": true}'
@@ -302,14 +310,14 @@ def vocab_size_of(source: Source | Path) -> int:
     """Return the vocabulary size in the configuration of a model. Raise `ModelFileError` if there is none."""
     from transformers import AutoConfig
 
-    return int(_loaded(_source(source), AutoConfig.from_pretrained).get_text_config().vocab_size)
+    return int(_load(_source(source), AutoConfig.from_pretrained).get_text_config().vocab_size)
 
 
 def load_tokenizer(source: Source | Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a model. Raise `ModelFileError` if transformers cannot load it."""
     from transformers import AutoTokenizer
 
-    return _loaded(_source(source), AutoTokenizer.from_pretrained)
+    return _load(_source(source), AutoTokenizer.from_pretrained)
 
 
 def compile_layers(name: str, model: nn.Module, backend: str | Callable[..., object] | None = None) -> None:
@@ -331,7 +339,7 @@ def compile_layers(name: str, model: nn.Module, backend: str | Callable[..., obj
     if not layers:
         raise SettingError(f"compile: {name} has no nn.ModuleList of layers; leave out --compile")
     device = next(model.parameters()).device
-    try:
+    try:  # before the training: `layer.compile` below compiles at the first call
         torch.compile(torch.sin, backend=backend)(torch.zeros(2, device=device))
     except Exception as error:  # without a C++ compiler or Triton, errors of the backend
         reason = f"cannot compile on {device}: {first_line(error)}"
@@ -346,7 +354,8 @@ def compile_layers(name: str, model: nn.Module, backend: str | Callable[..., obj
         layer.compile(backend=backend, dynamic=True)
 
 
-def _loaded(source: Source, load: Callable[..., Loaded], **options: object) -> Loaded:
+def _load(source: Source, load: Callable[..., Loaded], **options: object) -> Loaded:
+    """Call a loader of transformers, such as `from_pretrained`. Raise `ModelFileError` if it fails."""
     from transformers.utils import logging
 
     place = source.place
@@ -475,16 +484,20 @@ def check_tokens(
 ) -> None:
     """Raise `SettingError` unless every token of the student's tokenizer has the same number in the other one.
 
-    whose, hint: the owner of the other tokenizer, and a hint, for the message.
+    Args:
+        tokenizer: The tokenizer of the student.
+        other: The other tokenizer, which may have more tokens.
+        whose: The owner of the other tokenizer, for the message.
+        hint: The end of the message.
     """
     wanted, known = tokenizer.get_vocab(), other.get_vocab()  # a call takes 71 ms for 49,152 tokens
     moved = [token for token, number in wanted.items() if known.get(token) != number]
     if moved:
         token = min(moved, key=wanted.__getitem__)
-        number, there = wanted[token], known.get(token, "missing")
+        number, theirs = wanted[token], known.get(token, "missing")
         raise SettingError(
             f"the tokenizers of {whose} and student differ in {len(moved)} tokens: {token!r} is {number} for the "
-            f"student and {there} for the {whose}; expected equal numbers, because logits are indexed by them{hint}"
+            f"student and {theirs} for the {whose}; expected equal numbers, because logits are indexed by them{hint}"
         )
 
 
@@ -505,7 +518,7 @@ def save_model(
     *,
     merge: Callable[[Causal], Causal] | None = None,
 ) -> Causal:
-    """Write model or adapter, settings and tokenizer as `from_pretrained` reads them, then the manifest.
+    """Write model or adapter, settings and tokenizer in the format of `from_pretrained`, then the manifest.
 
     The files are first read back on the CPU, and must give the logits of `model`. The manifest has the digests of the
     configuration and of the weights, or of the index of their shards.
@@ -533,6 +546,7 @@ def save_model(
     options = {"save_embedding_layers": False} if hasattr(save, "peft_config") else {}
     try:
         (directory / MANIFEST).unlink(missing_ok=True)  # the manifest of an older run does not describe the new files
+        # Write into a temporary directory, and move the files only if they give the logits of the trained model.
         with tempfile.TemporaryDirectory(dir=directory, prefix=".export-") as place:
             save.save_pretrained(place, **options)
             tokenizer.save_pretrained(place)

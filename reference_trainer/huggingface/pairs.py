@@ -83,31 +83,34 @@ def write_pairs(student: Chats, teacher: Chats, tokenizers: Sequence[object], di
     """
     counts = Counter[str]()
 
-    def kept() -> Iterator[Document]:
-        for block in ordered_map(partial(_aligned, tokenizers), _blocks(student, teacher), workers):
+    # Groups are stored as documents of 4 G numbers, so that they are read one document at a time.
+    def aligned() -> Iterator[Document]:
+        for block in ordered_map(partial(_align_block, tokenizers), _blocks(student, teacher), workers):
             for scored, groups in block:
                 compared = sum(end - begin for begin, end, _, _ in groups)
                 counts.update(scored=scored, compared=compared, without=scored > 0 and not groups)
                 yield Document(torch.tensor(groups, dtype=torch.int64).flatten())
 
-    write_documents(directory, kept())
+    write_documents(directory, aligned())
     if not counts["compared"]:
         raise DataError("no answer has the same text in the tokens of student and teacher; compare the chat templates")
     (directory / COUNTS).write_text(json.dumps(counts), encoding="utf-8")
 
 
 def _blocks(student: Chats, teacher: Chats) -> Iterator[list[tuple[Side, Side]]]:
+    """Yield blocks of `BLOCK` documents of both models."""
     pairs = zip(student.documents, teacher.documents, strict=True)
     while block := [(_side(one), _side(other)) for one, other in islice(pairs, BLOCK)]:
         yield block
 
 
 def _side(document: Document) -> Side:
+    """Return a document as lists, which are cheap to send to a worker."""
     assert document.given is not None
     return document.tokens.tolist(), document.given.tolist()
 
 
-def _aligned(tokenizers: Sequence[object], block: Sequence[tuple[Side, Side]]) -> list[tuple[int, list[list[int]]]]:
+def _align_block(tokenizers: Sequence[object], block: Sequence[tuple[Side, Side]]) -> list[tuple[int, list[list[int]]]]:
     """Return, for every document, the number of predicted tokens of the student, and the groups."""
     aligned = []
     for sides in block:

@@ -24,7 +24,7 @@ from reference_trainer.data.documents import (
     ChainedDocuments,
     Document,
     DocumentRows,
-    joined_rows,
+    join_rows,
     rows_of_documents,
 )
 from reference_trainer.data.mixtures import Mixture, integer_weights, read_weights
@@ -72,7 +72,7 @@ from reference_trainer.huggingface.models import (
     vocab_size_of,
 )
 from reference_trainer.huggingface.pairs import PairedDocuments, check_pairs, read_pairs, write_pairs
-from reference_trainer.models.loading import Weights, is_skeleton, weights_of, when_loaded
+from reference_trainer.models.loading import NamedTensors, is_skeleton, weights_of, when_loaded
 from reference_trainer.pipeline.defaults import defaults_line, with_defaults
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledOptimizer, shuffled_batches
@@ -159,7 +159,12 @@ class HuggingFace(Distillation):
 
 
 class ChatData:
-    """Conversations. The last tenth, or the ones of another file, are held back. tokenizer: the student's."""
+    """Conversations. The last tenth, or the conversations of another file, are held back.
+
+    Attributes:
+        run: The run.
+        tokenizer: The tokenizer of the student, with the chat template of the run.
+    """
 
     unit = "token"
     largest_token = 0
@@ -167,20 +172,22 @@ class ChatData:
     _chosen = 0  # number of held-back conversations to evaluate; 0 for all
 
     def __init__(self, run: HuggingFace) -> None:
-        self._run = run
-        self._largest_read = self._largest_taught = 0  # token of all conversations so far, and in those of the teacher
+        self.run = run
+        # The largest token of all conversations so far, in the tokens of the student and of the teacher.
+        self._largest_of_student = self._largest_of_teacher = 0
         self._paired: list[PairedDocuments] = []  # in the order of their example numbers
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        settings = self._run.settings
+        settings = self.run.settings
         tokenizer = load_tokenizer(student_source(settings))
         if settings.data.chat_template is not None:
             tokenizer.chat_template = read_template(settings.data.chat_template)
         return tokenizer
 
     def make_batches(self) -> Batches:
-        run, settings = self._run, self._run.settings
+        # 1. Check the settings and the tokenizers.
+        run, settings = self.run, self.run.settings
         if settings.data.path is None or settings.student.model is None:
             raise SettingError("--student needs --data with a file of chats")
         check_student_settings(settings, settings.student.model)
@@ -200,7 +207,7 @@ class ChatData:
         weights = {} if settings.data.mix is None else read_weights(settings.data.mix)
         weight = weights.pop(str(settings.data.path), Fraction(1))
         integers = integer_weights([weight, *weights.values()])
-        # Check the settings before tokenising, which may take long.
+        # 2. Check all other inputs before tokenising, which may take long.
         check_generation(settings, run.place.world_size)
         check_loading(student_source(settings))
         if settings.teacher.model is not None:
@@ -210,6 +217,7 @@ class ChatData:
         for path in (settings.data.path, settings.evaluation.data, *map(Path, weights)):
             if path is not None:
                 check_readable(path)
+        # 3. Read the conversations, and divide them into rows to train on and held-back rows.
         documents = self._documents(settings.data.path)
         cut = self._cut(documents) if settings.evaluation.data is None else len(documents)
         training = self._rows(documents[:cut])
@@ -222,18 +230,17 @@ class ChatData:
             )
             if not all(isinstance(rows, DocumentRows) for rows in sources):
                 raise SettingError(f"--mix joins rows of documents, and make_rows of {type(run).__name__} has others")
-            training = joined_rows(cast(list[DocumentRows], sources))
+            training = join_rows(cast(list[DocumentRows], sources))
             run.lines.write(_mixture_line([settings.data.path, *weights], order))
         run.held_back = self._rows(self._evaluated_documents(documents[cut:]), first=len(training))
         return with_generated(run, shuffled_batches(run, training, order))
 
     def make_held_back(self, *, whole: bool) -> None:
-        run, settings = self._run, self._run.settings
+        run, settings = self.run, self.run.settings
         if settings.data.path is None:
             raise SettingError("Hugging Face models need --data with a file of chats")
-        if (
-            "make_teacher" in run.replaced and settings.student.model is not None
-        ):  # a teacher is compared with the student
+        # A teacher of custom parts is compared with the vocabulary size of the run, which no student has set here.
+        if "make_teacher" in run.replaced and settings.student.model is not None:
             run.vocab_size = vocab_size_of(student_source(settings))
         if whole or settings.evaluation.data is None:
             documents = self._documents(settings.data.path)
@@ -244,13 +251,13 @@ class ChatData:
         run.held_back = self._rows(documents)
 
     def evaluated_part(self, *, whole: bool) -> str:
-        part = "whole" if whole or self._run.settings.evaluation.data is not None else "held back"
+        part = "whole" if whole or self.run.settings.evaluation.data is not None else "held back"
         return part if whole or not self._chosen else f"{part}, {self._chosen} conversations"
 
     def check_size(self, model: Causal, name: str) -> None:
         """Raise `DataError` if the data has a token that the model, "student" or "teacher", lacks."""
-        is_other = name == "teacher" and self._run.settings.teacher.cross_tokenizer
-        largest = self._largest_taught if is_other else self._largest_read
+        is_other = name == "teacher" and self.run.settings.teacher.cross_tokenizer
+        largest = self._largest_of_teacher if is_other else self._largest_of_student
         if largest >= model.vocab_size:
             what = f"the data has token {largest}, and the {name} has {model.vocab_size} tokens"
             raise DataError(f"{what}; expected more")
@@ -258,36 +265,40 @@ class ChatData:
     def _documents(self, data: Path, name: str = "data") -> Sequence[Document]:
         """Return the conversations of a file, and store its digest under `name`, "data" or "eval_data"."""
         chats, digests, workers = self._chats(data, self.tokenizer)
-        self._run.digests |= {f"{name}_sha256": digests["data_sha256"]}
-        self._run.digests |= {key: digest for key, digest in digests.items() if key != "data_sha256"}
-        self._largest_read = max(self._largest_read, chats.largest)
+        self.run.digests |= {f"{name}_sha256": digests["data_sha256"]}
+        self.run.digests |= {key: digest for key, digest in digests.items() if key != "data_sha256"}
+        self._largest_of_student = max(self._largest_of_student, chats.largest)
         self._continues = chats.continues
-        if not self._run.settings.teacher.cross_tokenizer:
+        if not self.run.settings.teacher.cross_tokenizer:
             return chats.documents
-        taught, of_teacher, _ = self._chats(data, self._teacher_tokenizer, "of the teacher, ")
-        check_pairs(data, chats, taught)
+        # The same conversations in the tokens of the teacher, and the groups of tokens of equal text.
+        teacher_chats, of_teacher, _ = self._chats(data, self._teacher_tokenizer, "of the teacher, ")
+        check_pairs(data, chats, teacher_chats)
         names = ("tokenizer_sha256", "chat_template_sha256")
-        self._run.digests |= {f"teacher_{name}": of_teacher[name] for name in names}
-        self._largest_taught = max(self._largest_taught, taught.largest)
-        identity = {"student": digests, "teacher": of_teacher, "length": self._run.settings.data.length, "pairs": 1}
+        self.run.digests |= {f"teacher_{name}": of_teacher[name] for name in names}
+        self._largest_of_teacher = max(self._largest_of_teacher, teacher_chats.largest)
+        identity = {"student": digests, "teacher": of_teacher, "length": self.run.settings.data.length, "pairs": 1}
         identity |= {"transformers": version("transformers")}
         tokenizers = (self.tokenizer, self._teacher_tokenizer)
-        entry = self._entry(identity, partial(write_pairs, chats, taught, tokenizers, workers=workers))
-        documents, lines = read_pairs(entry, chats, taught)
+        entry = self._entry(identity, partial(write_pairs, chats, teacher_chats, tokenizers, workers=workers))
+        documents, lines = read_pairs(entry, chats, teacher_chats)
         for line in lines:
-            self._run.lines.write(f"data: {line}")
+            self.run.lines.write(f"data: {line}")
         return documents
 
     @cached_property
     def _teacher_tokenizer(self) -> object:
-        return load_tokenizer(teacher_source(self._run.settings))
+        return load_tokenizer(teacher_source(self.run.settings))
 
     def _chats(self, data: Path, tokenizer: object, whose: str = "") -> tuple[Chats, dict[str, str], int]:
         """Return the conversations of a file in the tokens of a tokenizer, their digests, and the number of workers.
 
-        whose: the beginning of log lines about them.
+        Args:
+            data: The file.
+            tokenizer: The tokenizer.
+            whose: The beginning of log lines about these conversations.
         """
-        settings = self._run.settings
+        settings = self.run.settings
         digests = {"data_sha256": digest_of(data), **tokenizer_digests(tokenizer)}
         turns, options = settings.data.turns, json.loads(settings.data.template_options or "{}")
         if options or turns != "every":  # they change tokens or labels, as another template does
@@ -300,12 +311,12 @@ class ChatData:
         read = read_chats(self._tokenized(data, digests, writer, workers, whose))
         lines = _notes(read, settings.data.length, keeps_empty=settings.teacher.cross_tokenizer)
         for line in lines:
-            self._run.lines.write(line.replace("data: ", f"data: {whose}", 1))
+            self.run.lines.write(line.replace("data: ", f"data: {whose}", 1))
         return read, digests, workers
 
     def _evaluated_documents(self, held_back: Sequence[Document]) -> Sequence[Document]:
         """Return the documents to evaluate: `eval_data` or else `held_back`, at most `eval_rows`, evenly spaced."""
-        run, most, data = self._run, self._run.settings.evaluation.rows, self._run.settings.evaluation.data
+        run, most, data = self.run, self.run.settings.evaluation.rows, self.run.settings.evaluation.data
         documents = held_back if data is None else self._documents(data, "eval_data")
         if not most or len(documents) <= most:
             return documents
@@ -314,16 +325,17 @@ class ChatData:
         run.digests["evaluated"] = f"{most} of {len(documents)}"  # a resumed run compares with earlier ones
         numbers = [number * len(documents) // most for number in range(most)]
 
-        def few(of: Sequence[Document]) -> Sequence[Document]:
-            return ChainedDocuments([of[number : number + 1] for number in numbers])  # read when they are asked for
+        def select(of: Sequence[Document]) -> Sequence[Document]:
+            return ChainedDocuments([of[number : number + 1] for number in numbers])  # read when they are indexed
 
         if isinstance(documents, PairedDocuments):
-            return PairedDocuments(few(documents.student), few(documents.teacher), few(documents.flat_groups))
-        return few(documents)
+            return PairedDocuments(select(documents.student), select(documents.teacher), select(documents.flat_groups))
+        return select(documents)
 
     def _tokenized(self, data: Path, digests: Mapping[str, str], writer: ChatWriter, workers: int, whose: str) -> Path:
         """Return the directory with the tokens of the data."""
-        run, settings = self._run, self._run.settings
+        # The identity has everything that tokens and labels depend on. Raise "format" when the conversion changes.
+        run, settings = self.run, self.run.settings
         identity = {**digests, "length": settings.data.length, "format": 4, "transformers": version("transformers")}
         identity["special"] = {name: str(token) for name, token in writer.tokenizer.special_tokens_map.items()}
 
@@ -348,14 +360,14 @@ class ChatData:
     @cached_property
     def _cache(self) -> Path:
         """The cache directory of tokens; for a smoke run a temporary one."""
-        run, settings = self._run, self._run.settings
+        run, settings = self.run, self.run.settings
         if settings.run.smoke is not None:
             return Path(run.enter_context(TemporaryDirectory()))
         return settings.data.cache or default_cache("--data-cache")
 
     def _entry(self, identity: Mapping[str, object], write: Callable[[Path], None]) -> Path:
         """Return the cached directory with this identity; call `write` to fill it if it does not exist."""
-        run, cache, limit = self._run, self._cache, self._run.settings.data.cache_gib
+        run, cache, limit = self.run, self._cache, self.run.settings.data.cache_gib
         try:
             entry = run.enter_context(used_entry(cache, "chats", identity, write))
         except OutputError as error:
@@ -367,18 +379,18 @@ class ChatData:
     def _cut(self, documents: Sequence[Document]) -> int:
         """Return the number of documents to train on. The rest is held back; no conversation is divided."""
         cut = len(documents) * 9 // 10
-        while cut and self._continues[cut]:
+        while cut and self._continues[cut]:  # the document at the cut continues a conversation before it
             cut -= 1
         if not cut:
-            what = f"{self._run.settings.data.path} has one conversation to predict; expected two, as one is held back"
+            what = f"{self.run.settings.data.path} has one conversation to predict; expected two, as one is held back"
             raise DataError(f"{what}, or other ones in --eval-data")
         return cut
 
     def _rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
         if isinstance(documents, PairedDocuments):
             self._paired.append(documents)
-            self._run.pairs = cast("Sequence[Paired]", ChainedDocuments(self._paired))
-        return self._run.make_rows(documents, first)
+            self.run.pairs = cast("Sequence[Paired]", ChainedDocuments(self._paired))
+        return self.run.make_rows(documents, first)
 
 
 def student_source(settings: Settings) -> Source:
@@ -441,7 +453,7 @@ def _skeleton(run: HuggingFace, source: Source, dtype: object) -> Causal | None:
 
 
 def _finish(name: str, model: Causal, settings: Settings, note: Callable[[str], object]) -> None:
-    """Isolate documents and compile layers, as the settings say; both run the model. name: for messages."""
+    """Isolate documents and compile layers, as the settings say. Both run the model, so its weights must be loaded."""
     if settings.data.documents == "pack":
         with next(model.parameters()).device:  # it may be on a device already
             isolate_documents(name, model, note)
@@ -450,17 +462,18 @@ def _finish(name: str, model: Causal, settings: Settings, note: Callable[[str], 
 
 
 class CausalStudent:
-    """The causal model that the settings name, with an adapter if they say so."""
+    """The causal model that the settings name, with an adapter if `lora` is set."""
 
     def __init__(self, run: HuggingFace, data: ChatData) -> None:
-        self._run, self._data = run, data
+        self.run, self._data = run, data
 
     def make(self) -> nn.Module:
-        run, settings, place = self._run, self._run.settings, self._run.settings.student.model
+        run, settings, place = self.run, self.run.settings, self.run.settings.student.model
         assert place is not None
         check_student_settings(settings, place)
         name = "float64" if settings.run.dtype == "float64" else settings.student.weights
         source, dtype = student_source(settings), getattr(torch, name)
+        # 1. The model. A sharded student is loaded by parts if its files allow it.
         part = self._in_parts(source, dtype) if run.is_student_sharded else None
         student = part or load_model(source, dtype=dtype, seed=settings.run.seed)
         run.vocab_size = student.vocab_size
@@ -470,12 +483,14 @@ class CausalStudent:
                 f"--student {place} has quantized weights, which cannot be trained; use --lora, or a model without "
                 "quantization"
             )
+        # 2. The adapter. A skeleton has it already.
         if settings.student.lora is not None:
             student = part or add_adapter(student, place, **self._adapter_options)
             if settings.student.lora_merge:
                 check_merge(student)
             digest = partial(tensors_digest, frozen_weights(student))
             run.digests["base_sha256"] = str(run.ranks.on_each_machine(digest) if part is not None else digest())
+        # 3. Options of the forward. They run the model, so for a skeleton they wait until it is loaded.
         if settings.student.checkpoint_activations:
             model = student.model
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
@@ -491,24 +506,24 @@ class CausalStudent:
 
     def _in_parts(self, source: Source, dtype: torch.dtype) -> Causal | None:
         """Return the student as a skeleton; None if every rank must load the whole student first."""
-        base = _skeleton(self._run, source, dtype)
-        if base is None or self._run.settings.student.lora is None:
+        base = _skeleton(self.run, source, dtype)
+        if base is None or self.run.settings.student.lora is None:
             return base
         return add_adapter_to_skeleton(base, source.place, **self._adapter_options)
 
     @property
     def _adapter_options(self) -> dict[str, Any]:
-        settings = self._run.settings
+        settings = self.run.settings
         options = json.loads(settings.student.lora_options or "{}")
         return {"rank": settings.student.lora, "options": options, "seed": settings.run.seed}
 
     def shapes(self) -> nn.Module:
         """Return the student on the meta device, from its configuration alone."""
-        settings = self._run.settings
+        settings = self.run.settings
         name = "float64" if settings.run.dtype == "float64" else settings.student.weights
         source = student_source(settings)
         student = load_shapes(source, dtype=getattr(torch, name))
-        self._run.vocab_size = student.vocab_size
+        self.run.vocab_size = student.vocab_size
         if settings.student.lora is None:
             return student
         with torch.device("meta"):
@@ -523,10 +538,10 @@ class CausalTeacher:
     _served: ServedTeacher | None = None
 
     def __init__(self, run: HuggingFace, data: ChatData) -> None:
-        self._run, self._data = run, data
+        self.run, self._data = run, data
 
     def make(self) -> nn.Module:
-        run, settings = self._run, self._run.settings
+        run, settings = self.run, self.run.settings
         if settings.teacher.url is not None:
             run.served = self._served = served_teacher(settings, run.vocab_size)
             run.digests["served_teacher"] = json.dumps(self._served.identity)
@@ -563,14 +578,14 @@ class CausalTeacher:
 
     def shapes(self) -> nn.Module:
         """Return the teacher on the meta device, from its configuration alone."""
-        if self._run.settings.teacher.model is None:
+        if self.run.settings.teacher.model is None:
             raise SettingError("--student needs --teacher with a Hugging Face model")
-        return load_shapes(teacher_source(self._run.settings), dtype="auto")
+        return load_shapes(teacher_source(self.run.settings), dtype="auto")
 
     def digest_of_files(self) -> str | None:
         if self._served is not None:
             return self._served.digest()
-        settings, ranks = self._run.settings, self._run.ranks
+        settings, ranks = self.run.settings, self.run.ranks
         source = teacher_source(settings)
         digest = str(ranks.on_each_machine(lambda: files_digest(digested_files(directory_of(source)))))
         if settings.teacher.quantization is None:
@@ -578,7 +593,7 @@ class CausalTeacher:
         return identity_digest({"files": digest, "quantization": json.loads(settings.teacher.quantization)})
 
     def vocab_size(self) -> int:
-        teacher = self._run.teacher
+        teacher = self.run.teacher
         assert isinstance(teacher, Causal)
         return teacher.vocab_size
 
@@ -589,36 +604,39 @@ class CausalExport:
     has_own_format = True
 
     def __init__(self, run: HuggingFace, data: ChatData) -> None:
-        self._run, self._data = run, data
+        self.run, self._data = run, data
 
     def check_student(self) -> None:
         """Accept every student, because `save` verifies the files that it writes."""
 
     def save(self, directory: Path, manifest: dict[str, object]) -> None:
-        run, student = self._run, self._run.student
+        run, student = self.run, self.run.student
         assert isinstance(student, Causal)
         merge = merge_adapter if run.settings.student.lora_merge and isinstance(student, Adapted) else None
         run.student = save_model(student, self._data.tokenizer, directory, manifest, merge=merge)
 
-    def load(self, directory: Path) -> Weights:
-        """Return the weights of a model or adapter of transformers with the student's tokenizer. directory: also an id.
+    def load(self, directory: Path) -> NamedTensors:
+        """Return the weights of a model or adapter of transformers, whose tokenizer must be the student's.
 
         If the student is a skeleton, the weights of a model are read when they are indexed.
+
+        Args:
+            directory: A directory, or an id of the hub.
         """
-        student = self._run.student
+        student = self.run.student
         self._check_saved(directory, "model to begin with")
         if isinstance(student, Adapted):
             return adapter_weights(directory, like=student)
         source, dtype = self._source(directory), next(student.parameters()).dtype
-        part = _skeleton(self._run, source, dtype) if is_skeleton(student) else None
+        part = _skeleton(self.run, source, dtype) if is_skeleton(student) else None
         return weights_of(part or load_model(source, dtype=dtype))
 
     def saved_model(self, directory: Path) -> nn.Module:
-        """Return a model or adapter of any shape, in the data type of its files. directory: also an id."""
+        """Return a model or adapter of any shape, in the data type of its files, from a directory or an id."""
         self._check_saved(directory, "model")
         model = load_model(self._source(directory), dtype="auto")
-        if self._run.settings.data.documents == "pack":
-            isolate_documents("the model", model, self._run.lines.write)
+        if self.run.settings.data.documents == "pack":
+            isolate_documents("the model", model, self.run.lines.write)
         return model
 
     def saved_digest(self, path: Path, module: nn.Module) -> str:
@@ -628,21 +646,24 @@ class CausalExport:
             return weights_digest(module.model if isinstance(module, Causal) else module)
 
     def _check_saved(self, directory: Path, what: str) -> None:
+        """Raise an error if the files were changed, or the tokenizer is not the student's."""
         if os.path.isfile(directory / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
             verify_manifest(directory)
         check_tokens(self._data.tokenizer, load_tokenizer(self._source(directory)), what)
 
     def _source(self, directory: Path) -> Source:
-        return Source(place=directory, trust_remote_code=self._run.settings.run.trust_remote_code)
+        return Source(place=directory, trust_remote_code=self.run.settings.run.trust_remote_code)
 
 
 def _mixture_line(paths: Sequence[Path | str], mixture: Mixture) -> str:
+    """Return a log line with the share and the size of each source."""
     total, shares = sum(mixture.weights), zip(paths, mixture.sizes, mixture.weights, strict=True)
     parts = [f"{weight / total:.1%} of {path} ({size} rows)" for path, size, weight in shares]
     return f"data: an epoch has {len(mixture)} rows: {', '.join(parts)}"
 
 
 def _notes(chats: Chats, length: int, *, keeps_empty: bool) -> list[str]:
+    """Return log lines about conversations that are cut or have nothing to predict, and the notes of the writer."""
     number = len(chats.documents) + (0 if keeps_empty else chats.empty)
     cut = [f"data: {chats.cut} of {number} conversations are cut after {length} tokens"] if chats.cut else []
     fate = "kept without a loss" if keeps_empty else "left out"

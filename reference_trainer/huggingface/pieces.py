@@ -34,7 +34,7 @@ class Pieces:
         self._stored: dict[str, list[int]] = {}
         self._uncompared = COMPARED
         self._pattern = cut_pattern(tokenizer)
-        if self._pattern is not None:  # as a call of the tokenizer does, whatever its file says
+        if self._pattern is not None:  # as a call of the tokenizer does, also if its file enables them
             tokenizer.backend_tokenizer.no_truncation()
             tokenizer.backend_tokenizer.no_padding()
 
@@ -44,7 +44,7 @@ class Pieces:
         return self._pattern is not None
 
     def clear(self) -> None:
-        """Remove stored pieces except short ones, such as the start of an answer; also these if there are too many."""
+        """Remove stored pieces, except short ones such as the start of an answer; remove all if too many are short."""
         self._stored = {piece: tokens for piece, tokens in self._stored.items() if len(piece) <= SHORT}
         if len(self._stored) > MOST_SHORT:
             self._stored.clear()

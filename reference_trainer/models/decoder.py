@@ -63,6 +63,8 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.width, eps=_EPSILON)
         self.head = nn.Linear(config.width, config.vocab_size, bias=False)
+        # Every block adds two outputs to the residual stream. With a smaller standard deviation for these 2 * layers
+        # matrices, the variance of the sum does not grow with the number of layers (Radford et al. 2019, GPT-2).
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
                 into_residual = name.endswith(("attention.out.weight", "feed_forward.down.weight"))
@@ -76,15 +78,17 @@ class Decoder(nn.Module):
         self, tokens_BT: Tensor, segments: Tensor | None = None, output_hidden_states: bool = False
     ) -> Tensor | DecoderOutput:
         x_BTW = self.embedding(tokens_BT)
-        turn = _rotation(tokens_BT.shape[1], self.config.width // self.config.heads, x_BTW)
+        # Without segments, the position of a token is its index; with segments, it is the number of the positions that
+        # the token attends to, without itself.
+        rotation = _rotation(tokens_BT.shape[1], self.config.width // self.config.heads, x_BTW)
         mask = None
         if segments is not None:
-            mask = _attended(segments)
+            mask = _attention_mask(segments)
             position_B1T = mask.sum(-1) - 1
-            turn = turn[0][position_B1T], turn[1][position_B1T]
+            rotation = rotation[0][position_B1T], rotation[1][position_B1T]
         states = []
         for block in self.blocks:
-            x_BTW = block(x_BTW, turn, mask)
+            x_BTW = block(x_BTW, rotation, mask)
             if output_hidden_states:
                 states.append(x_BTW)
         logits_BTV: Tensor = self.head(self.norm(x_BTW))
@@ -92,6 +96,8 @@ class Decoder(nn.Module):
 
 
 class _Block(nn.Module):
+    """Attention, then a feed-forward layer; each reads normalised states and adds to the residual stream."""
+
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(config.width, eps=_EPSILON)
@@ -99,27 +105,29 @@ class _Block(nn.Module):
         self.feed_forward_norm = nn.RMSNorm(config.width, eps=_EPSILON)
         self.feed_forward = _FeedForward(config.width)
 
-    def forward(self, x_BTW: Tensor, turn: tuple[Tensor, Tensor], mask_B1TT: Tensor | None) -> Tensor:
-        x_BTW = x_BTW + self.attention(self.attention_norm(x_BTW), turn, mask_B1TT)
-        fed_BTW: Tensor = self.feed_forward(self.feed_forward_norm(x_BTW))
-        return x_BTW + fed_BTW
+    def forward(self, x_BTW: Tensor, rotation: tuple[Tensor, Tensor], mask_B1TT: Tensor | None) -> Tensor:
+        x_BTW = x_BTW + self.attention(self.attention_norm(x_BTW), rotation, mask_B1TT)
+        out_BTW: Tensor = self.feed_forward(self.feed_forward_norm(x_BTW))
+        return x_BTW + out_BTW
 
 
 class _Attention(nn.Module):
+    """Causal attention of several heads, with rotary positions."""
+
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.heads = config.heads
         self.query_key_value = nn.Linear(config.width, 3 * config.width, bias=False)
         self.out = nn.Linear(config.width, config.width, bias=False)
 
-    def forward(self, x_BTW: Tensor, turn: tuple[Tensor, Tensor], mask_B1TT: Tensor | None) -> Tensor:
+    def forward(self, x_BTW: Tensor, rotation: tuple[Tensor, Tensor], mask_B1TT: Tensor | None) -> Tensor:
         query_BHTD, key_BHTD, value_BHTD = (
             part.reshape(*part.shape[:2], self.heads, part.shape[2] // self.heads).permute(0, 2, 1, 3)
             for part in self._parts(x_BTW)
         )
         mixed_BHTD = nn.functional.scaled_dot_product_attention(
-            _turned(query_BHTD, turn),
-            _turned(key_BHTD, turn),
+            _rotate(query_BHTD, rotation),
+            _rotate(key_BHTD, rotation),
             value_BHTD,
             attn_mask=mask_B1TT,
             is_causal=mask_B1TT is None,  # without a mask, kernels skip what is not attended to
@@ -133,9 +141,11 @@ class _Attention(nn.Module):
 
 
 class _FeedForward(nn.Module):
+    """SwiGLU: down(silu(gate(x)) * up(x))."""
+
     def __init__(self, width: int) -> None:
         super().__init__()
-        hidden = 8 * width // 3
+        hidden = 8 * width // 3  # 2/3 of the usual 4 * width, because there are three matrices instead of two
         self.gate_up = nn.Linear(width, 2 * hidden, bias=False)
         self.down = nn.Linear(hidden, width, bias=False)
 
@@ -154,19 +164,19 @@ def _rotation(length: int, head_width: int, like: Tensor) -> tuple[Tensor, Tenso
     return both.cos().to(like.dtype), both.sin().to(like.dtype)
 
 
-def _attended(segments_BT: Tensor) -> Tensor:
+def _attention_mask(segments_BT: Tensor) -> Tensor:
     """Return a mask, bool [B, 1, T, T]: a position attends to itself and to earlier positions of its segment."""
     # Padding attends to padding, because a softmax over no position is NaN.
     same_BTT = segments_BT[:, :, None] == segments_BT[:, None, :]
     return same_BTT.tril()[:, None]
 
 
-def _turned(x_BHTD: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+def _rotate(x_BHTD: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     """Return x rotated by cosine and sine, [T, D] each, or [B, 1, T, D] if positions differ between rows."""
-    cosine, sine = turn
+    cosine, sine = rotation
     first, second = x_BHTD.chunk(2, dim=-1)
-    turned: Tensor = (x_BHTD * cosine + torch.cat((-second, first), dim=-1) * sine).to(x_BHTD.dtype)
-    return turned
+    rotated: Tensor = (x_BHTD * cosine + torch.cat((-second, first), dim=-1) * sine).to(x_BHTD.dtype)
+    return rotated
 
 
 def new_decoder(config: DecoderConfig, seed: int) -> Decoder:
@@ -181,6 +191,7 @@ def new_decoder(config: DecoderConfig, seed: int) -> Decoder:
 
 @contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Within the context, create floating tensors with this dtype."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

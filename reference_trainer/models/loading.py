@@ -35,6 +35,7 @@ class StoredTensor:
     shape: torch.Size
 
     def __getitem__(self, rows: slice | EllipsisType) -> Tensor:
+        # Row r of the whole tensor is row r - first of the piece whose first row has the number `first`.
         with_rows = isinstance(rows, slice)
         begin, end = (rows.start, rows.stop) if isinstance(rows, slice) else (0, 0)
         parts, first = [], 0
@@ -56,7 +57,7 @@ class StoredTensor:
         return len(self.shape)
 
 
-Weights = Mapping[str, Tensor | StoredTensor]
+NamedTensors = Mapping[str, Tensor | StoredTensor]
 """Tensors by name, in memory or in files."""
 
 
@@ -82,7 +83,7 @@ def weight_files(paths: Iterable[Path], prefix: str = "") -> dict[str, StoredTen
     return tensors
 
 
-def joined(parts: Sequence[Tensor | StoredTensor]) -> Tensor | StoredTensor:
+def join_parts(parts: Sequence[Tensor | StoredTensor]) -> Tensor | StoredTensor:
     """Return `parts` joined along the first axis; all have the same dtype and the same shape of a row."""
     stored = [part for part in parts if isinstance(part, StoredTensor)]
     if not stored:
@@ -92,10 +93,10 @@ def joined(parts: Sequence[Tensor | StoredTensor]) -> Tensor | StoredTensor:
     return StoredTensor(pieces, stored[0].dtype, torch.Size([rows, *stored[0].shape[1:]]))
 
 
-def skeleton(make: Callable[[], Module], files: Weights) -> Module | None:
+def skeleton(make: Callable[[], Module], files: NamedTensors) -> Module | None:
     """Return the module that `make` creates, with parameters on the meta device, which takes no memory.
 
-    Buffers have their values, because files do not contain all of them.
+    Buffers have their values, because files do not contain all buffers.
 
     Args:
         make: Creates the module.
@@ -107,12 +108,13 @@ def skeleton(make: Callable[[], Module], files: Weights) -> Module | None:
     """
     with _parameters_on_meta():
         module = make()
+    # Files have a tied weight under one of its names; give it all of them.
     weights = dict(files)
     for group in _shared(module):
-        held = [name for name, _ in group if name in files]
-        if not held or files[held[0]].shape != group[0][1].shape:
+        stored = [name for name, _ in group if name in files]
+        if not stored or files[stored[0]].shape != group[0][1].shape:
             return None
-        weights |= dict.fromkeys((name for name, _ in group), files[held[0]])
+        weights |= dict.fromkeys((name for name, _ in group), files[stored[0]])
     set_weights(module, weights)
     return module
 
@@ -122,7 +124,7 @@ def is_skeleton(module: nn.Module) -> bool:
     return any(parameter.is_meta for parameter in module.parameters())
 
 
-def set_weights(module: nn.Module, weights: Weights) -> None:
+def set_weights(module: nn.Module, weights: NamedTensors) -> None:
     """Set the weights, by their names in the module, that `load_shards` will load into a skeleton.
 
     Other weights are unchanged. The submodules store the weights of their parameters, so that adapters and FSDP2 may
@@ -169,6 +171,8 @@ def lend_memory(module: nn.Module) -> None:
 
     Code that adds adapters reads device and data type of the weights; a value that it computes from weights is NaN.
     """
+    # One number, expanded to the shape of the weight, takes no memory. Replacements are looked up by the id of the
+    # parameter, so that a tied weight stays one object.
     lent: dict[int, nn.Parameter] = {}
     for child in module.modules():
         for key in _stored(child).keys() & child._parameters.keys():
@@ -204,6 +208,7 @@ def load_shards(module: nn.Module, device: torch.device) -> None:
     """
     from torch.distributed.tensor import DTensor
 
+    # 1. Parameters. A tied weight has several owners.
     owners: dict[int, list[tuple[nn.Module, str]]] = {}
     for child in module.modules():
         for key, parameter in child._parameters.items():
@@ -217,20 +222,22 @@ def load_shards(module: nn.Module, device: torch.device) -> None:
         size = -(-rows // mesh.size())
         begin = min(mesh.get_local_rank() * size, rows)
         part = stored[begin : min(begin + size, rows)]
-        whole = {"shape": divided.shape, "stride": divided.stride()}
+        layout = {"shape": divided.shape, "stride": divided.stride()}
         local = part.to(device, divided.dtype, copy=True)  # a view would keep the mapping of the whole tensor
-        shard = DTensor.from_local(local, mesh, divided.placements, run_check=False, **whole)
+        shard = DTensor.from_local(local, mesh, divided.placements, run_check=False, **layout)
         # One parameter for all names of a tied weight, so that it stays tied.
         loaded = nn.Parameter(shard, requires_grad=divided.requires_grad)
         for child, key in group:
             child._parameters[key] = loaded
+    # 2. Buffers, which are not divided.
     for child in module.modules():
-        for name, held in child._buffers.items():
-            if held is not None:
+        for name, buffer in child._buffers.items():
+            if buffer is not None:
                 if name in _stored(child):
-                    held.copy_(_stored(child)[name][...])
-                child._buffers[name] = held.to(device)
+                    buffer.copy_(_stored(child)[name][...])
+                child._buffers[name] = buffer.to(device)
         child.__dict__.pop("stored_weights", None)
+    # 3. The actions of `when_loaded`.
     for action in module.__dict__.pop("pending", []):
         action()
 

@@ -24,7 +24,7 @@ def usable_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        return torch.empty((), device=name).device
+        return torch.empty((), device=name).device  # raises if the device cannot be used
     except (RuntimeError, AssertionError) as error:
         raise SettingError(
             f"invalid value {name!r} for 'device': {str(error).splitlines()[0]}; use auto to select an available device"

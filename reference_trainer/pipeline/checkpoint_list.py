@@ -14,14 +14,14 @@ from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
 from reference_trainer.pipeline.custom_class import export_student
-from reference_trainer.storage.checkpoints import MANIFEST, Listed, find_checkpoint, verify_checkpoints
+from reference_trainer.storage.checkpoints import MANIFEST, CheckpointEntry, find_checkpoint, verify_checkpoints
 from reference_trainer.storage.export import exported_bytes, save_decoder
 from reference_trainer.storage.files import exclusive_directory
 from reference_trainer.storage.retention import checkpoint_name
 from reference_trainer.storage.whole_weights import SavedWeights, read_weights
 
 
-def list_checkpoints(directory: Path) -> list[Listed]:
+def list_checkpoints(directory: Path) -> list[CheckpointEntry]:
     """Return the checkpoints in `directory`, or in its `checkpoints`, verified. Raise `CheckpointError` without any."""
     checkpoints = verify_checkpoints(_place(directory))
     if not checkpoints:
@@ -30,10 +30,11 @@ def list_checkpoints(directory: Path) -> list[Listed]:
 
 
 def _place(directory: Path) -> Path:
+    """Return the directory of checkpoints: `directory`, or its subdirectory if it is the output of a run."""
     return directory / CHECKPOINTS if (directory / CHECKPOINTS).is_dir() else directory
 
 
-def table(checkpoints: Sequence[Listed]) -> list[str]:
+def table(checkpoints: Sequence[CheckpointEntry]) -> list[str]:
     """Return a line for each checkpoint: name, time of the save, bytes, and its fault or marks."""
     width = max(len(entry.path.name) for entry in checkpoints)
     return [
@@ -46,10 +47,11 @@ def _time(saved_at: float | None) -> str:
     return "never completed     " if saved_at is None else f"{datetime.fromtimestamp(saved_at, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
-def _state(entry: Listed, checkpoints: Sequence[Listed]) -> str:
+def _state(entry: CheckpointEntry, checkpoints: Sequence[CheckpointEntry]) -> str:
     """Return "damaged" with the fault, or "whole" with the marks of the latest and the best of the run."""
     if entry.fault is not None:
         return f"damaged: {entry.fault}"
+    # The newest checkpoint that is whole records the best step of the run.
     run = [other for other in checkpoints if other.run_id == entry.run_id]
     best = next((other.best for other in reversed(run) if other.fault is None), None)
     latest = ", latest" if entry is run[-1] else ""
@@ -78,7 +80,7 @@ def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], ou
 
 
 def checkpoint_student(saved: SavedWeights) -> Decoder:
-    """Return the decoder of a checkpoint, with its weights. Raise `CheckpointError` if they are of another module."""
+    """Return the decoder of a checkpoint, with its weights. Raise `CheckpointError` if the weights do not fit."""
     path, described = saved.path, saved.manifest.state.get("student")
     try:
         if not isinstance(described, dict):

@@ -27,8 +27,8 @@ from reference_trainer.plan.schedule import Action, Event, Schedule
 from reference_trainer.ranks.coordination import Ranks
 from reference_trainer.storage.background import Background
 from reference_trainer.storage.checkpoints import (
-    LEFT,
     MANIFEST,
+    PARTIAL_NAME,
     Checkpoint,
     Manifest,
     check_complete,
@@ -46,7 +46,7 @@ from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
 from reference_trainer.training.loop import BETWEEN_UPDATES, Saved
 from reference_trainer.training.state import TrainState, state_from_json, state_to_json
 
-FREE = frozenset(
+CHANGEABLE = frozenset(
     "data out force trace callbacks teacher teacher_url teacher_outputs teacher_device_map shard_teacher student "
     "teacher_cache data_cache data_cache_gib data_workers eval_data eval_rows max_steps smoke log_every device "
     "project_to_steps save_every keep resume init_from rank_timeout hang_after eval_every rewind threads chat_template "
@@ -54,13 +54,14 @@ FREE = frozenset(
 )
 """Settings that a run may change when it resumes.
 
-Paths of data, template and teacher are free, since their content is compared by digest; the device, by its name.
+Paths of data, template and teacher are among them, since their content is compared by digest, and the device, since it
+is compared by its name.
 """
 
 
 def fixed_settings(settings: Settings) -> dict[str, object]:
     """Return the settings that a run may not change when it resumes."""
-    return {name: value for name, value in settings.flat().items() if name not in FREE}
+    return {name: value for name, value in settings.flat().items() if name not in CHANGEABLE}
 
 
 def conditions(
@@ -100,19 +101,19 @@ Result = TypeVar("Result")
 def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:
     """Return the names in an output directory that may exist when a run starts.
 
-    These are the metrics, also those for TensorBoard, and the checkpoints if the run resumes or rewinds. A directory
+    These are the metrics, also for TensorBoard, and the checkpoints if the run resumes or rewinds. A directory
     with only partial checkpoints is allowed too: a run was killed in its first save.
     """
     try:
-        partial = all(LEFT.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
+        has_only_partial = all(PARTIAL_NAME.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
     except OSError:
-        partial = False
+        has_only_partial = False
     metrics = [METRICS, TENSORBOARD]
-    return [*metrics, CHECKPOINTS] if partial or rewinding or resume is not None else metrics
+    return [*metrics, CHECKPOINTS] if has_only_partial or rewinding or resume is not None else metrics
 
 
 def has_later(directory: Path, resume: Path | None) -> bool:
-    """Return whether `directory` has a checkpoint later than the one to resume; for None, whether it has any.
+    """Return whether `directory` has a checkpoint later than `resume`; for None, whether it has any checkpoint.
 
     Raise `CheckpointError` if the checkpoint to resume does not exist.
     """
@@ -134,8 +135,8 @@ def named_checkpoint(directory: Path, resume: Path) -> Path:
     if str(resume) in NAMED:
         return find_checkpoint(directory, RUN_ID, str(resume))
     if not os.path.lexists(resume):
-        near = suggestion(str(resume), NAMED)
-        hint = f" ({near})" if near else similar_path(resume)
+        similar = suggestion(str(resume), NAMED)
+        hint = f" ({similar})" if similar else similar_path(resume)
         raise CheckpointError(f"cannot read {resume}: {os.strerror(errno.ENOENT)}{hint}; expected a checkpoint")
     return resume
 
@@ -189,6 +190,7 @@ def _earlier(path: Path) -> str:
 
 def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
     """Return the number of bytes of the metrics file to keep: as recorded in a checkpoint in `directory`, else 0."""
+    # A checkpoint of another directory belongs to another run, with its own metrics.
     if checkpoint is None or checkpoint.path.resolve().parent != directory.resolve():
         return 0
     length = checkpoint.manifest.state.get("metrics_length")
@@ -198,13 +200,18 @@ def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
 
 
 def check_conditions(manifest: Manifest, known: Mapping[str, object]) -> None:
-    """Raise `DriftError`, with both values, if a condition changed. Conditions that are not in `known` are ignored."""
+    """Raise `DriftError`, with both values, if a condition in `known` changed; ignore all other conditions.
+
+    A run calls this early, with the conditions that are known before models are loaded, and `state_to_resume` later
+    with all.
+    """
     _refuse_changes(manifest, {name: value for name, value in manifest.conditions.items() if name in known}, known)
 
 
 def _refuse_changes(manifest: Manifest, saved: Mapping[str, object], present: Mapping[str, object]) -> None:
+    """Raise `DriftError` if the saved and the present conditions differ."""
     # A checkpoint of an older version lacks the settings that were added later. Their defaults keep its behaviour.
-    defaults = {name: FIELDS[name].default for name in present if name in FIELDS and name not in FREE}
+    defaults = {name: FIELDS[name].default for name in present if name in FIELDS and name not in CHANGEABLE}
     if changed := differences({**defaults, **saved}, json.loads(json.dumps(present))):
         raise DriftError(
             f"{checkpoint_name(manifest.run_id, manifest.step)} cannot be resumed: {'; '.join(changed)}; resume with "
@@ -221,11 +228,12 @@ def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str
     name = checkpoint_name(manifest.run_id, manifest.step)
     try:
         saved = manifest.state["train"]
-        # Version 0.2 and early revisions of 0.3 saved no `asked`: callbacks could not ask for events.
+        # Version 0.2 and early revisions of 0.3 saved no `asked`: callbacks could not request events.
         position = {"asked": Action.CONTINUE, **saved["position"]}
         state = state_from_json(json.dumps({**saved, "position": position}))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{name}/{MANIFEST}: invalid state: {error}") from error
+    # The position must be between two updates, and its numbers must fit each other, the manifest and the schedule.
     at = state.position
     first = 1 if at.event in (Event.SAVE, Event.STEP_END) else 0  # an epoch may be open or left before its first step
     in_epoch = first <= at.epoch_step <= min(at.step, schedule.steps_per_epoch)
@@ -250,6 +258,16 @@ class Checkpoints:
     """The checkpoints of one run in `directory`. The last `keep` and the best are kept.
 
     `writer` writes them in the background: a step waits only until the tensors are copied, not for the disk.
+
+    Attributes:
+        directory: The directory of the checkpoints.
+        keep: Number of latest checkpoints to keep; 0 keeps all.
+        modules: The modules to save, by the prefix of their tensors.
+        optimizer: The optimizer to save; None without one.
+        conditions: The result of `conditions`.
+        ranks: The ranks of the run.
+        best: The best step.
+        writer: The thread that writes.
     """
 
     directory: Path
@@ -263,7 +281,7 @@ class Checkpoints:
     initial: dict[str, Any] | None = None
     """The checkpoint whose weights the run started from, as in `InitialWeights.recorded`; also for a resumed run."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """The settings that name the student's class or model, if it is not the built-in one; an export needs them."""
+    """The settings that name the class or model of a custom student; an export needs them."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The settings that a resumed run takes unless they are overridden."""
     begun: int = 0
@@ -272,13 +290,14 @@ class Checkpoints:
     def save(self, run: Saved, metrics_length: int) -> Path | None:
         """Start to save the run if a checkpoint is due or the step is the best so far.
 
-        All ranks call this with equal evaluations, so they agree on the best step. With `fsdp2` every rank writes its
-        shard, and all ranks wait for each other; otherwise rank 0 writes in the background. An error of the previous
-        save is raised here, or by `writer`.
+        All ranks call this method with equal evaluations, so they choose the same best step. With `fsdp2` every rank
+        writes its shard, and all ranks wait for each other; otherwise rank 0 writes in the background. An error of the
+        previous save is raised here, or by `writer`.
 
         Returns:
             The path of the checkpoint, on every rank; None if the step is not saved now, or was saved before.
         """
+        # 1. Decide, equally on all ranks.
         step = run.state.position.step
         is_best = run.evaluated and self.best.note(step, run.state.validation)
         sharded = self.conditions["strategy"] == "fsdp2"
@@ -288,11 +307,12 @@ class Checkpoints:
         path = self.directory / checkpoint_name(RUN_ID, step)
         if self.ranks.rank > 0 and not sharded:
             return path
-        taken = snapshot(self.modules, self.optimizer)
+        # 2. Copy the tensors, so that training can go on while they are written.
+        copies = snapshot(self.modules, self.optimizer)
         student = self.modules.get("student")
         state = {
             "train": json.loads(state_to_json(run.state)),
-            "optimizer": taken.optimizer,
+            "optimizer": copies.optimizer,
             "metrics_length": metrics_length,
             "student": student.config if isinstance(student, Decoder) else None,
             "own": dict(self.own),
@@ -308,15 +328,17 @@ class Checkpoints:
             conditions=self.conditions,
             state=state,
         )
+        # 3. Write.
         if sharded:
-            save_shards(self.ranks, self.directory, manifest, taken.tensors, keep=self.keep)
+            save_shards(self.ranks, self.directory, manifest, copies.tensors, keep=self.keep)
             return path
-        work = partial(save_checkpoint, self.directory, manifest, taken.tensors, keep=self.keep)
+        work = partial(save_checkpoint, self.directory, manifest, copies.tensors, keep=self.keep)
         self.writer.start(work, f"writer of {path.name}")
         return path
 
     def load(self, checkpoint: Checkpoint, schedule: Schedule) -> TrainState:
         """Restore modules, optimizer and best step; return the state to resume from. On an error nothing is changed."""
+        # `state_to_resume` and `restore` check everything before the first change.
         run = state_to_resume(checkpoint.manifest, schedule, self.conditions)
         described = checkpoint.manifest.state.get("optimizer", {})
         restore(Snapshot(tensors=checkpoint.tensors, optimizer=described), self.modules, self.optimizer)

@@ -26,7 +26,7 @@ OWN = ("parts", "arguments", "student", "chat_template")
 HUGGING_FACE = "reference_trainer.huggingface.parts:HuggingFace"
 
 
-def parts_named(settings: Settings) -> tuple[Callable[..., Any], dict[str, Any]] | None:
+def find_parts(settings: Settings) -> tuple[Callable[..., Any], dict[str, Any]] | None:
     """Return the class that the settings name, and its arguments; None if they name none.
 
     No instance is created. Raise `SettingError` if the class cannot be imported, is not a subclass of `Run` (with a
@@ -61,9 +61,9 @@ def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunO
         options: The other arguments of `Run`.
 
     Raises:
-        SettingError: As `parts_named`, and if a base class refuses the arguments.
+        SettingError: As `find_parts`, and if a base class refuses the arguments.
     """
-    kind, arguments = parts_named(settings) or (default, {})
+    kind, arguments = find_parts(settings) or (default, {})
     try:
         run: AnyRun = kind(settings, **arguments, **options)
         return run
@@ -90,6 +90,7 @@ def checkpoint_module(saved: SavedWeights, run: Run) -> nn.Module:
     Raise `CheckpointError` if the weights do not fit, or if `make_student` reads other inputs than when the checkpoint
     was saved; and the errors of the parts.
     """
+    # `make_student` records the digests of its inputs; collect them apart from the digests of the run, to compare them.
     others, run.digests = run.digests, {}
     student = run.make_student()
     _check_inputs(saved, run.digests)
@@ -104,7 +105,7 @@ def export_student(saved: SavedWeights, out: Path, content: dict[str, object]) -
     Only `make_student` and `save` are called, so `save` must not use other objects that a run creates.
     """
     manifest = saved.manifest
-    names = FIELDS.keys() - {"strategy"}  # the weights are whole, whatever it was
+    names = FIELDS.keys() - {"strategy"}  # the weights are whole, for every strategy of the run
     known = {name: value for name, value in manifest.conditions.items() if name in names}
     settings = Settings(**known | manifest.state["own"])
     with create_run(settings, Run) as run:

@@ -58,7 +58,7 @@ def defaults_of(settings: Settings) -> Mapping[str, Any]:
 
 
 def with_defaults(settings: Settings) -> Settings:
-    """Return the settings with the defaults of a pretrained student in place of those that were not chosen.
+    """Return the settings with the defaults of a pretrained student in place of settings that were not chosen.
 
     A pretrained student computes in bfloat16 on a GPU that has it, else in float32.
 
@@ -83,8 +83,8 @@ def defaults_line(before: Settings, after: Settings) -> str | None:
         before: The argument of `with_defaults`.
         after: Its result.
     """
-    given = before.flat(chosen=True)
-    added = [f"{flag(name)} {value}" for name, value in after.flat(chosen=True).items() if name not in given]
+    chosen = before.flat(chosen=True)
+    added = [f"{flag(name)} {value}" for name, value in after.flat(chosen=True).items() if name not in chosen]
     return f"defaults of a student with weights: {' '.join(added)}" if added else None
 
 
@@ -97,6 +97,7 @@ def _positions(settings: Settings) -> int | None:
         read, _ = PretrainedConfig.get_config_dict(os.fspath(str(settings.student.model)), **revision)
     except Exception:  # damaged or missing files are reported when the model is loaded
         return None
+    # A model of text and images has the configuration of its text model inside.
     content = {**read, **text} if isinstance(text := read.get("text_config"), dict) else read
     return next((value for key in POSITIONS if type(value := content.get(key)) is int and value > 1), None)
 

@@ -39,7 +39,7 @@ from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.parts import Run
 from reference_trainer.pipeline.report import (
     DistillResult,
-    described_optimizer,
+    describe_optimizer,
     find_unreachable,
     manifest,
     resume_note,
@@ -78,7 +78,7 @@ def distill(
 ) -> DistillResult:
     """Train a student as configured.
 
-    The weights depend on settings, text and versions only; the global random generators are left as they were. Under a
+    The weights depend on settings, text and versions only; the global random generators are restored. Under a
     launcher such as `torchrun` this is one of several processes that train together: all return the same result; only
     rank 0 writes files and lines.
 
@@ -99,7 +99,7 @@ def distill(
         TrainerError: As `loop.train`.
         KeyboardInterrupt: With the note `interrupts.WRITTEN` if the model was written.
     """
-    # Entered twice: an interrupt at the end of the inner block reaches the outer one.
+    # Entered twice: an interrupt at the end of the inner block is handled by the outer one, which closes the rest.
     settings = resumed_settings(settings)
     distillation = create_run(
         settings, Distillation, callbacks=callbacks, lines=lines, clock=clock, environment=environment
@@ -131,6 +131,7 @@ class Distillation(Run):
 
         Most invalid settings are refused before a teacher is trained, which may take long.
         """
+        # 1. Ranks, output directory, data and student. No teacher yet.
         settings, place = self.settings, self.place
         self.join()
         self.files = RunFiles(settings, self.ranks, self.lines)
@@ -138,16 +139,17 @@ class Distillation(Run):
         self.directory = self.files.directory
         self.make_inputs()
         self.files.check_room(self.student)
-        self.schedule = self._planned()
+        self.schedule = self._new_schedule()
         self.files.check(self._conditions(self.digests))
         initial = InitialWeights(self)
         initial.load_into("student", self.student, self.lines)
         notes = self._notes()
         # The trace may be in the output directory, so it is created after the check that this is empty.
-        written = self.ranks.run_on_all(partial(self.files.callbacks, self.contexts))
+        file_callbacks = self.ranks.run_on_all(partial(self.files.callbacks, self.contexts))
         if settings.run.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.run.smoke))
-        if settings.trains_teacher:  # it may take long
+        # 2. The teacher, and both models as the loop takes them. Notes come before a long training of a teacher.
+        if settings.trains_teacher:
             self._write(notes)
         with self._reporting_divergence():
             self.load_teacher()
@@ -158,19 +160,21 @@ class Distillation(Run):
         self.parallel = ONE_PROCESS
         if place.world_size > 1:
             self.features, self.parallel = wrap_projections(self._trained, self.features, self.teacher)
+        # 3. The optimizer, then the state of a resumed run, which is loaded into modules and optimizer.
         self.optimizer = self.make_optimizer([*self.student.parameters(), *self.features.parameters])
         self.checkpoints = self._checkpoints()
-        self._optimizer = described_optimizer(self.optimizer, self.checkpoints.modules)
+        self._optimizer = describe_optimizer(self.optimizer, self.checkpoints.modules)
         self.checkpoints.initial = initial.recorded
         self.ranks.check_equal(self.checkpoints.conditions)
         self.resumed = self.files.restore(self.checkpoints, self.schedule)
         if self.resumed is not None and (note := resume_note(self.resumed, self.schedule)):
             self.lines.write(note)
         self.files.rewind(self.checkpoints)
+        # 4. The callbacks.
         compiles = settings.run.compile and settings.student.model is not None
         progress = ProgressCallback(settings.run.log_every, lines=self.lines, compiles=compiles)
         packaged = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
-        self.callbacks = (*self.watchdog("student"), *packaged, *self.callbacks, *written)
+        self.callbacks = (*self.watchdog("student"), *packaged, *self.callbacks, *file_callbacks)
         if not settings.trains_teacher:  # after all checks, so that a refused run does not print them
             self._write(notes)
         for callback in self.callbacks:
@@ -198,7 +202,7 @@ class Distillation(Run):
         self.lines = self.lines if place.rank == 0 else SilentLines()
 
     def make_inputs(self) -> None:
-        """Make device, batches and student, and read outputs of the teacher if the settings name them."""
+        """Make device, batches and student, and read the outputs of the teacher that the settings name."""
         self.ranks.run_on_all(self._make_inputs)
         if self.settings.teacher.outputs is not None:
             self.read_outputs(SavedOutputs(self.settings.teacher.outputs))
@@ -229,11 +233,12 @@ class Distillation(Run):
         if "evaluate" not in self.replaced:
             settings = self.settings
             aligned = settings.teacher.cross_tokenizer and settings.student.model is not None
-            whole, depth = self._top_k is None, settings.evaluation.accept_depth
-            check_metric(metric, depth, whole=whole, aligned=aligned, user=user)
+            all_logits, depth = self._top_k is None, settings.evaluation.accept_depth
+            check_metric(metric, depth, all_logits=all_logits, aligned=aligned, user=user)
 
     def read_outputs(self, saved: SavedOutputs) -> None:
-        """Use these outputs as the teacher. Raise as `check_outputs` and `check_metric` if they do not fit."""
+        """Use these outputs as the teacher. Raise as `check_outputs` and `check_metric`."""
+        # Without the setting `teacher`, there is no digest to compare the outputs with.
         if self.settings.teacher.model is None:
             digest = None
         elif "teacher_digest" in self.replaced:
@@ -276,6 +281,7 @@ class Distillation(Run):
 
     @property
     def _top_k(self) -> int | None:
+        """Return the number of tokens that the teacher gives per position; None for all."""
         if self.settings.teacher.url is not None:
             return self.settings.teacher.top_k
         return None if self.outputs is None else self.outputs.manifest.top_k
@@ -300,6 +306,7 @@ class Distillation(Run):
     def run(self) -> TrainResult:
         """Train the student. Raise as `loop.train`."""
         settings = self.settings
+        # A smoke run compares the loss of one batch before and after the training.
         if settings.run.smoke is not None:
             with evaluation_mode([self.student, self.teacher], self.device):
                 self._first_batch = self.batches.batch(1, 1)  # batches of a subclass may depend on the student
@@ -319,7 +326,7 @@ class Distillation(Run):
                     features=self.features,
                     options=UpdateOptions(clip=settings.optimizer.clip, seed=settings.run.seed),
                     services=RunServices(
-                        evaluate=lambda: evaluation(self._evaluated()),
+                        evaluate=lambda: evaluation(self._evaluate_all_ranks()),
                         save=self._save,
                         stop_requested=stop_requested,
                         step_flops=self._step_flops,
@@ -341,6 +348,7 @@ class Distillation(Run):
 
     def conclude(self, result: TrainResult) -> DistillResult:
         """Evaluate and write the student. After a smoke run, check whether a full run looks healthy instead."""
+        # The weights are needed whole: to write them, and to check the gradient.
         if self._strategy == "fsdp2":
             self.student = gather_full(self.student, lambda: placed(self.make_student(), self.device))
         if self.directory is None:
@@ -349,20 +357,20 @@ class Distillation(Run):
             difference = smoke.gradient_difference(self.learner, self.frozen, self.batches.batch(1, 1), weights)
             losses = (self._loss_before, self._first_batch_loss())
             projected = (self.settings.run.project_to_steps, last)
-            checks = smoke.reported(result, projected, losses, difference, self.device, self.lines)
-            return self._concluded(result, output=None, held_back={}, checks=checks)
+            checks = smoke.report_checks(result, projected, losses, difference, self.device, self.lines)
+            return self._result(result, output=None, held_back={}, checks=checks)
         with self._resumable():
-            held_back = self._evaluated()
+            held_back = self._evaluate_all_ranks()
         self.outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
-        others = {"unit": self.unit, "optimizer": self._optimizer, **self.digests}
+        fields = {"unit": self.unit, "optimizer": self._optimizer, **self.digests}
         teacher = self.digests["teacher_sha256"]
-        others["evaluation"] = eval_config(self, whole=False, teacher=teacher, top_k=self._top_k).in_json()
-        content = manifest(self.settings, self.device, result, held_back, **others)
+        fields["evaluation"] = eval_config(self, whole=False, teacher=teacher, top_k=self._top_k).in_json()
+        content = manifest(self.settings, self.device, result, held_back, **fields)
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
             self.ranks.run_on_all(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
-        return self._concluded(result, output=self.directory, held_back=held_back, checks=())
+        return self._result(result, output=self.directory, held_back=held_back, checks=())
 
     def _first_batch_loss(self) -> float:
         """Return the loss of the first batch, with the loss weights of the last planned step, without dropout."""
@@ -385,7 +393,7 @@ class Distillation(Run):
                 error.add_note(GO_ON)
             raise
 
-    def _concluded(
+    def _result(
         self,
         train: TrainResult,
         *,
@@ -407,7 +415,7 @@ class Distillation(Run):
     def _strategy(self) -> str:
         return strategy_of(self.settings.run.strategy, self.place.world_size)
 
-    def _planned(self) -> Schedule:
+    def _new_schedule(self) -> Schedule:
         settings, batches = self.settings, self.batches.batches
         return Schedule(
             epochs=settings.schedule.epochs,
@@ -420,7 +428,8 @@ class Distillation(Run):
             save_every=0 if self.directory is None else settings.checkpoints.save_every,
         )
 
-    def _evaluated(self) -> dict[str, MetricSum]:
+    def _evaluate_all_ranks(self) -> dict[str, MetricSum]:
+        """Return the result of `evaluate`. Raise on all ranks if it is invalid, or if ranks have different results."""
         with evaluation_mode([self.student, self.teacher], self.device):
             sums = self.evaluate()
         self.ranks.run_on_all(partial(check_sums, sums, type(self).__name__))
@@ -464,6 +473,7 @@ class Distillation(Run):
         return self.with_one_vocabulary(ModuleStudent(self._trained, self.vocab_size, note=self.lines.write))
 
     def _step_flops(self) -> int | None:
+        """Return the operations of a step of all ranks; None, with a line, if they cannot be counted."""
         if self.is_sharded:
             self.lines.write("metrics: without flops_per_s, because shards of the teacher cannot be counted")
             return None
@@ -479,7 +489,7 @@ class Distillation(Run):
     def _running_teacher(self) -> nn.Module | None:
         """Return the teacher, if the loss of any step needs it."""
         last = self.schedule.planned_steps
-        is_run = self.outputs is None and self.served is None and objective(self.settings).is_taught(1, last, last)
+        is_run = self.outputs is None and self.served is None and objective(self.settings).needs_teacher(1, last, last)
         return self.teacher if is_run else None
 
     def _reporting_divergence(self) -> AbstractContextManager[None]:

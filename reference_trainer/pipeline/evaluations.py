@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import nn
 
-from reference_trainer.distillation.metrics import EVALUATED, derived
+from reference_trainer.distillation.metrics import EVALUATED, derive_metrics
 from reference_trainer.distillation.providers import evaluating
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import SettingError
@@ -17,7 +17,7 @@ from reference_trainer.pipeline.parts import Run
 from reference_trainer.storage.produce_once import identity_digest
 from reference_trainer.storage.retention import Best, update_best
 from reference_trainer.training.evaluation import evaluated_names
-from reference_trainer.training.update import own_generators
+from reference_trainer.training.update import preserve_generators
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def evaluation_mode(modules: Iterable[nn.Module], device: torch.device) -> Itera
     Their flags and the default generators of the CPU and of `device` are restored afterwards, also after an exception.
     """
     with ExitStack() as stack:
-        stack.enter_context(own_generators(device))
+        stack.enter_context(preserve_generators(device))
         stack.enter_context(torch.no_grad())
         for module in modules:
             stack.enter_context(evaluating(module))
@@ -47,21 +47,25 @@ def check_sums(sums: Mapping[str, MetricSum], owner: str) -> None:
 
 def evaluation(sums: Mapping[str, MetricSum]) -> dict[str, float]:
     """Return the metrics of an evaluation by name, with the prefix `eval/`; empty if no token was scored."""
-    return {f"{EVALUATED}{name}": value for name, value in derived(sums).items()}
+    return {f"{EVALUATED}{name}": value for name, value in derive_metrics(sums).items()}
 
 
 def check_metric(
-    metric: str, accept_depth: int, *, whole: bool = True, aligned: bool = False, user: str = "best_metric"
+    metric: str, accept_depth: int, *, all_logits: bool = True, aligned: bool = False, user: str = "best_metric"
 ) -> None:
-    """Raise `SettingError` for a metric that `training.evaluation.evaluate` does not measure to this depth.
+    """Raise `SettingError` for a metric that `training.evaluation.evaluate` does not measure.
 
-    whole, aligned: as for `evaluated_names`. user: the setting or callback that uses the metric, for the message.
+    Args:
+        metric: The name, such as `eval/hard_loss`.
+        accept_depth, all_logits, aligned: As for `evaluated_names`.
+        user: The setting or callback that uses the metric, for the message.
     """
-    names = evaluated_names(accept_depth, whole=whole, aligned=aligned)
+    # Derive metrics from sums of one token each, because perplexities exist only after that step.
+    names = evaluated_names(accept_depth, all_logits=all_logits, aligned=aligned)
     known = evaluation({name: MetricSum(0.0, 1) for name in names})
     if metric not in known:
-        where = "with another tokenizer" if aligned else "with top-k outputs"
-        raise _unknown(metric, known, user, "" if whole and not aligned else f" {where} of a teacher")
+        condition = "with another tokenizer" if aligned else "with top-k outputs"
+        raise _unknown(metric, known, user, "" if all_logits and not aligned else f" {condition} of a teacher")
 
 
 def _unknown(metric: str, known: Iterable[str], user: str, where: str = "") -> SettingError:
@@ -71,9 +75,12 @@ def _unknown(metric: str, known: Iterable[str], user: str, where: str = "") -> S
 
 @dataclass(slots=True, kw_only=True)
 class BestTracker:
-    """Track the best evaluated step by `metric`, such as `eval/hard_loss`. mode, min_delta: see `update_best`.
+    """Track the best evaluated step by a metric. A resumed run starts from the best step in its checkpoint.
 
-    A resumed run starts from the best step in its checkpoint.
+    Attributes:
+        metric: The name of the metric, such as `eval/hard_loss`.
+        mode, min_delta: As for `update_best`.
+        best: The best step so far; None before the first.
     """
 
     metric: str
@@ -136,7 +143,7 @@ class EvalConfig:
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of the fields, in hexadecimal digits; different ones have different digests."""
+        """Return the SHA-256 of the fields, in hexadecimal digits; different fields give different digests."""
         return identity_digest(asdict(self))
 
     def in_json(self) -> dict[str, object]:
@@ -147,9 +154,14 @@ class EvalConfig:
 def eval_config(run: Run, *, whole: bool, teacher: str | None, top_k: int | None = None) -> EvalConfig:
     """Return the identity of evaluations of the run's students.
 
-    teacher: the SHA-256 of the teacher's weights; None without a teacher, and then accept_depth and vocabulary have no
-    effect. top_k: the number of tokens kept in the teacher's outputs; None for all logits.
+    Args:
+        run: The run, with the digests of its data.
+        whole: Whether all rows are evaluated, and not only held-back rows.
+        teacher: The SHA-256 of the teacher's weights; None without a teacher, and then accept_depth and vocabulary have
+            no effect.
+        top_k: The number of tokens kept in the teacher's outputs; None for all logits.
     """
+    # Settings without an effect are None or 0, so that evaluations that differ only in them stay comparable.
     settings, digests = run.settings, run.digests
     is_own = "evaluate" in run.replaced
     matches = is_own and (settings.objective.feature_weight or settings.objective.feature_weight_end)

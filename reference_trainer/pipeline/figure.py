@@ -1,4 +1,4 @@
-"""Drawing of runs with matplotlib: a panel for each metric, a line for each run."""
+"""Draw runs with matplotlib: a panel for each metric, a line for each run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from reference_trainer.distillation.metrics import EVALUATED
 
 if TYPE_CHECKING:
-    from reference_trainer.pipeline.plot import Run
+    from reference_trainer.pipeline.plot import PlottedRun
 
 # Okabe and Ito, "Color Universal Design", 2008: distinct under the common kinds of colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F")
@@ -35,7 +35,7 @@ _BUCKETS = 1000  # a panel is less than a thousand pixels wide
 _FEW = 30  # a line of so few points has markers: one point alone is not a line
 
 
-def draw(runs: Sequence[Run], names: Sequence[str], file: Path, *, format: str) -> None:
+def draw(runs: Sequence[PlottedRun], names: Sequence[str], file: Path, *, format: str) -> None:
     """Write a figure with a panel for each metric.
 
     No display is needed, and the state of pyplot is neither read nor changed.
@@ -46,7 +46,7 @@ def draw(runs: Sequence[Run], names: Sequence[str], file: Path, *, format: str) 
         file: The file to write.
         format: "png" or "svg".
     """
-    columns = min(3, math.ceil(math.sqrt(len(names))))
+    columns = min(3, math.ceil(math.sqrt(len(names))))  # about as many rows as columns
     rows = math.ceil(len(names) / columns)
     layout = ConstrainedLayoutEngine(hspace=0.06, wspace=0.04)
     figure = Figure(figsize=(5.2 * columns + 0.4, 3.2 * rows + 0.5), dpi=120, layout=layout)
@@ -65,7 +65,7 @@ def draw(runs: Sequence[Run], names: Sequence[str], file: Path, *, format: str) 
         figure.savefig(file, format=format, metadata={"Date": None} if format == "svg" else None)
 
 
-def _panel(panel: Any, name: str, runs: Sequence[Run]) -> None:
+def _panel(panel: Any, name: str, runs: Sequence[PlottedRun]) -> None:
     panel.set_title(name, loc="left", parse_math=False)
     panel.set_ylabel(_UNITS.get(name.removeprefix(EVALUATED), name), parse_math=False)
     panel.ticklabel_format(axis="y", scilimits=(-3, 5), useMathText=True)
@@ -78,29 +78,29 @@ def _panel(panel: Any, name: str, runs: Sequence[Run]) -> None:
 
 
 def _line(panel: Any, steps: list[int], values: list[float], look: dict[str, object]) -> None:
-    finite = thinned([(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)])
+    finite = thin_out([(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)])
     # A value that is not finite has no height: it is a cross just above the axis, at 2 % of the panel.
     broken = [(step, 0.02) for step, value in zip(steps, values, strict=True) if not math.isfinite(value)]
     panel.plot(*_columns(finite), **look, marker="o" if len(finite) <= _FEW else None, markersize=3)
     if broken:
         panel.set_title("× not finite", loc="right", fontsize="small")
         bottom = {"transform": panel.get_xaxis_transform(), "linestyle": "none", "marker": "x", "clip_on": False}
-        panel.plot(*_columns(thinned(broken)), color=look["color"], **bottom)
+        panel.plot(*_columns(thin_out(broken)), color=look["color"], **bottom)
 
 
-def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return at most 2000 of the points, in order: the lowest and highest of each of 1000 parts, so that peaks stay.
+def thin_out(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Return at most 2000 of the points, in order: the lowest and the highest of each of 1000 parts, to keep peaks.
 
     Args:
         points: Steps and values, by step.
     """
     if len(points) <= 2 * _BUCKETS:
         return points
-    kept = []
+    selected = []
     for part in range(_BUCKETS):
         bucket = points[part * len(points) // _BUCKETS : (part + 1) * len(points) // _BUCKETS]
-        kept += sorted({min(bucket, key=_value), max(bucket, key=_value)})
-    return kept
+        selected += sorted({min(bucket, key=_value), max(bucket, key=_value)})
+    return selected
 
 
 def _value(point: tuple[int, float]) -> float:
@@ -112,10 +112,12 @@ def _columns(points: list[tuple[int, float]]) -> tuple[list[int], list[float]]:
 
 
 def _look(index: int) -> dict[str, Any]:
+    """Return the style of the line of a run."""
     return {"color": _COLOURS[index], "linestyle": _STYLES[index % len(_STYLES)], "linewidth": 1.4}
 
 
-def _legend(figure: Figure, runs: Sequence[Run]) -> None:
+def _legend(figure: Figure, runs: Sequence[PlottedRun]) -> None:
+    """Add a legend above all panels."""
     lines = [Line2D([], [], **_look(index)) for index in range(len(runs))]
     legend = figure.legend(lines, [str(index) for index in range(len(runs))], loc="outside upper center", ncols=4)
     for text, run in zip(legend.get_texts(), runs, strict=True):

@@ -9,12 +9,12 @@ from reference_trainer.distillation.objective import TEMPERATURES
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.plan.objective import WEIGHTS, Annealed, Objective
 
-SEED_OFFSET = 2_000_003  # gives projections other random numbers than the student
+SEED_OFFSET = 2_000_003
+"""Added to the seed for projections, whose random numbers must differ from the student's."""
 
 
 def objective(settings: Settings) -> Objective:
     """Return the arguments of the loss. Raise `SettingError` for an invalid annealing."""
-
     terms = settings.objective
 
     def annealed(name: str, bounds: tuple[float, float], warmup: int = terms.anneal_warmup) -> float | Annealed:

@@ -9,7 +9,7 @@
     export      files of a trained student, written and read        DecoderExport       CausalExport
 
 A part keeps a reference to its run, because parts share settings, device, ranks and digests. A subclass of `Run` may
-override single methods of its parts; `Run.replaced` has the names of the overridden ones.
+override single methods of its parts; `Run.replaced` has the names of the overridden methods.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.universal import Paired
 from reference_trainer.errors import DataError, ModelFileError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
-from reference_trainer.models.loading import Weights
+from reference_trainer.models.loading import NamedTensors
 from reference_trainer.models.placement import computing_in, stored_in
 from reference_trainer.pipeline.loss import objective
 from reference_trainer.pipeline.teachers import (
@@ -87,16 +87,19 @@ Entered = TypeVar("Entered")
 
 PACKAGED_SHARE = 1 / 6
 """Share of the packaged text that the student is trained on. The packaged teacher was trained on all of it."""
-EMPTY_LINE = "\n\n"  # separates documents by default
-EVALUATED_BYTES = 2**16  # of the held-back part; more would add little precision and much time
+EMPTY_LINE = "\n\n"
+"""The default separator of documents."""
+EVALUATED_BYTES = 2**16
+"""Largest number of held-back bytes that are evaluated; more would add little precision and much time."""
 
 
 class Data(Protocol):
     """The rows of a run.
 
-    unit: what a token is, "byte" or "token".
-    largest_token: the largest token of the rows that saved models are evaluated on, or of all rows of a text with
-    `share_vocabulary`; 0 if unknown.
+    Attributes:
+        unit: What a token is, "byte" or "token".
+        largest_token: The largest token of the rows that saved models are evaluated on, or of all rows of a text with
+            `share_vocabulary`; 0 if unknown.
     """
 
     unit: str
@@ -131,7 +134,7 @@ class TeacherSource(Protocol):
         ...
 
     def digest_of_files(self) -> str | None:
-        """Return the SHA-256 of the files that the settings name; None if they name no files of this teacher."""
+        """Return the SHA-256 of the teacher's files that the settings name; None without such files."""
         ...
 
     def vocab_size(self) -> int:
@@ -147,7 +150,7 @@ class OptimizerSource(Protocol):
         ...
 
     def learning_rate(self, step: int) -> float:
-        """Return the rate of a step, from 1, of every parameter group; one with an `lr_scale` has it times that."""
+        """Return the rate of a step, from 1, for every parameter group; the loop multiplies it by its `lr_scale`."""
         ...
 
 
@@ -162,7 +165,8 @@ class Evaluation(Protocol):
 class Export(Protocol):
     """The files of a trained student.
 
-    has_own_format: whether only `load` can read the files. It may also accept ids that are no paths.
+    Attributes:
+        has_own_format: Whether only `load` can read the files. It may also accept ids that are no paths.
     """
 
     has_own_format: bool
@@ -175,7 +179,7 @@ class Export(Protocol):
         """Write the trained student and the manifest."""
         ...
 
-    def load(self, directory: Path) -> Weights:
+    def load(self, directory: Path) -> NamedTensors:
         """Return the weights of a model that `save` wrote, by their names in the `state_dict` of the student."""
         ...
 
@@ -212,7 +216,7 @@ class RunOptions(TypedDict, total=False):
 class Run:
     """The state and the parts of a run. `Distillation` trains with them.
 
-    The methods from `make_batches` to `saved_digest` delegate to the parts. A subclass may override single ones: the
+    The methods from `make_batches` to `saved_digest` delegate to the parts. A subclass may override single methods: the
     parts and the run always call these methods of the run, not of another part.
 
     Attributes:
@@ -232,7 +236,7 @@ class Run:
     Args:
         settings: The settings of the run.
         recipe: Returns the parts of the run, such as `packaged_recipe`, which is the default.
-        callbacks: Called after the packaged ones.
+        callbacks: Called after the packaged callbacks.
         lines: Where lines are written; by default standard output.
         clock: Returns a time in seconds that never decreases.
         environment: Variables of a launcher, which say whether this process is one of several.
@@ -281,7 +285,8 @@ class Run:
         )
         self.digests: dict[str, str] = {}
         self.contexts = ExitStack()
-        self.outermost = self.contexts.enter_context(ExitStack())  # closed after all others
+        self.outermost = self.contexts.enter_context(ExitStack())  # entered first, so it is closed last
+        # Parts may read all attributes above.
         self.recipe = self.make_recipe() if recipe is None else recipe(self)
 
     def __enter__(self) -> Self:
@@ -355,7 +360,7 @@ class Run:
         return self.recipe.optimizer.make(parameters)
 
     def learning_rate(self, step: int) -> float:
-        """Return the rate of a step, from 1, of every parameter group; one with an `lr_scale` has it times that."""
+        """Return the rate of a step, from 1, for every parameter group; the loop multiplies it by its `lr_scale`."""
         return self.recipe.optimizer.learning_rate(step)
 
     def evaluate(self) -> dict[str, MetricSum]:
@@ -366,7 +371,7 @@ class Run:
         """Write the trained student and the manifest."""
         self.recipe.export.save(directory, manifest)
 
-    def load(self, directory: Path) -> Weights:
+    def load(self, directory: Path) -> NamedTensors:
         """Return the weights of a model that `save` wrote, by their names in the `state_dict` of the student.
 
         `--init-from` starts from these weights; all ranks call this method. The command `evaluate` loads the weights
@@ -404,13 +409,14 @@ class Run:
 
     def check_parts(self) -> None:
         """Raise `SettingError` if optimizer, teacher, evaluation or export would fail later with these parts."""
+        # A packaged part that a subclass does not override may need attributes that only other packaged parts set.
         name, settings = type(self).__name__, self.settings
         if not any(parameter.requires_grad for parameter in self.student.parameters()):
             student = type(self.student).__name__
             raise SettingError(f"{name} has a student, {student}, of which no parameter requires a gradient")
         without_text, full_run = not hasattr(self, "held_back"), settings.run.smoke is None
-        untaught = settings.teacher.model is None and settings.teacher.outputs is None
-        if "make_teacher" not in self.replaced and without_text and untaught:
+        has_no_teacher = settings.teacher.model is None and settings.teacher.outputs is None
+        if "make_teacher" not in self.replaced and without_text and has_no_teacher:
             raise SettingError(f"{name} has batches of its own: override make_teacher too, or give a teacher")
         if "evaluate" not in self.replaced and without_text and (full_run or settings.evaluation.every):
             raise SettingError(f"{name} has batches of its own: override evaluate too, or set held_back")
@@ -482,22 +488,27 @@ def shuffled_batches(run: Run, rows: Rows, order: EpochOrder | None = None) -> S
 
 
 class TextData:
-    """A text as bytes; the last tenth is held back. training: the rows of the first nine tenths."""
+    """A text as bytes; the last tenth is held back.
+
+    Attributes:
+        training: The rows of the first nine tenths, on which a teacher is trained; the student may have a share.
+    """
 
     unit = "byte"
     largest_token = 0
     training: Rows
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self.run = run
 
     def make_batches(self) -> Batches:
-        run, settings = self._run, self._run.settings
+        run, settings = self.run, self.run.settings
         text = read_text(settings.data.path, settings.data.length)
         evaluated = text.held_back[: max(EVALUATED_BYTES, settings.data.length)]
         share = settings.data.share or (PACKAGED_SHARE if settings.data.path is None else 1.0)
         chosen = share_of(text, share, settings.data.length)
         self.training, trained_on = (text_rows(settings, part, run.device) for part in (text.training, chosen))
+        # Numbered after the rows to train on: outputs of a teacher are stored by these numbers.
         run.held_back = text_rows(settings, evaluated, run.device, first=len(trained_on))
         run.digests["data_sha256"] = text.digest
         if settings.teacher.share_vocabulary is not None:
@@ -505,13 +516,14 @@ class TextData:
         return shuffled_batches(run, trained_on)
 
     def make_held_back(self, *, whole: bool) -> None:
-        run, settings = self._run, self._run.settings
+        run, settings = self.run, self.run.settings
         if "make_batches" in run.replaced:  # its `make_batches` sets `held_back`, or it overrides `evaluate`
             if whole:
                 name = type(run).__name__
                 raise SettingError(f"--whole: {name} has batches of its own; override make_held_back too")
             run.batches = run.make_batches()
             return
+        # The whole text needs `length` bytes in all, which is checked below; a held-back part needs them for itself.
         text = read_text(settings.data.path, 1 if whole else settings.data.length)
         part = torch.cat([text.training, text.held_back]) if whole else text.held_back
         part = part if whole else part[: max(EVALUATED_BYTES, settings.data.length)]
@@ -530,12 +542,12 @@ class DecoderStudent:
     """A new decoder with the layers and width of the settings; its weights are drawn with the seed."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self.run = run
 
     def make(self) -> nn.Module:
-        settings = self._run.settings
+        settings = self.run.settings
         config = DecoderConfig(
-            vocab_size=self._run.vocab_size,
+            vocab_size=self.run.vocab_size,
             layers=settings.student.layers,
             width=settings.student.width,
             heads=heads_for(settings.student.width),
@@ -547,14 +559,15 @@ class TextTeacher:
     """The decoder that the settings name, one that is trained on the same text, or the packaged one."""
 
     def __init__(self, run: Run, data: TextData) -> None:
-        self._run, self._data = run, data
+        self.run, self._data = run, data
 
     def make(self) -> nn.Module:
-        run, settings, lines = self._run, self._run.settings, self._run.lines
+        run, settings, lines = self.run, self.run.settings, self.run.lines
         if not settings.trains_teacher:
             any_vocabulary = settings.teacher.share_vocabulary is not None
             teacher = load_teacher(settings.teacher.model or PACKAGED, any_vocabulary=any_vocabulary)
         else:
+            # Rank 0 trains the teacher alone, and the others receive its weights.
             progress = ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher")
             make = partial(
                 load_or_train,
@@ -569,13 +582,13 @@ class TextTeacher:
         return stored_in(settings.run.dtype, teacher)
 
     def digest_of_files(self) -> str | None:
-        run, directory = self._run, self._run.settings.teacher.model
+        run, directory = self.run, self.run.settings.teacher.model
         if directory is None or "make_teacher" in run.replaced:
             return None
         return str(run.ranks.on_each_machine(lambda: files_digest(weight_files(directory))))
 
     def vocab_size(self) -> int:
-        return cast(Decoder, self._run.teacher).config.vocab_size
+        return cast(Decoder, self.run.teacher).config.vocab_size
 
 
 OPTIMIZERS: Mapping[str, type[Optimizer]] = {"adamw": torch.optim.AdamW, "adafactor": torch.optim.Adafactor}
@@ -585,10 +598,10 @@ class ScheduledOptimizer:
     """The optimizer and learning rate of the settings. Norms, biases and embeddings have no weight decay."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self.run = run
 
     def make(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
-        run, settings = self._run, self._run.settings
+        run, settings = self.run, self.run.settings
         if settings.optimizer.name == "adafactor" and settings.run.strategy == "fsdp2" and run.place.world_size > 1:
             raise SettingError(
                 "conflicting settings: 'optimizer' is adafactor and 'strategy' is fsdp2; use ddp, because the rows and "
@@ -607,7 +620,7 @@ class ScheduledOptimizer:
         )
 
     def learning_rate(self, step: int) -> float:
-        settings, planned = self._run.settings, self._run.schedule.planned_steps
+        settings, planned = self.run.settings, self.run.schedule.planned_steps
         return learning_rate(
             step,
             peak=settings.optimizer.lr,
@@ -627,10 +640,10 @@ class HeldBackEvaluation:
     """
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self.run = run
 
     def evaluate(self) -> dict[str, MetricSum]:
-        run, steps = self._run, self._run.schedule.planned_steps
+        run, steps = self.run, self.run.schedule.planned_steps
         return evaluate(
             run.frozen,
             run.learner,
@@ -647,25 +660,25 @@ class DecoderExport:
     has_own_format = False
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self.run = run
 
     def check_student(self) -> None:
-        student = self._run.student
+        student = self.run.student
         if not isinstance(student, Decoder):
-            run, name = type(self._run).__name__, type(student).__name__
+            run, name = type(self.run).__name__, type(student).__name__
             raise SettingError(f"{run} has a student of its own, {name}, and no save: override save too")
 
     def save(self, directory: Path, manifest: dict[str, object]) -> None:
-        save_decoder(cast(Decoder, self._run.student), directory, manifest)
+        save_decoder(cast(Decoder, self.run.student), directory, manifest)
 
-    def load(self, directory: Path) -> Weights:
-        if "save" in self._run.replaced:
-            reason = f"{type(self._run).__name__} has a save of its own and no load"
+    def load(self, directory: Path) -> NamedTensors:
+        if "save" in self.run.replaced:
+            reason = f"{type(self.run).__name__} has a save of its own and no load"
             raise ModelFileError(f"cannot load {directory}: {reason}; override load too, or give a checkpoint")
         return decoder_weights(directory)
 
     def saved_model(self, directory: Path) -> nn.Module:
-        run = self._run
+        run = self.run
         if not run.replaced & {"save", "load"}:
             verify_manifest(directory)
             return load_decoder(directory)

@@ -55,10 +55,14 @@ class HasShapes(Protocol):
 class Plan:
     """The predicted needs of a run.
 
-    memory: bytes of a rank, by part. ranks: the number of ranks. parameters: the numbers of all and of trained
-    parameters of the student. steps: the number of optimizer steps; None without readable data. predicted: the number
-    of tokens with a loss in all steps; None without readable data. largest_step: the largest number of tokens of a
-    step, with padding. notes: lines about values that could not be read or counted.
+    Attributes:
+        memory: Bytes of a rank, by part.
+        ranks: Number of ranks.
+        parameters: Numbers of all and of trained parameters of the student.
+        steps: Number of optimizer steps; None without readable data.
+        predicted: Number of tokens with a loss in all steps; None without readable data.
+        largest_step: Largest number of tokens of a step, with padding.
+        notes: Lines about values that could not be read or counted.
     """
 
     memory: Mapping[str, int]
@@ -85,6 +89,7 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
     # The machine of a plan may lack the package of an attention, which changes no number of the plan.
     settings = resumed_settings(settings).replace(attn_implementation=None)
     with create_run(settings, Distillation, lines=SilentLines(), environment=variables) as run:
+        # 1. Models and optimizer, on the meta device.
         run.device = torch.device("cpu")
         notes, settings = list[str](), run.settings
         run.student = student = _student(run)
@@ -92,15 +97,17 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
         if settings.objective.feature_weight or settings.objective.feature_weight_end:
             notes.append("memory: projections of hidden states are not counted")
         divided = ranks if run.is_student_sharded else 1
-        trained, noted = trained_bytes(student, partial(run.make_optimizer, list(student.parameters())), ranks=divided)
+        trained, optimizer_notes = trained_bytes(
+            student, partial(run.make_optimizer, list(student.parameters())), ranks=divided
+        )
         vocabulary = _config_of(student)["vocabulary"]
         teacher = _teacher_bytes(run)
-        passes = _pass_bytes(settings, student, vocabulary, taught=bool(teacher), ranks=ranks)
+        passes = _pass_bytes(settings, student, vocabulary, has_teacher=bool(teacher), ranks=ranks)
         steps = predicted = None
         place = settings.student.model
         if place is not None and place.is_dir() and not has_weights(place):
             notes.append(f"student: {place} has no weights; a run would begin with random ones")
-        # The data do not depend on the adapter, which would be refused for a student without weights.
+        # 2. The data. They do not depend on the adapter, which would be refused for a student without weights.
         run.settings = settings.replace(lora=None)
         try:
             batches = run.make_batches()
@@ -115,14 +122,14 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
             steps=steps,
             predicted=predicted,
             largest_step=ranks * settings.optimizer.accumulate * settings.data.batch_size * settings.data.length,
-            notes=(*notes, *noted),
+            notes=(*notes, *optimizer_notes),
         )
 
 
 def plan_lines(needed: Plan, *, tokens_per_s: float | None = None) -> list[str]:
     """Return the lines that describe a plan. tokens_per_s: predicted tokens per second of all ranks, if known."""
-    whole, trained = needed.parameters
-    lines = [f"student: {whole:,} parameters, of which {trained:,} are trained", f"ranks: {needed.ranks}"]
+    total, trained = needed.parameters
+    lines = [f"student: {total:,} parameters, of which {trained:,} are trained", f"ranks: {needed.ranks}"]
     lines += [f"memory: {_size(size)} {part}" for part, size in needed.memory.items() if size]
     lines.append(f"memory: {_size(sum(needed.memory.values()))} of a rank in all, besides 1 to 3 GiB of CUDA itself")
     lines.append(f"tokens of a step: at most {needed.largest_step:,}, with padding")
@@ -154,6 +161,8 @@ def trained_bytes(
         ranks: The number of ranks that share the student; 1 if each has a copy. FSDP2 divides a tensor along its first
             axis, and the first ranks have the larger parts.
     """
+    # An optimizer creates its state in its first step, so take one on the meta device, where nothing is computed. The
+    # groups are stepped one at a time: a step that fails leaves the groups after it without state.
     parameters = [parameter for parameter in student.parameters() if parameter.requires_grad]
     optimizer = make_optimizer()
     groups, notes, assumed = list(optimizer.param_groups), list[str](), 0
@@ -207,10 +216,11 @@ def _teacher_bytes(run: Distillation) -> int:
         return 0
     if isinstance(run.recipe.teacher, HasShapes):
         teacher = run.recipe.teacher.shapes()
-        gathered = _gathered(teacher) if ranks > 1 else 0
+        gathered = _gathered_bytes(teacher) if ranks > 1 else 0
         return gathered + _quantized_bytes(teacher, json.loads(settings.teacher.quantization or "{}"), ranks)
     if settings.trains_teacher:
         return sum(_bytes(tensor, ranks) for tensor in untrained_teacher(settings, torch.device("meta")).parameters())
+    # Read the shapes of the tensors from the headers of the files.
     numbers, item = 0, 8 if settings.run.dtype == "float64" else 4  # text teachers are converted when they are loaded
     for path in weight_files(settings.teacher.model or PACKAGED):
         with safe_open(path, framework="pt") as file:
@@ -222,15 +232,15 @@ def _teacher_bytes(run: Distillation) -> int:
 def _quantized_bytes(teacher: nn.Module, options: Mapping[str, Any], ranks: int) -> int:
     """Return the bytes of a teacher whose linear layers, except the output layer, are quantized by the options."""
     bits = options.get("bits") or (4 if options.get("load_in_4bit") else 8 if options.get("load_in_8bit") else None)
-    head: Any = teacher
-    kept = head.get_output_embeddings()
-    small = {
+    model: Any = teacher
+    output_layer = model.get_output_embeddings()
+    quantized = {
         id(module.weight)
         for module in teacher.modules()
-        if bits and isinstance(module, nn.Linear) and module is not kept
+        if bits and isinstance(module, nn.Linear) and module is not output_layer
     }
     return sum(
-        math.ceil(parameter.numel() * bits / 8) if bits and id(parameter) in small else _bytes(parameter, ranks)
+        math.ceil(parameter.numel() * bits / 8) if bits and id(parameter) in quantized else _bytes(parameter, ranks)
         for parameter in teacher.parameters()
     )
 
@@ -240,6 +250,7 @@ def _config_of(module: nn.Module) -> dict[str, int]:
     model: Any = getattr(module, "model", module)
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
 
+    # Keys of Llama and most models, of this package's decoder, and of GPT-2.
     def first(*names: str) -> int:
         return int(next(value for name in names if isinstance(value := getattr(config, name, None), int)))
 
@@ -251,13 +262,16 @@ def _config_of(module: nn.Module) -> dict[str, int]:
     }
 
 
-def _pass_bytes(settings: Settings, student: nn.Module, vocabulary: int, *, taught: bool, ranks: int) -> dict[str, int]:
+def _pass_bytes(
+    settings: Settings, student: nn.Module, vocabulary: int, *, has_teacher: bool, ranks: int
+) -> dict[str, int]:
     """Return estimates of the bytes of a forward and a backward, without weights, gradients and states, by part.
 
     Activations of a layer of B rows take B T W (34 + 5 H T / W) bytes in 16 bits, and B T W 34 by an attention that
     keeps no scores; with checkpoints B T W 2, and one whole layer. Source: Korthikanti et al. 2022, arXiv:2205.05198,
     section 4.1, equation 2, and section 5. Numbers of 32 bits take twice as much, and of 64 four times.
     """
+    # Activations by the formula above. `states` is B T W, times 1, 2 or 4 for numbers of 16, 32 or 64 bits.
     shape, positions = _config_of(student), settings.data.batch_size * settings.data.length
     scale = {"bfloat16": 1, "float32": 2, "float64": 4}[settings.run.dtype]
     states = positions * shape["width"] * scale
@@ -266,6 +280,7 @@ def _pass_bytes(settings: Settings, student: nn.Module, vocabulary: int, *, taug
     recomputed = settings.student.checkpoint_activations
     activations = 2 * states * shape["layers"] + layer if recomputed else layer * shape["layers"]
 
+    # Logits, of all rows or of a chunk.
     item = {"bfloat16": 2, "float32": 4, "float64": 8}[settings.run.dtype]
     rows = positions
     logits = "logits"
@@ -275,8 +290,9 @@ def _pass_bytes(settings: Settings, student: nn.Module, vocabulary: int, *, taug
     sharded = ranks > 1 and settings.run.strategy == "fsdp2"
     parts = {
         "activations (estimate)": activations,
-        f"{logits}, of both models (estimate)": rows * vocabulary * item * (2 if taught else 1),
+        f"{logits}, of both models (estimate)": rows * vocabulary * item * (2 if has_teacher else 1),
     }
+    # Copies of weights and gradients.
     if settings.run.dtype == "bfloat16" and settings.student.weights != "bfloat16" and not sharded:
         weights = [module.weight for module in student.modules() if isinstance(module, nn.Linear)]
         parts["copies of weights in bfloat16 (autocast)"] = sum(2 * weight.numel() for weight in weights)
@@ -284,17 +300,18 @@ def _pass_bytes(settings: Settings, student: nn.Module, vocabulary: int, *, taug
         parts["buffers of DDP"] = sum(_bytes(parameter, 1) for parameter in trained)
     if sharded:
         share = 2 / 4 if settings.run.dtype == "bfloat16" and settings.student.weights == "float32" else 1
-        parts["weights that FSDP2 gathers (estimate)"] = int(share * _gathered(student))
+        parts["weights that FSDP2 gathers (estimate)"] = int(share * _gathered_bytes(student))
     return parts
 
 
-def _gathered(module: nn.Module) -> int:
+def _gathered_bytes(module: nn.Module) -> int:
     """Return the bytes that FSDP2 gathers at a time: all weights outside of the layers, one layer, and the next one."""
     layers = [sum(_bytes(parameter, 1) for parameter in layer.parameters()) for layer in layers_of(module)]
     return sum(_bytes(parameter, 1) for parameter in module.parameters()) - sum(layers) + 2 * max(layers, default=0)
 
 
 def _schedule(settings: Settings, batches: Batches) -> Schedule:
+    """Return the schedule of a run, as far as it decides the number of steps."""
     return Schedule(
         epochs=settings.schedule.epochs,
         steps_per_epoch=windows(batches.batches, settings.optimizer.accumulate),
@@ -306,11 +323,12 @@ def _predicted(batches: Batches, schedule: Schedule) -> int | None:
     """Return the tokens with a loss in all steps, of all ranks; an estimate with many batches or a limit."""
     if not isinstance(batches, ShuffledBatches):
         return None
-    alone = replace(batches, rank=0, world_size=1)
-    spacing = max(1, alone.batches // COUNTED_BATCHES)
-    counted = range(1, alone.batches + 1, spacing)
+    # Count the batches of all ranks, as if one process had them all.
+    all_batches = replace(batches, rank=0, world_size=1)
+    spacing = max(1, all_batches.batches // COUNTED_BATCHES)
+    counted = range(1, all_batches.batches + 1, spacing)
     tokens = 0
     for position in counted:
-        tokens += int((labels_of_logits(alone.batch(1, position).labels) != IGNORE_INDEX).sum())
-    epoch = tokens * alone.batches / len(counted)
+        tokens += int((labels_of_logits(all_batches.batch(1, position).labels) != IGNORE_INDEX).sum())
+    epoch = tokens * all_batches.batches / len(counted)
     return round(epoch * schedule.total_steps / schedule.steps_per_epoch)

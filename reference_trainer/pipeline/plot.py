@@ -1,4 +1,4 @@
-"""Plot of the metrics files of runs: which runs, which metrics, which file. `figure` draws it."""
+"""Plot the metrics files of runs: read the runs, choose the metrics, and write the file that `figure` draws."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIRST = ("loss", "learning_rate")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PlottedRun:
     """The points of a run: steps and values of each metric, `learning_rate` included, and a label for the legend."""
 
     label: str
@@ -30,10 +30,22 @@ class Run:
 def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force: bool = False) -> tuple[str, ...]:
     """Draw the metrics of one to eight runs into a PNG or SVG file: one panel per metric, one line per run.
 
-    runs: metrics files, or directories that hold a `metrics.jsonl`. metrics: names, by default all that a run has, but
-    for those that never change and those that equal an earlier one. Return a line for each kind that is left out.
-    Raise `SettingError` for another suffix, more runs or an unknown metric, `OutputError` if `out` exists (unless
-    `force`) or can't be written, `DataError` for a file that can't be read or has no points. Needs the extra `plot`.
+    The extra `plot` must be installed.
+
+    Args:
+        runs: Metrics files, or directories with a `metrics.jsonl`.
+        out: The file to write; its suffix is the format.
+        metrics: Names; by default all metrics of the runs except constant ones, and metrics that equal an
+            earlier one.
+        force: Overwrite a file.
+
+    Returns:
+        A line for each kind of metrics that is left out.
+
+    Raises:
+        SettingError: The suffix or the number of runs is invalid, or a metric is unknown.
+        OutputError: `out` exists, without `force`, or cannot be written.
+        DataError: A metrics file cannot be read or has no points.
     """
     if out.suffix not in FORMATS:
         raise SettingError(f"invalid value '{out}' for --out: expected a name that ends in {' or '.join(FORMATS)}")
@@ -50,14 +62,14 @@ def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force:
     return notes
 
 
-def read_runs(paths: Sequence[Path]) -> list[Run]:
+def read_runs(paths: Sequence[Path]) -> list[PlottedRun]:
     """Return the runs of metrics files or directories, each with a different label. Raise as `plot`."""
     if not 1 <= len(paths) <= MOST_RUNS:
         raise SettingError(f"invalid number of runs {len(paths)}: expected 1 to {MOST_RUNS}")
     return [_read(path, label) for path, label in zip(paths, _labels(paths), strict=True)]
 
 
-def _read(path: Path, label: str) -> Run:
+def _read(path: Path, label: str) -> PlottedRun:
     file = path / FILE if path.is_dir() else path
     points: dict[str, tuple[list[int], list[float]]] = {}
     for line in read_metrics(file):
@@ -68,35 +80,36 @@ def _read(path: Path, label: str) -> Run:
             values.append(value)
     if not points:
         raise DataError(f"{file} has no points yet; the run has logged no step")
-    return Run(label, points)
+    return PlottedRun(label, points)
 
 
 def _labels(paths: Sequence[Path]) -> list[str]:
-    """Return the name of each run's directory; all paths as given if two names are equal."""
+    """Return the names of the runs' directories as labels; the paths themselves if two names are equal."""
     names = [(path.parent if path.name == FILE else path).resolve().name for path in paths]
     return names if len({*names}) == len(names) else [str(path) for path in paths]
 
 
-def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tuple[str, ...]]:
+def _chosen(metrics: Sequence[str], runs: Sequence[PlottedRun]) -> tuple[list[str], tuple[str, ...]]:
     """Return the metrics to draw, loss and learning rate first, and lines about metrics that are left out."""
     known = list(dict.fromkeys(name for run in runs for name in run.points))
     for name in metrics:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            similar = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {similar[0]!r}? " if similar else ""
             raise SettingError(f"unknown metric {name!r} ({hint}choose from {', '.join(sorted(known))})")
     first = [name for name in _FIRST if name in known]
     if metrics:
         return list(dict.fromkeys(metrics)), ()
+    # Leave out metrics that are constant, unless all are, and metrics that equal a chosen one in every run.
     ordered = [*first, *(name for name in known if name not in first)]
     changing = [name for name in ordered if not _is_constant(name, runs)] or ordered
     chosen, equal = list[str](), dict[str, list[str]]()
     for name in changing:
-        drawn = next(
+        equal_metric = next(
             (other for other in chosen if all(run.points.get(other) == run.points.get(name) for run in runs)), ""
         )
-        if drawn:
-            equal.setdefault(drawn, []).append(name)
+        if equal_metric:
+            equal.setdefault(equal_metric, []).append(name)
         else:
             chosen.append(name)
     notes = [f"not drawn, since equal to {name}: {', '.join(others)}" for name, others in equal.items()]
@@ -105,7 +118,7 @@ def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tup
     return chosen, tuple(notes)
 
 
-def _is_constant(name: str, runs: Iterable[Run]) -> bool:
+def _is_constant(name: str, runs: Iterable[PlottedRun]) -> bool:
     """Return whether a metric has the same value in all runs, and no run has it only once."""
     values = [run.points[name][1] for run in runs if name in run.points]
     return all(len(series) > 1 for series in values) and len({value for series in values for value in series}) == 1

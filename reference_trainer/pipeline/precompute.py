@@ -32,7 +32,8 @@ from reference_trainer.storage.files import atomic_write, check_room, exclusive_
 from reference_trainer.storage.retention import differences
 from reference_trainer.storage.teacher_outputs import MANIFEST, Manifest, SavedOutputs, publish, shard_name, write_shard
 
-SHARD_BYTES = 2**28  # approximate size of a shard, which is in memory while it is created
+SHARD_BYTES = 2**28
+"""Approximate size of a shard, which is in memory while it is created."""
 
 
 def precompute(
@@ -49,16 +50,23 @@ def precompute(
     continues if it was killed. Equal calls write equal bytes. A directory that has these outputs already is unchanged.
     Several processes, as in `distill`, share the shards.
 
-    top_k: the number of tokens to keep per position, at the temperature of the settings; None keeps all logits.
-    shard_bytes: approximate size of a shard.
+    Args:
+        settings: The settings of the run that will read the outputs.
+        top_k: The number of tokens to keep per position, at the temperature of the settings; None keeps all logits.
+        lines: Where lines are written; by default standard output.
+        environment: The variables that a launcher sets.
+        shard_bytes: Approximate size of a shard.
 
-    Raise `OutputError` for a directory with anything else, `SettingError` for a `top_k` beyond the vocabulary or data
-    without example numbers, `LogitsError` for outputs that are not finite, and the errors of `distill` before a step.
+    Raises:
+        OutputError: The directory has something else.
+        SettingError: `top_k` is beyond the vocabulary, or the data has no example numbers.
+        LogitsError: An output is not finite.
+        TrainerError: The errors of `distill` before a step.
     """
     settings = settings.replace(smoke=None, teacher_outputs=None)
     with create_run(settings, Distillation, lines=lines, environment=environment) as run, run:
         run.join()
-        claimed = run.ranks.broadcast_decision(partial(_claimed, run))  # before the inputs, which may take long
+        claimed = run.ranks.broadcast_decision(partial(_claim, run))  # before the inputs, which may take long
         if settings.teacher.url is not None:
             raise SettingError("precompute cannot store outputs of --teacher-url; expected --teacher")
         run.make_inputs()
@@ -72,7 +80,7 @@ def _staging(out: Path) -> Path:
     return out.with_name(f"{out.name}.partial")
 
 
-def _claimed(run: Distillation) -> bool:
+def _claim(run: Distillation) -> bool:
     """Claim the directory of unfinished outputs until the end of the run; return False if the output exists."""
     if (out := run.settings.run.out).exists():
         return False
@@ -81,9 +89,13 @@ def _claimed(run: Distillation) -> bool:
 
 
 class _Production:
-    """Produces the outputs of one teacher. All methods are called on all ranks.
+    """Produces the outputs of one teacher. All ranks call every method, except as noted.
 
-    claimed: whether the directory of unfinished outputs is claimed, because the output did not exist.
+    Args:
+        run: The run, with its teacher.
+        top_k: The number of tokens to keep; None keeps all logits.
+        shard_bytes: Approximate size of a shard.
+        claimed: Whether the directory of unfinished outputs is claimed, because the output did not exist.
     """
 
     def __init__(self, run: Distillation, top_k: int | None, shard_bytes: int, *, claimed: bool) -> None:
@@ -98,9 +110,10 @@ class _Production:
         run, settings, V = self.run, self.run.settings, self.teacher.vocab_size
         if top_k is not None and not 1 <= top_k <= V:
             raise SettingError(f"invalid value {top_k} for 'top_k': expected 1 to {V}, the number of tokens")
+        # Bytes of a position: its label, and V logits, or K logits and K tokens (int32) and the rest.
         width = {"bfloat16": 2, "float64": 8}.get(settings.run.dtype, 4)
-        kept_width = max(width, 4)  # kept logits are float32 at least
-        position = 4 + (V * width if top_k is None else top_k * (kept_width + 4) + kept_width)
+        top_k_width = max(width, 4)  # `keep_top_k` returns float32 at least
+        position = 4 + (V * width if top_k is None else top_k * (top_k_width + 4) + top_k_width)
         batches = shard_bytes // (position * settings.data.length * settings.data.batch_size)
         rows, digests = sum(map(len, self.rows)), dict(run.digests)
         teacher = digests.pop("teacher_sha256")
@@ -111,7 +124,7 @@ class _Production:
             top_k=top_k,
             temperature=None if top_k is None else float(settings.objective.temperature),
             rows=rows,
-            rows_per_shard=max(batches, 1) * settings.data.batch_size,
+            rows_per_shard=max(batches, 1) * settings.data.batch_size,  # a shard has whole batches
             made_with={
                 "batch_size": settings.data.batch_size,
                 "device": device_name(run.device),
@@ -121,16 +134,17 @@ class _Production:
         )
 
     def carry_out(self) -> None:
+        """Write the outputs, unless they exist."""
         self.ranks.check_equal(self.manifest.model_dump(mode="json"))
-        if self.ranks.broadcast_decision(self._begun):
+        if self.ranks.broadcast_decision(self._is_complete):
             self.run.lines.write(f"outputs: {self.out} has them already")
             return
         self.ranks.run_on_all(self._write_shards)
         self.ranks.broadcast_decision(lambda: publish(self.staging, self.out, self.manifest))
         self.run.lines.write(f"outputs: wrote {self.out}, {self.manifest.rows} examples")
 
-    def _begun(self) -> bool:
-        """Return whether the outputs exist; if not, remove unfinished outputs of another call."""
+    def _is_complete(self) -> bool:
+        """Return whether the outputs exist; if not, remove unfinished outputs of another call. Called on rank 0."""
         if not self.claimed:
             written = _comparable(SavedOutputs(self.out).manifest)
             if changed := differences(written, _comparable(self.manifest)):
@@ -149,13 +163,15 @@ class _Production:
         position = sum(tensor.element_size() * math.prod(tensor.shape[1:]) for tensor in row.values())
         batches = _batches(self.rows, 0, self.manifest.rows)
         positions = sum(int((labels_of_logits(batch.labels) != IGNORE_INDEX).sum()) for batch in batches)
-        there = sum(file.stat().st_size for file in self.staging.glob("outputs-*"))
-        return max(positions * position - there, 0)
+        existing = sum(file.stat().st_size for file in self.staging.glob("outputs-*"))
+        return max(positions * position - existing, 0)
 
     def _write_shards(self) -> None:
         """Write the missing shards of this rank."""
         ranks, count = self.ranks, self.manifest.shard_count
         missing = [k for k in range(ranks.rank, count, ranks.world_size) if not self._path(k).exists()]
+        # Every forward of a sharded teacher needs all ranks, which may have different numbers of missing shards. A rank
+        # that has finished repeats forwards until the last rank has finished.
         forwards = sum(1 for index in missing for _ in self._shard(index)) if self.run.is_sharded else 0
         most = max(ranks.all_gather_json(forwards))
         for index in missing:
@@ -164,8 +180,8 @@ class _Production:
                 check_room(self.staging, self._bytes_needed(outputs[0]))
             write_shard(self._path(index), outputs)
             self.run.lines.write(f"outputs: shard {index + 1} of {count}")
-        for _ in range(most - forwards):  # FSDP needs every rank in each forward
-            self._taught(next(_batches(self.rows, 0, 1)))
+        for _ in range(most - forwards):
+            self._run_teacher(next(_batches(self.rows, 0, 1)))
 
     def _path(self, index: int) -> Path:
         return self.staging / shard_name(index)
@@ -176,21 +192,22 @@ class _Production:
         return _batches(self.rows, begin, min(begin + self.manifest.rows_per_shard, self.manifest.rows))
 
     def _outputs(self, batch: Batch) -> Iterator[dict[str, Tensor]]:
-        """Yield the outputs of each row of a batch."""
-        taught, labels_BT = self._taught(batch), labels_of_logits(batch.labels)
+        """Yield the outputs of each row of a batch, at its scored positions."""
+        output, labels_BT = self._run_teacher(batch), labels_of_logits(batch.labels)
         scored_BT = labels_BT != IGNORE_INDEX
-        if isinstance(taught, Head):
-            chunks = taught.logits_in_chunks(scored_BT.flatten().nonzero()[:, 0])
+        if isinstance(output, Head):
+            chunks = output.logits_in_chunks(scored_BT.flatten().nonzero()[:, 0])
         else:
-            chunks = iter([taught[scored_BT.to(taught.device)]])
+            chunks = iter([output[scored_BT.to(output.device)]])
         parts = [self._stored_outputs(logits_CV) for logits_CV in chunks]
-        kept = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        kept["labels"] = labels_BT[scored_BT].int()
+        # The scored positions of the batch are one axis; split it into rows.
+        tensors = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        tensors["labels"] = labels_BT[scored_BT].int()
         counts = scored_BT.sum(-1).tolist()
-        for rows in zip(*(tensor.split(counts) for tensor in kept.values()), strict=True):
-            yield dict(zip(kept, rows, strict=True))
+        for rows in zip(*(tensor.split(counts) for tensor in tensors.values()), strict=True):
+            yield dict(zip(tensors, rows, strict=True))
 
-    def _taught(self, batch: Batch) -> Head | Tensor:
+    def _run_teacher(self, batch: Batch) -> Head | Tensor:
         """Run the teacher; return its output layer if tokens are kept and it offers one, else its logits [B, T, V]."""
         if self.manifest.top_k is not None and isinstance(self.teacher, HeadTeacher):
             if (head := self.teacher.head(batch)) is not None:
@@ -198,12 +215,14 @@ class _Production:
         return checked_logits("teacher", self.teacher.logits(batch), batch.tokens, self.teacher.vocab_size)
 
     def _stored_outputs(self, logits_NV: Tensor) -> dict[str, Tensor]:
+        """Return the tensors to store, by name. Raise `LogitsError` for rows without a softmax distribution."""
+        # The maximum of a row is finite if and only if no logit is NaN or +inf, and not all are -inf.
         if not bool(logits_NV.amax(-1).isfinite().all()):
             raise LogitsError("the teacher has logits that are not finite; did its training diverge?")
         if self.manifest.top_k is None:
             return {"logits": logits_NV}
-        kept = keep_top_k(logits_NV, self.manifest.top_k, float(self.run.settings.objective.temperature))
-        return {"logits": kept.logits, "tokens": kept.tokens, "rest": kept.rest}
+        top_k = keep_top_k(logits_NV, self.manifest.top_k, float(self.run.settings.objective.temperature))
+        return {"logits": top_k.logits, "tokens": top_k.tokens, "rest": top_k.rest}
 
 
 def _comparable(manifest: Manifest) -> dict[str, object]:
@@ -224,7 +243,7 @@ def _batches(parts: Sequence[Rows], begin: int, end: int) -> Iterator[Batch]:
 
     Raise `SettingError` for rows that are not numbered in this order.
     """
-    first = 0
+    first = 0  # number of the first row of a part
     for rows in parts:
         order = torch.arange(len(rows), device="cpu")[max(begin - first, 0) : max(end - first, 0)]
         done, position = 0, 1

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.config.settings import FIELDS, Settings
-from reference_trainer.distillation.metrics import derived
+from reference_trainer.distillation.metrics import derive_metrics
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline import smoke
@@ -27,10 +27,14 @@ from reference_trainer.training.state import TrainResult, TrainState
 class DistillResult:
     """The result of a distillation.
 
-    train: the result of the training loop. output: the directory of the model; None for a smoke run.
-    held_back: sums on held-back text, by the names of `evaluate`; empty for a smoke run. checks: the checks of a smoke
-    run; else empty. student: the trained model. teacher: the frozen model. unit: what a token of the data is, "byte" or
-    "token".
+    Attributes:
+        train: The result of the training loop.
+        output: The directory of the model; None for a smoke run.
+        held_back: Sums on held-back rows, by the names of `evaluate`; empty for a smoke run.
+        checks: The checks of a smoke run; else empty.
+        student: The trained model.
+        teacher: The frozen model.
+        unit: What a token of the data is, "byte" or "token".
     """
 
     train: TrainResult
@@ -61,12 +65,16 @@ def result_lines(
     return (
         f"{train.steps_completed} steps in {train.elapsed_s:.1f}s ({train.steps_per_s:.2f} step/s, "
         f"{train.tokens / max(train.elapsed_s, 1e-9):,.0f} {unit}s/s): {losses}{ended}",
-        *(f"held-back {name}: {value:.4f}{_unit(name, held_back, unit)}" for name, value in derived(held_back).items()),
+        *(
+            f"held-back {name}: {value:.4f}{_unit(name, held_back, unit)}"
+            for name, value in derive_metrics(held_back).items()
+        ),
         f"wrote {output}",
     )
 
 
 def _unit(name: str, held_back: Mapping[str, MetricSum], unit: str) -> str:
+    """Return the end of the line of a metric: its unit, and the number of tokens."""
     if name not in held_back:  # a perplexity
         return ""
     count = held_back[name].count
@@ -101,11 +109,14 @@ def manifest(
     return {name: _json_value(value) for name, value in content.items()}
 
 
-def described_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, nn.Module]) -> dict[str, object]:
+def describe_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, nn.Module]) -> dict[str, object]:
     """Return the name of an optimizer, and of each group the names of its parameters and its options as JSON.
 
-    modules: the modules with the parameters, by the prefix of parameter names. The learning rate is left out, because
-    it depends on the step.
+    The learning rate is left out, because it depends on the step.
+
+    Args:
+        optimizer: The optimizer.
+        modules: The modules with the parameters, by the prefix of parameter names.
     """
     names = {
         parameter: f"{module}.{name}" for module in modules for name, parameter in modules[module].named_parameters()
@@ -118,6 +129,7 @@ def described_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, 
 
 
 def _options(group: Mapping[str, object]) -> dict[str, object]:
+    """Return the options of a parameter group that are JSON values."""
     plain = (bool, int, float, str, tuple, type(None))
     return {
         name: option for name, option in group.items() if name not in ("params", "lr") and isinstance(option, plain)
@@ -125,6 +137,7 @@ def _options(group: Mapping[str, object]) -> dict[str, object]:
 
 
 def _json_value(value: object) -> object:
+    """Return a value with each number that is not finite replaced by its name."""
     if isinstance(value, Mapping):
         return {name: _json_value(item) for name, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
@@ -147,8 +160,8 @@ def find_unreachable(settings: Settings, schedule: Schedule) -> list[str]:
         ("accumulate", batches, "batches in an epoch", "a step takes these"),
     )
     return [
-        f"settings: {name} is {value} and the run has {limit} {what}: {so}"
-        for name, limit, what, so in needed
+        f"settings: {name} is {value} and the run has {limit} {unit}: {effect}"
+        for name, limit, unit, effect in needed
         if (value := settings.flat()[name]) is not None and value > limit and value != FIELDS[name].default
     ]
 
@@ -169,18 +182,19 @@ def student_notes(settings: Settings, student: nn.Module) -> list[str]:
     lines = []
     if not student.training:
         lines.append("trains in eval mode, without dropout; return model.train() to train with it")
-    others = {str(parameter.dtype) for parameter in student.parameters()} - {"torch.float64"}
-    if settings.run.dtype == "float64" and others:
-        lines.append(f"has parameters of {', '.join(sorted(others))}; return model.double() to train in float64")
+    other_dtypes = {str(parameter.dtype) for parameter in student.parameters()} - {"torch.float64"}
+    if settings.run.dtype == "float64" and other_dtypes:
+        lines.append(f"has parameters of {', '.join(sorted(other_dtypes))}; return model.double() to train in float64")
     # Weights on the meta device are loaded later, by part; they are not looked at.
-    known = [parameter for parameter in student.parameters() if not parameter.is_meta]
-    trained = [parameter.detach() for parameter in known if parameter.requires_grad]
-    still = [(parameter.dtype, int(_immovable(parameter, settings.optimizer.lr).sum())) for parameter in trained]
+    loaded = [parameter for parameter in student.parameters() if not parameter.is_meta]
+    # Count the weights that a step would leave as they are.
+    trained = [parameter.detach() for parameter in loaded if parameter.requires_grad]
+    fixed = [(parameter.dtype, int(_immovable(parameter, settings.optimizer.lr).sum())) for parameter in trained]
     if settings.student.weights == "bfloat16":
-        still = [(dtype, number) for dtype, number in still if dtype != torch.bfloat16]  # their float32 masters change
-    share = sum(number for _, number in still) / max(1, sum(parameter.numel() for parameter in trained))
+        fixed = [(dtype, number) for dtype, number in fixed if dtype != torch.bfloat16]  # their float32 masters change
+    share = sum(number for _, number in fixed) / max(1, sum(parameter.numel() for parameter in trained))
     if share > 1 / 2:
-        dtypes = {dtype for dtype, number in still if number}
+        dtypes = {dtype for dtype, number in fixed if number}
         kinds = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
         remedy = (
             "choose a larger lr"
@@ -195,7 +209,10 @@ def student_notes(settings: Settings, student: nn.Module) -> list[str]:
 
 
 def _immovable(weights: Tensor, rate: float) -> Tensor:
-    """Return a mask of the weights that do not change, by rounding, if `rate` is added: the largest step of Adam."""
+    """Return a mask of the weights that stay equal, by rounding, if `rate` is added or subtracted.
+
+    Adam's step of a weight is about `rate` at most.
+    """
     return (weights + rate == weights) & (weights - rate == weights)
 
 

@@ -85,12 +85,15 @@ class InitialWeights:
 
 
 def _read(path: Path, run: Run) -> SavedWeights:
+    """Open the weights of a model or checkpoint."""
+    # Another format may have other file names, so a directory is a model unless it is a checkpoint.
     model = os.path.isfile(path / WEIGHTS)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
     if "load" in run.replaced or run.recipe.export.has_own_format:
         named = CHECKPOINT.fullmatch(path.resolve().name)
         model = named is None and not os.path.isfile(path / rank_file(0))  # noqa: PTH113  (is_file raises for long names)
     if not is_skeleton(run.student):
         return read_model(path, run.load) if model else read_with_hint(read_weights, path)
+    # Shards: no rank reads whole tensors, and one rank per machine compares the files with their digests.
     once = run.ranks.on_each_machine
     return read_model(path, run.load, once) if model else read_with_hint(partial(find_weights, once=once), path)
 
@@ -98,8 +101,11 @@ def _read(path: Path, run: Run) -> SavedWeights:
 class RunFiles:
     """The files of one run, which rank 0 creates and writes. All methods are called on all ranks.
 
-    directory: the output directory; None for a smoke run, which creates no files. resuming: the checkpoint to resume
-    from, or None; `claim` sets it. Files that `claim` and `callbacks` open are closed with their `contexts`.
+    Files that `claim` and `callbacks` open are closed with their `contexts`.
+
+    Attributes:
+        directory: The output directory; None for a smoke run, which creates no files.
+        resuming: The checkpoint to resume from; None without one, and before `claim`.
     """
 
     def __init__(self, settings: Settings, ranks: Ranks, lines: Lines) -> None:
@@ -117,6 +123,7 @@ class RunFiles:
 
     @property
     def metrics_length(self) -> int:
+        """Return the length of the metrics file in bytes; 0 without one, and on other ranks than 0."""
         return 0 if self._metrics is None else self._metrics.length
 
     def claim(self, contexts: ExitStack) -> None:
@@ -124,7 +131,8 @@ class RunFiles:
 
         Call this method before data and models are read, which may take long.
         """
-        resumed = self.ranks.broadcast_decision(partial(self._claimed, contexts))
+        resumed = self.ranks.broadcast_decision(partial(self._claim, contexts))
+        # Rank 0 has opened the checkpoint; it calls `run_on_all` only because all ranks must.
         if resumed is not None and self.ranks.rank > 0:
             self.resuming = self.ranks.run_on_all(partial(read_checkpoint, Path(resumed), rank=self.ranks.rank))
         elif resumed is not None:
@@ -143,24 +151,26 @@ class RunFiles:
             needed += checkpoint_bytes(expected_tensors(student, masters=settings.student.weights == "bfloat16"))
         self.ranks.run_on_all(partial(check_room, directory, needed) if self.ranks.rank == 0 else lambda: None)
 
-    def _claimed(self, contexts: ExitStack) -> str | None:
+    def _claim(self, contexts: ExitStack) -> str | None:
         """Claim the output directory; return the path of the checkpoint to resume from."""
         settings = self.settings
-        kept = files_to_keep(settings.run.out, settings.checkpoints.resume, rewinding=settings.checkpoints.rewind)
+        allowed = files_to_keep(settings.run.out, settings.checkpoints.resume, rewinding=settings.checkpoints.rewind)
         later = (
             has_later(settings.run.out / CHECKPOINTS, settings.checkpoints.resume) and not settings.checkpoints.rewind
         )
         also = " and --rewind, which sets checkpoints aside," if later else ""
         if self.directory is None:
             try:
-                refuse_existing(settings.run.out, force=settings.run.force, kept=kept, also=also)
+                refuse_existing(settings.run.out, force=settings.run.force, kept=allowed, also=also)
             except OutputError as error:  # a smoke run writes nothing there
                 self.lines.write(SMOKE_OUTPUT_LINE.format(error=error))
             return None
         with suppress(CheckpointError):  # of a path that is refused below
             if saved_steps(settings.run.out / CHECKPOINTS, RUN_ID):
-                kept.append(CHECKPOINTS)  # `open_checkpoint` says how to go on from them
-        claimed = exclusive_directory(settings.run.out, force=settings.run.force, bytes_needed=0, kept=kept, also=also)
+                allowed.append(CHECKPOINTS)  # `open_checkpoint` says how to go on from them
+        claimed = exclusive_directory(
+            settings.run.out, force=settings.run.force, bytes_needed=0, kept=allowed, also=also
+        )
         directory = contexts.enter_context(claimed)
         self.resuming = open_checkpoint(
             directory / CHECKPOINTS, settings.checkpoints.resume, rewinding=settings.checkpoints.rewind
@@ -181,7 +191,7 @@ class RunFiles:
     def _metrics_callbacks(self, contexts: ExitStack) -> list[MetricsCallback]:
         if self.directory is None:
             return []
-        length = metrics_length(self.resuming, self.directory / CHECKPOINTS)  # 0 replaces that of an unfinished run
+        length = metrics_length(self.resuming, self.directory / CHECKPOINTS)  # 0 replaces the file of an unfinished run
         self._metrics = MetricsCallback(self.directory / METRICS, truncate_to=length)
         contexts.callback(self._metrics.close)
         return [self._metrics]
@@ -220,5 +230,6 @@ class RunFiles:
 
 
 def _set_aside(checkpoints: Checkpoints, start: int | None) -> str | None:
+    """Call `Checkpoints.rewind`, with a result in JSON."""
     aside = checkpoints.rewind(start)
     return None if aside is None else str(aside)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from reference_trainer.callbacks.progress import SilentLines
 from reference_trainer.config.kinds import path_in_json
 from reference_trainer.config.settings import FIELDS, Settings
-from reference_trainer.distillation.metrics import accepted_name, derived
+from reference_trainer.distillation.metrics import accepted_name, derive_metrics
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
@@ -46,25 +46,26 @@ from reference_trainer.storage.whole_weights import read_weights
 from reference_trainer.training.evaluation import evaluate
 
 AT_ONE = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
+"""The arguments of the loss in evaluations: temperature 1, so that results of runs can be compared."""
 WITHOUT_TEACHER = ("hard_loss", "token_accuracy")
 WITH_TEACHER = ("hard_loss", "token_accuracy", "kl_at_1", "agreement", "teacher_loss")
 
 
-def metric_names(settings: Settings, *, taught: bool, top_k: int | None = None) -> tuple[str, ...]:
+def metric_names(settings: Settings, *, has_teacher: bool, top_k: int | None = None) -> tuple[str, ...]:
     """Return the names of the sums of a built-in evaluation, in order. A depth that no draft reaches has no sum.
 
     Args:
         settings: The settings of the evaluation.
-        taught: Whether there is a teacher, or stored outputs of one.
-        top_k: The number of tokens whose logits were stored of the teacher; None for all tokens.
+        has_teacher: Whether there is a teacher, or stored outputs of one.
+        top_k: The number of tokens whose logits were stored per position; None for all tokens.
     """
-    if not taught or top_k is not None:
-        return (*WITHOUT_TEACHER, "soft_loss") if taught else WITHOUT_TEACHER
+    if not has_teacher or top_k is not None:
+        return (*WITHOUT_TEACHER, "soft_loss") if has_teacher else WITHOUT_TEACHER
     return (*WITH_TEACHER, *(accepted_name(depth) for depth in range(1, settings.evaluation.accept_depth + 1)))
 
 
 class ScoredModel:
-    """A model that caches the logits of the last batch, so that they are computed once if it is teacher and student.
+    """A model that caches the logits of the last batch, for a model that is teacher and student at once.
 
     Args:
         path: The directory of a saved model; None for a teacher that custom parts create.
@@ -87,6 +88,7 @@ class ScoredModel:
         self._last: tuple[Batch, Tensor] | None = None
 
     def logits(self, batch: Batch) -> Tensor:
+        """Return the logits of a batch; the same tensor again if the last call had the same object."""
         if self._last is None or self._last[0] is not batch:
             self._last = batch, self._model.logits(batch)
         return self._last[1]
@@ -98,7 +100,7 @@ class Evaluator:
     Args:
         run: A run as the settings describe it, which was entered as a context. It computes on the device in `settings`.
         settings: The settings of the evaluation.
-        whole: Measure on all rows of the data; by default on the held-back ones.
+        whole: Whether to measure on all rows of the data, and not only on held-back rows.
         outputs: Stored outputs of a teacher, which is then not run.
 
     Raises:
@@ -145,16 +147,18 @@ class Evaluator:
 
     def _sums(self, student: ScoredModel) -> dict[str, MetricSum]:
         settings, rows, outputs = self.run.settings, self.run.held_back, self.outputs
-        taught = self.teacher is not None or outputs is not None
-        # Without a teacher the student stands in for it; the sums that compare the two are left out below.
+        has_teacher = self.teacher is not None or outputs is not None
+        # Without a teacher, compare the student with itself; the sums of the comparison are left out below.
         frozen: Any = stored_teacher(outputs) if outputs is not None else self.teacher or student
         learner: Any = student
-        if taught and settings.teacher.share_vocabulary is not None:
+        if has_teacher and settings.teacher.share_vocabulary is not None:
             frozen, learner = share_vocabulary(frozen, learner, settings.teacher.share_vocabulary)
         top_k = None if outputs is None else outputs.manifest.top_k
         weights = AT_ONE if top_k is None else replace(AT_ONE, temperature=settings.objective.temperature)
         sums = evaluate(frozen, learner, rows, weights, accept_depth=settings.evaluation.accept_depth)
-        return {name: sums[name] for name in metric_names(settings, taught=taught, top_k=top_k) if name in sums}
+        return {
+            name: sums[name] for name in metric_names(settings, has_teacher=has_teacher, top_k=top_k) if name in sums
+        }
 
     def _custom_sums(self, student: ScoredModel) -> dict[str, MetricSum]:
         run, teacher = self.run, self.teacher or student
@@ -177,6 +181,7 @@ class Evaluator:
 
 
 def _tokens_of(module: nn.Module, run: Run) -> int:
+    """Return the vocabulary size of a model; if the model does not say, the vocabulary size of the run."""
     if isinstance(module, Decoder):
         return module.config.vocab_size
     return int(getattr(module, "vocab_size", run.vocab_size))
@@ -197,6 +202,7 @@ def load_saved(path: Path, run: Run) -> nn.Module:
         SettingError: The custom parts cannot load a model.
     """
     is_custom = run.settings.run.parts is not None or run.settings.student.model is not None
+    # A directory is a checkpoint if it has the tensors of rank 0; a model has other files.
     if os.path.isfile(path / rank_file(0)):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
         saved = read_weights(path)
         return checkpoint_module(saved, run) if is_custom else checkpoint_student(saved)
@@ -208,7 +214,7 @@ def load_saved(path: Path, run: Run) -> nn.Module:
         raise ModelFileError(
             f"{path} has no {MANIFEST}{similar_path(path)}; expected a model or a checkpoint{_hint(path)}"
         )
-    return checkpoint_student(read_weights(path))
+    return checkpoint_student(read_weights(path))  # raises, and names the missing file
 
 
 def _load_custom(path: Path, run: Run) -> nn.Module:
@@ -227,8 +233,8 @@ def _load_custom(path: Path, run: Run) -> nn.Module:
 def _hint(path: Path) -> str:
     """Return a hint at the latest checkpoint if the path is a run or its folder of checkpoints; else ""."""
     latest = (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest")
-    present = filter(os.path.isdir, latest)  # Path.is_dir raises for long names
-    return next((f"; did you mean {checkpoint}?" for checkpoint in present), "")
+    existing = filter(os.path.isdir, latest)  # Path.is_dir raises for long names
+    return next((f"; did you mean {checkpoint}?" for checkpoint in existing), "")
 
 
 OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")
@@ -243,11 +249,13 @@ NOT_OF_CUSTOM = frozenset(
 )
 """Settings that the evaluation of a run with custom parts does not take from that run."""
 SUMS = "sums.json"
-NUMBER = 12  # characters of a number of six digits, at most
+"""Name of the file with the sums in an entry of the cache."""
+NUMBER = 12
+"""Width of a column of the table: the longest number of six digits, such as -1.23457e-05."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class EvaluatedData:
     """The data of an evaluation.
 
     Attributes:
@@ -275,86 +283,89 @@ class SavedModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated(SavedModel):
+class EvaluatedModel(SavedModel):
     """Sums and counts of one model over the scored tokens of the data."""
 
     sums: dict[str, MetricSum]
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Return the means, in nats per token where they are losses, and the perplexities."""
-        return derived(self.sums)
+        """Return the means and the perplexities; losses are in nats per token."""
+        return derive_metrics(self.sums)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class EvaluationResult:
     """The results of models on the same data, with everything that the numbers depend on.
 
     Attributes:
         paths: The directories of all models to evaluate.
         text: The data.
-        whole: Whether all rows count, and not only the held-back ones.
+        whole: Whether all rows count, and not only held-back rows.
         settings: The settings of the evaluation.
         device: The device that computed.
         teacher: The teacher, also if only its stored outputs were read; None without one.
         models: The results, one for each evaluated model.
-        config: The conditions; evaluations with equal ones can be compared.
+        config: The identity; evaluations with equal identities can be compared.
         outputs: The stored outputs of the teacher; None if it was run.
     """
 
     paths: Sequence[Path]
-    text: Source
+    text: EvaluatedData
     whole: bool
     settings: Settings
     device: torch.device
     teacher: SavedModel | None
-    models: Sequence[Evaluated]
+    models: Sequence[EvaluatedModel]
     config: EvalConfig
     outputs: SavedOutputs | None = None
 
 
-def settings_of_run(paths: Sequence[Path], given: Mapping[str, object]) -> Settings:
-    """Return the settings of an evaluation: the `given` ones, and the others from the run of a model.
+def settings_of_run(paths: Sequence[Path], chosen: Mapping[str, object]) -> Settings:
+    """Return the settings of an evaluation: `chosen`, and all others from the run of a model.
 
     All models are measured with the settings of the first model whose run recorded any. These are `OF_A_RUN`, with a
     Hugging Face student `OF_HUGGING_FACE`, and with custom parts all settings but `NOT_OF_CUSTOM`.
 
     Args:
         paths: The directories of the models.
-        given: The settings that the user chose, by flat names.
+        chosen: The settings that the user chose, by flat names.
 
     Raises:
         SettingError: A setting is invalid.
     """
+    # A chosen setting replaces recorded ones that belong to it: other parts have other students, other data has no
+    # evaluation data beside it, and outputs on disk replace the teacher.
     recorded = next(filter(None, map(_recorded_settings, paths)), {})
-    replaced = {"parts", "student"} if {"parts", "student"} & given.keys() else set()
-    replaced |= {"eval_data"} if "data" in given else set()
-    replaced |= {"teacher"} if "teacher_outputs" in given else set()
-    return Settings(**{**{name: value for name, value in recorded.items() if name not in replaced}, **given})
+    replaced = {"parts", "student"} if {"parts", "student"} & chosen.keys() else set()
+    replaced |= {"eval_data"} if "data" in chosen else set()
+    replaced |= {"teacher"} if "teacher_outputs" in chosen else set()
+    return Settings(**{**{name: value for name, value in recorded.items() if name not in replaced}, **chosen})
 
 
 def _recorded_settings(path: Path) -> dict[str, object]:
     """Return the settings in the manifest of a model on which its evaluation depends; {} without such a manifest."""
     try:
+        # A saved model records `settings`; a checkpoint records `conditions` and, in its state, the student.
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        kept = {**(content.get("settings") or content.get("conditions") or {})}
-        kept |= content.get("state", {}).get("own", {})  # of a checkpoint
-        whole = "sha256" in content and "state" not in content and kept.get("lora") is None
-        if kept.get("student") is not None and whole:
+        recorded = {**(content.get("settings") or content.get("conditions") or {})}
+        recorded |= content.get("state", {}).get("own", {})
+        is_model = "sha256" in content and "state" not in content and recorded.get("lora") is None
+        if recorded.get("student") is not None and is_model:
             # The model has its tokenizer beside it, wherever it is now, with the chat template of the run.
-            kept |= {"student": str(path), "chat_template": None}
-        chosen = {name: kept[name] for name in _names(kept) if kept.get(name) is not None}
-        Settings(**chosen)
+            recorded |= {"student": str(path), "chat_template": None}
+        chosen = {name: recorded[name] for name in _names(recorded) if recorded.get(name) is not None}
+        Settings(**chosen)  # raises if a setting is invalid
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):  # it is reported when the model is loaded
         chosen = {}
     return chosen or _student_of_transformers(path)
 
 
-def _names(kept: Mapping[str, object]) -> Sequence[str]:
-    """Return the names of the settings on which the evaluation of a run with the settings `kept` depends."""
-    if kept.get("parts") is not None:
+def _names(recorded: Mapping[str, object]) -> Sequence[str]:
+    """Return the names of the settings on which the evaluation of a run with the `recorded` settings depends."""
+    if recorded.get("parts") is not None:
         return [name for name in FIELDS if name not in NOT_OF_CUSTOM]
-    return OF_A_RUN if kept.get("student") is None else OF_HUGGING_FACE
+    return OF_A_RUN if recorded.get("student") is None else OF_HUGGING_FACE
 
 
 def _student_of_transformers(path: Path) -> dict[str, object]:
@@ -372,10 +383,10 @@ def evaluate_saved(
     *,
     whole: bool = False,
     cache: Path | None = None,
-    done: Callable[[Evaluation], object] = lambda evaluation: None,
+    done: Callable[[EvaluationResult], object] = lambda evaluation: None,
     unfit: Callable[[TrainerError], object] | None = None,
     environment: Mapping[str, str] = os.environ,
-) -> Evaluation:
+) -> EvaluationResult:
     """Measure saved models on the same rows, and return their sums, in float64 and at temperature 1.
 
     - Without a teacher, only the loss and the accuracy on the text are measured.
@@ -388,7 +399,7 @@ def evaluate_saved(
         paths: The directories of the models.
         settings: The settings of `OF_A_RUN`, data, batch_size, device, threads, teacher, and the parts that load models
             and data.
-        whole: Measure on all rows; by default on those that a run on this data holds back.
+        whole: Whether to measure on all rows, and not only on the rows that a run on this data holds back.
         cache: A directory in which sums are stored and looked up; None for no cache. Sums that custom parts compute are
             not stored, because a change of their code would not be noticed.
         done: Called after each model, with the results so far.
@@ -409,17 +420,21 @@ def evaluate_saved(
     kind = Run if outputs is None else Distillation
     threads = cpu_threads(settings.run.threads, environment)
     with threads, create_run(settings, kind, lines=SilentLines()) as run:
-        bench, models = Evaluator(run, settings, whole=whole, outputs=outputs), list[Evaluated]()
-        teacher = None if bench.teacher is None else SavedModel(path=bench.teacher.path, digest=bench.teacher.digest)
+        evaluator, models = Evaluator(run, settings, whole=whole, outputs=outputs), list[EvaluatedModel]()
+        teacher = (
+            None
+            if evaluator.teacher is None
+            else SavedModel(path=evaluator.teacher.path, digest=evaluator.teacher.digest)
+        )
         if outputs is not None:
             teacher = SavedModel(path=outputs.path, digest=outputs.manifest.teacher_sha256)
         top_k = None if outputs is None else outputs.manifest.top_k
-        evaluation = Evaluation(
+        evaluation = EvaluationResult(
             paths=paths,
             text=_source(run),
             whole=whole,
             settings=settings,
-            device=bench.device,
+            device=evaluator.device,
             teacher=teacher,
             models=models,
             config=eval_config(run, whole=whole, teacher=None if teacher is None else teacher.digest, top_k=top_k),
@@ -427,7 +442,7 @@ def evaluate_saved(
         )
         for path in paths:
             try:
-                models.append(_evaluated(path, bench, evaluation.config, cache))
+                models.append(_evaluate_model(path, evaluator, evaluation.config, cache))
             except TrainerError as error:
                 if unfit is None:
                     raise
@@ -446,22 +461,25 @@ def _with_outputs(settings: Settings, outputs: SavedOutputs) -> Settings:
     return settings.replace(**changes, feature_weight=0.0, feature_weight_end=None)
 
 
-def _source(run: Run) -> Source:
+def _source(run: Run) -> EvaluatedData:
+    """Return a description of the data of a run."""
     data = run.settings.data.path
     packaged = "the packaged text" if run.unit == "byte" else f"the data of {run.settings.run.parts}"
     name = packaged if data is None else str(data)
-    return Source(name=name, digest=run.digests.get("data_sha256"), unit=run.unit)
+    return EvaluatedData(name=name, digest=run.digests.get("data_sha256"), unit=run.unit)
 
 
-def _evaluated(path: Path, bench: Evaluator, config: EvalConfig, cache: Path | None) -> Evaluated:
-    student = bench.student(path)
+def _evaluate_model(path: Path, evaluator: Evaluator, config: EvalConfig, cache: Path | None) -> EvaluatedModel:
+    """Return the sums of a model, from the cache if they are stored there."""
+    student = evaluator.student(path)
     if cache is None or config.own is not None:
-        return Evaluated(path=path, digest=student.digest, sums=bench.sums(student))
-    computed = {"device": device_name(bench.device), "versions": versions()}
-    stored = {} if bench.outputs is None else {"outputs": bench.outputs.sha256}
+        return EvaluatedModel(path=path, digest=student.digest, sums=evaluator.sums(student))
+    # Device and versions are no part of `config`, but they change the last bits.
+    computed = {"device": device_name(evaluator.device), "versions": versions()}
+    stored = {} if evaluator.outputs is None else {"outputs": evaluator.outputs.sha256}
     identity = {**asdict(config), "model": student.digest, **computed, **stored}
-    entry = produce_once(cache, "evaluation", identity, lambda place: _write(place / SUMS, bench.sums(student)))
-    return Evaluated(path=path, digest=student.digest, sums=_read(entry / SUMS))
+    entry = produce_once(cache, "evaluation", identity, lambda place: _write(place / SUMS, evaluator.sums(student)))
+    return EvaluatedModel(path=path, digest=student.digest, sums=_read(entry / SUMS))
 
 
 def _write(path: Path, sums: Mapping[str, MetricSum]) -> None:
@@ -472,7 +490,7 @@ def _read(path: Path) -> dict[str, MetricSum]:
     return {name: MetricSum(**total) for name, total in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
-def table(evaluation: Evaluation) -> list[str]:
+def table(evaluation: EvaluationResult) -> list[str]:
     """Return a line with the conditions, a line with the names of the metrics, and a line for each model.
 
     The layout does not depend on the models evaluated so far, so the line of the newest one can be printed alone.
@@ -488,16 +506,17 @@ def table(evaluation: Evaluation) -> list[str]:
     return [_conditions(evaluation), *(line.rstrip() for line in lines)]
 
 
-def _columns(evaluation: Evaluation) -> Iterable[str]:
+def _columns(evaluation: EvaluationResult) -> Iterable[str]:
     """Return the names of the metrics: all possible names or, for custom parts, the names of the first model."""
     if evaluation.config.own is not None:
         return evaluation.models[0].metrics
-    taught, top_k = evaluation.teacher is not None, evaluation.config.top_k
-    names = metric_names(evaluation.settings, taught=taught, top_k=top_k)
-    return derived({name: MetricSum(0.0, 1) for name in names})
+    has_teacher, top_k = evaluation.teacher is not None, evaluation.config.top_k
+    names = metric_names(evaluation.settings, has_teacher=has_teacher, top_k=top_k)
+    return derive_metrics({name: MetricSum(0.0, 1) for name in names})
 
 
-def _conditions(evaluation: Evaluation) -> str:
+def _conditions(evaluation: EvaluationResult) -> str:
+    """Return the line about data, rows and teacher."""
     settings, text, teacher = evaluation.settings, evaluation.text, evaluation.teacher
     against = "" if teacher is None else f", against {teacher.path or 'their teacher'}"
     if evaluation.config.top_k is not None:
@@ -513,15 +532,16 @@ def _conditions(evaluation: Evaluation) -> str:
     return f"{text.name} ({_part(evaluation)}): {count} {text.unit}s in {rows}{computed}{against}"
 
 
-def _part(evaluation: Evaluation) -> str:
+def _part(evaluation: EvaluationResult) -> str:
     return evaluation.config.part
 
 
-def _texts(evaluated: Evaluated) -> dict[str, str]:
+def _texts(evaluated: EvaluatedModel) -> dict[str, str]:
+    """Return the metrics as text with six significant digits."""
     return {name: f"{value:.6g}" for name, value in evaluated.metrics.items()}
 
 
-def report(evaluation: Evaluation) -> dict[str, object]:
+def report(evaluation: EvaluationResult) -> dict[str, object]:
     """Return the evaluation as JSON values."""
     text, teacher = evaluation.text, evaluation.teacher
     outputs = evaluation.outputs
@@ -540,7 +560,7 @@ def report(evaluation: Evaluation) -> dict[str, object]:
     }
 
 
-def _entry(evaluated: Evaluated) -> dict[str, object]:
+def _entry(evaluated: EvaluatedModel) -> dict[str, object]:
     return {
         "path": _json_path(evaluated.path),
         "sha256": evaluated.digest,

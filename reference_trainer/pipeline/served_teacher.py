@@ -53,6 +53,7 @@ def served_teacher(settings: Settings, vocab_size: int) -> ServedTeacher:
         ProviderError: As in `ServedTeacher`.
     """
     assert settings.teacher.url is not None
+    # A server gives probabilities of K tokens at temperature 1, and neither logits nor hidden states.
     needs: dict[str, bool] = {
         "temperature 1, at which a server gives probabilities": settings.objective.temperature == 1
         and settings.objective.temperature_end in (None, 1),
@@ -98,7 +99,7 @@ class ServedTeacher:
         self._url = url.rstrip("/").removesuffix("/v1")
         self._top_k, self._timeout_s, self._pause = top_k, timeout_s, pause
         self.vocab_size = vocab_size
-        self.identity: Mapping[str, object] = self._described(model)
+        self.identity: Mapping[str, object] = self._describe(model)
 
     def digest(self) -> str:
         """Return the SHA-256 of the model's name, root and `max_model_len` as the server lists them."""
@@ -137,6 +138,8 @@ class ServedTeacher:
             pairs = [(-float(entry["logprob"]), int(token)) for token, entry in entries.items()]  # type: ignore[attr-defined]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._unexpected(f"prompt_logprobs have {str(entries)[:80]}") from error
+        # The server adds the token of the prompt to the K most probable ones, so there may be K + 1. Sorted by falling
+        # log-probability, then by token, as in `keep_top_k`.
         pairs = sorted(pairs)[: self._top_k]
         if len(pairs) < self._top_k or not all(math.isfinite(negative) for negative, _ in pairs):
             raise self._unexpected(f"a position has {len(pairs)} finite log-probabilities of {self._top_k}")
@@ -150,7 +153,7 @@ class ServedTeacher:
     def _prompt_logprobs(self, prompts: list[list[int]]) -> list[list[object]]:
         """Return the entries of the tokens of each prompt, in the order of the prompts."""
         options = {"max_tokens": 1, "temperature": 0, "prompt_logprobs": self._top_k}
-        answer = self._answer("/v1/completions", {"model": self.identity["id"], "prompt": prompts, **options})
+        answer = self._request("/v1/completions", {"model": self.identity["id"], "prompt": prompts, **options})
         try:
             choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
             entries: list[list[object]] = [choice["prompt_logprobs"] for choice in choices]
@@ -161,8 +164,9 @@ class ServedTeacher:
             raise self._unexpected(f"prompt_logprobs of {sizes} tokens for prompts of {list(map(len, prompts))}")
         return entries
 
-    def _described(self, model: str | None) -> dict[str, object]:
-        answer = self._answer("/v1/models", None)
+    def _describe(self, model: str | None) -> dict[str, object]:
+        """Return name, root and `max_model_len` of the model, as the server lists them."""
+        answer = self._request("/v1/models", None)
         try:
             served = {str(entry["id"]): entry for entry in answer["data"]}
         except (KeyError, TypeError) as error:
@@ -173,7 +177,7 @@ class ServedTeacher:
             raise ProviderError(f"{self._url} has {wanted}; choose a --served-model from {', '.join(served) or 'none'}")
         return {key: served[name].get(key) for key in ("id", "root", "max_model_len")}
 
-    def _answer(self, path: str, content: object) -> Any:
+    def _request(self, path: str, content: object) -> Any:
         return request_json(self._url + path, content, timeout_s=self._timeout_s, pause=self._pause)
 
     def _unexpected(self, read: str) -> ProviderError:

@@ -29,11 +29,9 @@ from reference_trainer.training.state import TrainResult
 
 
 def summary(result: TrainResult, project_to_steps: int, planned_steps: int) -> tuple[str, str, str]:
-    """Return the two `[SMOKE]` lines: the steps that ran, and the time of `project_to_steps` steps at that pace.
+    """Return three lines: the steps that ran, then the time of `project_to_steps` and of `planned_steps` at that pace.
 
-    The third line has the time of the `planned_steps` of the same command without the limit.
-
-    Raise `SmokeError` if no step ran.
+    `planned_steps` is the number of steps of the same command without the limit. Raise `SmokeError` if no step ran.
     """
     if result.steps_completed == 0:
         raise SmokeError(
@@ -61,7 +59,7 @@ REMEDY = "; try a smaller --lr"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One condition for starting a full run."""
+    """One condition for starting a full run: whether it is met, and a line about it."""
 
     passed: bool
     says: str
@@ -78,15 +76,15 @@ def checks(
         gradient_difference: The result of `gradient_difference`.
         device: The device whose peak memory is reported; this check always passes.
     """
-    finite = result.finite and result.initial_loss is not None
+    is_finite = result.finite and result.initial_loss is not None
     before, after = losses
     falls = after - before <= max(RISE * abs(before), RISE)  # False for NaN
-    right = gradient_difference <= AGREE
+    agrees = gradient_difference <= AGREE
     memory = peak_memory_bytes(device) / 2**20
     return (
-        Check(finite, f"losses are {'finite' if finite else 'not finite'}"),
+        Check(is_finite, f"losses are {'finite' if is_finite else 'not finite'}"),
         Check(falls, f"loss of the first batch {before:.4f} before, {after:.4f} after{'' if falls else REMEDY}"),
-        Check(right, f"gradient {gradient_difference:.1e} from autograd's (at most {AGREE:.0e} is rounding)"),
+        Check(agrees, f"gradient {gradient_difference:.1e} from autograd's (at most {AGREE:.0e} is rounding)"),
         Check(True, f"peak memory {memory:,.0f} MiB {'on the device' if device.type == 'cuda' else 'of the process'}"),
     )
 
@@ -123,7 +121,7 @@ def gradient_difference(student: Student, teacher: Teacher, batch: Batch, weight
 
 
 @dataclass(frozen=True, slots=True)
-class _Alone:
+class _OneBatch:
     """One batch as the rows of an evaluation."""
 
     only: Batch
@@ -146,7 +144,7 @@ def first_batch_loss(student: Student, teacher: Teacher, batch: Batch, weights: 
     Call it in eval mode, so that equal weights give equal losses.
     """
     try:
-        sums = evaluate(teacher, cast(Teacher, student), _Alone(batch), weights)
+        sums = evaluate(teacher, cast(Teacher, student), _OneBatch(batch), weights)
     except LogitsError:
         return math.nan
     weight = weights.kd_weight
@@ -154,7 +152,7 @@ def first_batch_loss(student: Student, teacher: Teacher, batch: Batch, weights: 
     return sum(weight * sums[name].sum / sums[name].count for weight, name in terms if weight and name in sums)
 
 
-def reported(
+def report_checks(
     result: TrainResult,
     projected: tuple[int, int],
     losses: tuple[float, float],
@@ -164,15 +162,18 @@ def reported(
 ) -> tuple[Check, ...]:
     """Print the summary and the checks of a smoke run, and return the checks. Raise as `summary`.
 
-    losses, gradient_difference: as for `checks`. projected: the two numbers of steps whose time is projected:
-    `project_to_steps`, and the planned steps.
+    Args:
+        result: The result of the training.
+        projected: The numbers of steps whose time is projected: `project_to_steps`, and the planned steps.
+        losses, gradient_difference, device: As for `checks`.
+        lines: Where lines are written.
     """
     for line in summary(result, *projected):
         lines.write(line)
-    made = checks(result, losses, gradient_difference, device)
-    for line in verdict(made):
+    results = checks(result, losses, gradient_difference, device)
+    for line in verdict(results):
         lines.write(line)
-    return made
+    return results
 
 
 @contextmanager

@@ -39,7 +39,8 @@ _LABELS_ONLY = Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0)
 PACKAGED = Path(str(files("reference_trainer.data") / "teacher"))
 """A teacher of the packaged text; its manifest says how it was trained."""
 _STEPS = 1000  # default number of steps of the teacher's training
-LOGGED_EVERY = 100  # in steps of the teacher's training
+LOGGED_EVERY = 100
+"""Number of steps between two lines of the teacher's training."""
 _SEED_OFFSET = 1_000_003  # so that weights and order of rows differ from the student's
 
 
@@ -69,7 +70,7 @@ def cache_directory(
 def default_cache(
     flag: str, *, environment: Mapping[str, str] = os.environ, home: Callable[[], Path] = Path.home
 ) -> Path:
-    """Return the default directory of caches, used if `flag` is not given.
+    """Return the default directory of caches, used without the flag.
 
     Raise `OutputError`, which names the flag, if `home` raises because there is no home directory.
     """
@@ -105,8 +106,15 @@ def load_or_train(
 ) -> Decoder:
     """Return the cached teacher of these settings and this text, or train one on `sequences` and cache it.
 
-    say: called with each line of output. A cache that cannot be read or written is ignored. A smoke run does not write
-    to the cache.
+    A cache that cannot be read or written is ignored. A smoke run does not write to the cache.
+
+    Args:
+        settings: The settings of the run.
+        sequences: The rows to train on.
+        digest: The SHA-256 of the text.
+        callbacks: Callbacks of the training.
+        say: Called with each line of output.
+        wrap: Returns the module whose forward is called, such as one under autocast.
     """
     key = f"teacher-{teacher_key(settings, digest, sequences.device)}"
     try:
@@ -145,6 +153,7 @@ def train_teacher(
 ) -> Decoder:
     """Return a new decoder, trained for `steps` steps on the labels alone, by the student's loop."""
     decoder = untrained_teacher(settings, sequences.device)
+    # The loop needs a teacher of the same vocabulary. With a kd_weight of 0 it is not run.
     try:
         train(
             FixtureTeacher(torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float32, device=sequences.device)),
@@ -170,6 +179,7 @@ def train_teacher(
 
 
 def _write_to_cache(teacher: Decoder, settings: Settings, key: str, say: Callable[[str], None]) -> None:
+    """Write a teacher to the cache. A failure is a line, not an error."""
     manifest: dict[str, object] = {"kind": "cached teacher", "config": asdict(teacher.config)}
     try:
         directory = cache_directory(settings) / key
@@ -190,7 +200,7 @@ def outputs_identity(settings: Settings, digests: Mapping[str, str], rows: int) 
 
 
 def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, object], teacher: str | None) -> None:
-    """Raise `SettingError` unless the outputs belong to this data and, if its digest is given, to this `teacher`.
+    """Raise `SettingError` unless the outputs belong to this data and, unless `teacher` is None, to this teacher.
 
     Outputs of the most probable tokens also require their temperature, and exclude hidden states.
     """
@@ -199,8 +209,8 @@ def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, 
     if teacher is not None:
         changed += differences({"teacher_sha256": manifest.teacher_sha256}, {"teacher_sha256": teacher})
     if manifest.top_k is not None:
-        present = {"temperature": settings.objective.temperature, "temperature_end": settings.objective.temperature_end}
-        changed += differences({"temperature": manifest.temperature, "temperature_end": None}, present)
+        actual = {"temperature": settings.objective.temperature, "temperature_end": settings.objective.temperature_end}
+        changed += differences({"temperature": manifest.temperature, "temperature_end": None}, actual)
     if changed:
         raise SettingError(f"the outputs in {saved.path} belong to another run: {'; '.join(changed)}")
     if settings.objective.feature_weight or settings.objective.feature_weight_end:
@@ -209,44 +219,44 @@ def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, 
 
 def stored_teacher(saved: SavedOutputs) -> Teacher | TopKTeacher:
     """Return a teacher that reads stored outputs. Batches must have `examples`."""
-    return _Dense(saved) if saved.manifest.top_k is None else _TopK(saved)
+    return _StoredLogits(saved) if saved.manifest.top_k is None else _StoredTopK(saved)
 
 
-class _Dense:
+class _StoredLogits:
     """A teacher with all stored logits."""
 
     def __init__(self, saved: SavedOutputs) -> None:
         self._saved, self.vocab_size = saved, saved.manifest.vocab_size
 
     def logits(self, batch: Batch) -> Tensor:
-        return _gathered(self._saved, batch)["logits"]
+        return _stored_outputs(self._saved, batch)["logits"]
 
 
-class _TopK:
+class _StoredTopK:
     """A teacher with stored logits of the most probable tokens."""
 
     def __init__(self, saved: SavedOutputs) -> None:
         self._saved, self.vocab_size = saved, saved.manifest.vocab_size
 
     def top_k(self, batch: Batch) -> TopK:
-        outputs, temperature = _gathered(self._saved, batch), self._saved.manifest.temperature
+        outputs, temperature = _stored_outputs(self._saved, batch), self._saved.manifest.temperature
         assert temperature is not None
         return TopK(outputs["logits"], outputs["tokens"], outputs["rest"], temperature)
 
 
-def _gathered(saved: SavedOutputs, batch: Batch) -> dict[str, Tensor]:
+def _stored_outputs(saved: SavedOutputs, batch: Batch) -> dict[str, Tensor]:
     """Return the outputs of a batch by name, [B, T, ...] on the CPU, 0 at unscored positions."""
     labels_BT = labels_of_logits(batch.labels.cpu())
     scored_BT = labels_BT != IGNORE_INDEX
     rows = [
         _row(saved, batch, labels_BT[b][scored_BT[b]], b) for b in range(len(labels_BT)) if bool(scored_BT[b].any())
     ]
-    gathered = {}
+    outputs = {}
     for name, (dtype, shape) in saved.shapes.items():
-        gathered[name] = torch.zeros(*labels_BT.shape, *shape, dtype=dtype, device="cpu")
-        if rows:
-            gathered[name][scored_BT] = torch.cat([row[name] for row in rows])
-    return gathered
+        outputs[name] = torch.zeros(*labels_BT.shape, *shape, dtype=dtype, device="cpu")
+        if rows:  # files have scored positions only, in the order of the mask
+            outputs[name][scored_BT] = torch.cat([row[name] for row in rows])
+    return outputs
 
 
 def _row(saved: SavedOutputs, batch: Batch, labels_N: Tensor, b: int) -> dict[str, Tensor]:

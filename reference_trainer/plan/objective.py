@@ -44,14 +44,20 @@ WEIGHTS = (0.0, 1e30)
 class Annealed:
     """A value that goes from `start` to `end` along a shape of `SHAPES`, after `warmup` steps that rise from 0.
 
-    end: None for the shape `constant`, required for other shapes. name: the setting, for messages. bounds: the smallest
-    and largest allowed value; a warm-up needs 0 as the smallest.
-
     A start of 0 with another end is allowed, such as a loss weight that rises from 0. To decide before a run whether
     the term of a weight is needed, use `is_zero` instead of the value of the first step.
 
-    Raise `SettingError` for a number that is not finite or out of bounds, an unknown shape, a shape without its end,
-    an end without a shape, and a warm-up that is not an integer >= 0.
+    Attributes:
+        start: The value of step `warmup`, or of the first step without a warm-up.
+        end: The value of the last step; None for the shape `constant`, required for other shapes.
+        shape: A name in `SHAPES`.
+        warmup: The number of steps that rise from 0.
+        name: The setting, for messages.
+        bounds: The smallest and largest allowed value; a warm-up needs 0 as the smallest.
+
+    Raises:
+        SettingError: A number is not finite or out of bounds, the shape is unknown, a shape has no end or an end no
+            shape, or the warm-up is not an integer >= 0.
     """
 
     start: float
@@ -109,21 +115,23 @@ class Annealed:
         """
         if step < 1 or total < 1:
             raise SettingError(f"step is {step!r} of {total!r}; expected positive integers, steps count from 1")
-        now, first = min(step, total), max(1, self.warmup)
+        now, first = min(step, total), max(1, self.warmup)  # `first` is the step with the value `start`
         if now < first:
             return self.start * now / first
         if self.end is None:
             return float(self.start)
-        progress = Fraction(now - first, max(1, total - first))
+        progress = Fraction(now - first, max(1, total - first))  # a run of one step has progress 0
         return _between(self.start, self.end, progress if self.shape == "linear" else _cosine(progress))
 
 
 def _cosine(progress: Fraction) -> Fraction:
+    """Return the share of the way from start to end, from exactly 0 to exactly 1: cos(0) and cos(pi) are exact."""
     return Fraction((1 - math.cos(math.pi * progress)) / 2)
 
 
 def _between(start: float, end: float, share: Fraction) -> float:
-    # With floats, 0.2 + (0.9 - 0.2) is not 0.9, and a value near the end could lie beyond it.
+    """Return start + (end - start) * share, rounded once."""
+    # Fractions, because in floats 0.2 + (0.9 - 0.2) is not 0.9, and a value near the end could lie beyond it.
     return float(Fraction(start) + (Fraction(end) - Fraction(start)) * share)
 
 
@@ -131,8 +139,7 @@ def _between(start: float, end: float, share: Fraction) -> float:
 class Objective:
     """Arguments of the loss, each a constant or a value that changes over the steps of the run.
 
-    `reference_trainer.distillation.losses` documents their domains. feature_weight: the weight of the distance of
-    hidden states.
+    `reference_trainer.distillation.objective.Weights` documents them.
     """
 
     temperature: float | Annealed
@@ -157,7 +164,7 @@ class Objective:
             feature_weight=now(self.feature_weight),
         )
 
-    def is_taught(self, first: int, last: int, total: int) -> bool:
+    def needs_teacher(self, first: int, last: int, total: int) -> bool:
         """Return whether any of the steps from `first` to `last` has a weight above 0 that needs the teacher.
 
         It is sufficient to check these two steps: the value of a weight is monotonic in between, and never negative.

@@ -56,11 +56,15 @@ def learning_rate(
         end: The rate of step `total` as a fraction of the peak.
         decay: Number of steps of the decay of `wsd`, by default a fifth of `total`, rounded up. The decay begins at
             the end of the warm-up at the earliest.
+
+    Returns:
+        The rate, in the unit of `peak`.
     """
     if step < warmup:
         return peak * step / warmup
-    begin = warmup
+    begin = warmup  # the step with p = 0
     if shape == "wsd":
         begin = max(warmup, total - (-(-total // 5) if decay is None else decay))
+    # The outer maximum avoids 0 / 0 if the warm-up has as many steps as the schedule.
     progress = min(1.0, max(0, step - begin) / max(1, total - begin))
     return peak * (end + (1 - end) * RATES[shape](progress))

@@ -10,7 +10,8 @@ from enum import Enum, IntFlag
 
 from reference_trainer.errors import SettingError
 
-UNREAD_STEPS = 256  # largest number of steps whose sums are kept on the device, which limits their memory
+UNREAD_STEPS = 256
+"""Largest number of steps whose sums stay on the device before they are read, which bounds their memory."""
 
 
 class Event(Enum):
@@ -51,9 +52,9 @@ class Action(IntFlag):
     """Save a checkpoint."""
 
 
-ENDS = Action.SKIP | Action.STOP
-"""Actions after which no further step of the epoch is taken."""
-ASKS = Action.LOG | Action.EVALUATE | Action.SAVE
+ENDING = Action.SKIP | Action.STOP
+"""Actions that end the epoch or the run: no further step of the epoch is taken after them."""
+REQUESTS = Action.LOG | Action.EVALUATE | Action.SAVE
 """Actions that add an event to a step."""
 
 
@@ -62,7 +63,7 @@ class Schedule:
     """Length of a run: `epochs` of `steps_per_epoch` optimizer steps, ended after `limit` steps if that is not None.
 
     A step takes `accumulation` micro-batches of every rank. An epoch has `micro_batches` micro-batches, by default
-    `accumulation * steps_per_epoch`; the last step of an epoch takes the remaining ones. Every `log_every` steps the
+    `accumulation * steps_per_epoch`; the last step of an epoch takes the rest. Every `log_every` steps the
     run logs, every `eval_every` steps it evaluates, every `save_every` steps it saves; 0 means never. If `save_every`
     is not 0, the last step is saved too, so that a run can continue after `limit`, or after an error that follows the
     training.
@@ -86,9 +87,9 @@ class Schedule:
             if not optional and (type(value) is not int or value < 1):
                 raise SettingError(f"invalid value {value!r} for {name!r}: expected a positive integer")
         for name in ("log_every", "eval_every", "save_every"):
-            every = getattr(self, name)
-            if type(every) is not int or every < 0:
-                raise SettingError(f"invalid value {every!r} for {name!r}: expected a non-negative integer")
+            interval = getattr(self, name)
+            if type(interval) is not int or interval < 0:
+                raise SettingError(f"invalid value {interval!r} for {name!r}: expected a non-negative integer")
         if self.micro_batches is not None and windows(self.micro_batches, self.accumulation) != self.steps_per_epoch:
             raise SettingError(
                 f"{self.micro_batches} micro_batches with accumulation {self.accumulation} do not make "
@@ -110,9 +111,15 @@ class Schedule:
 class Position:
     """An event of a run, with the steps taken so far, in the run and in the epoch.
 
-    skipping: whether a callback returned SKIP at an earlier event of this epoch. stopping: whether a callback returned
-    STOP at an earlier event. asked: the actions of `ASKS` that callbacks returned and that are not carried out yet,
-    including the action of the present event.
+    Attributes:
+        event: The event.
+        epoch: The epoch, from 1; 0 before the first.
+        step: Number of optimizer steps taken in the run.
+        epoch_step: Number of optimizer steps taken in the epoch.
+        skipping: Whether a callback returned SKIP at an earlier event of this epoch.
+        stopping: Whether a callback returned STOP at an earlier event.
+        asked: The actions of `REQUESTS` that callbacks returned and that are not carried out yet, including the action
+            of the present event.
     """
 
     event: Event
@@ -134,10 +141,12 @@ def next_position(schedule: Schedule, position: Position, action: Action) -> Pos
     on_optimizer_step. A SKIP or STOP before the step leaves the step out; a later one takes effect after its STEP_END.
     SKIP outside an epoch has no effect.
     """
+    # 1. Add the new actions, and remove the one that the present event has carried out.
     stopping, skipping, asked = position.stopping, position.skipping, position.asked
     if asked or action:  # skip the slow operations on flags: tests follow millions of events
         stopping, skipping = stopping or Action.STOP in action, skipping or Action.SKIP in action
-        asked = (asked & ~_ASKED.get(position.event, Action.CONTINUE)) | (action & ASKS)
+        asked = (asked & ~_REQUEST_OF.get(position.event, Action.CONTINUE)) | (action & REQUESTS)
+    # 2. Choose the next event. An epoch begins with a new count of steps and without a SKIP.
     epoch, step, epoch_step = position.epoch, position.step, position.epoch_step
     match position.event:
         case Event.TRAIN_BEGIN | Event.EPOCH_END:
@@ -155,7 +164,7 @@ def next_position(schedule: Schedule, position: Position, action: Action) -> Pos
             event = _rest_of_step(schedule, position, asked)
         case Event.TRAIN_END:
             return None
-        case inside:
+        case inside:  # BEFORE_FORWARD, AFTER_BACKWARD, PRE_OPTIMIZER_STEP
             raise ValueError(f"{inside.value} is called within a step; it is not a position of a run")
     # `dataclasses.replace` would take half of the time of these tests.
     return Position(
@@ -169,11 +178,12 @@ def next_position(schedule: Schedule, position: Position, action: Action) -> Pos
     )
 
 
-_ASKED = {Event.LOG: Action.LOG, Event.EVALUATE: Action.EVALUATE, Event.SAVE: Action.SAVE}
+_REQUEST_OF = {Event.LOG: Action.LOG, Event.EVALUATE: Action.EVALUATE, Event.SAVE: Action.SAVE}
 
 
 def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Event:
-    """Return the next event of a step after its update: the first that is due or `asked` for, at last STEP_END."""
+    """Return the next event of a step after its update: the first that is due or in `asked`, at last STEP_END."""
+    # The order is LOG, EVALUATE, SAVE. A request for an event that has passed stays in `asked` for the next step.
     event, step = position.event, position.step
     if event is Event.OPTIMIZER_STEP and (is_due(step, schedule.log_every) or Action.LOG in asked):
         return Event.LOG
@@ -193,9 +203,9 @@ def windows(micro_batches: int, accumulation: int) -> int:
 
 def micro_batches(schedule: Schedule, epoch_step: int) -> range:
     """Return the numbers of the micro-batches of step `epoch_step` of an epoch; both count from 1."""
-    taken = schedule.accumulation * epoch_step
-    last = taken if schedule.micro_batches is None else min(taken, schedule.micro_batches)
-    return range(taken - schedule.accumulation + 1, last + 1)
+    end = schedule.accumulation * epoch_step
+    last = end if schedule.micro_batches is None else min(end, schedule.micro_batches)
+    return range(end - schedule.accumulation + 1, last + 1)
 
 
 def is_read(position: Position) -> bool:
@@ -221,5 +231,5 @@ def logging_interval(schedule: Schedule, step: int) -> tuple[int, int]:
     For a step whose metrics are not logged, such as a step after the last log line, return the step itself twice.
     """
     every = schedule.log_every
-    last = -(-step // every) * every if every else 0
+    last = -(-step // every) * every if every else 0  # `step` rounded up to a multiple of `every`
     return (last - every + 1, last) if 0 < last <= schedule.total_steps else (step, step)

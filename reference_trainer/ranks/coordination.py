@@ -47,8 +47,11 @@ LEAVING = timedelta(seconds=5)
 """Time that the rank with the store waits for the other ranks at the end."""
 FAILURE = "failure"
 """Key of the first failure in the store: rank, message and kind, as JSON."""
-_RUNS = itertools.count()  # of this process: a launcher's store keeps the keys of an earlier run
-_SERVED: dict[tuple[str, int], TCPStore] = {}  # until the process ends: ranks may come to its next run at any time
+# Numbers of the runs of this process. They are part of the keys, because a launcher's store keeps earlier keys.
+_RUNS = itertools.count()
+# The stores that this process serves, by host and port. They stay open until the process ends, because ranks may
+# connect for the next run at any time.
+_SERVED: dict[tuple[str, int], TCPStore] = {}
 INTERRUPT, LOST = "interrupt", "lost"
 """Kinds of failures that several ranks have at once: every rank raises its own error, not the error of the first."""
 
@@ -57,7 +60,7 @@ def local_device(name: str, place: Place) -> str:
     """Return the name of the device of this rank. The ranks of a machine have different GPUs.
 
     Args:
-        name: The setting `device`.
+        name: The setting `device`: auto, cpu, cuda or cuda:N.
         place: The rank.
 
     Raises:
@@ -117,7 +120,7 @@ def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving
 
 
 class Ranks:
-    """The ranks of a run. All ranks call the same methods in the same order.
+    """The ranks of a run. All ranks call the same methods in the same order: values are exchanged by number of call.
 
     Attributes:
         rank: The number of this process.
@@ -152,7 +155,7 @@ class Ranks:
         self._device = device
 
     def leave(self, *, last: bool) -> None:
-        """Destroy the process group, which ends the waits of other ranks for this one.
+        """Destroy the process group, so that no other rank waits for this rank.
 
         Args:
             last: Whether this process serves the store: wait up to 5 s until the other ranks have left.
@@ -165,12 +168,13 @@ class Ranks:
                 self._store.wait([f"left/{rank}" for rank in range(self.world_size)], LEAVING)
 
     def run_on_all(self, work: Callable[[], Result]) -> Result:
-        """Call `work` on every rank, and return its result on this one.
+        """Call `work` on every rank, and return the result of this rank.
 
         Raises:
             Exception: The error of `work` on this rank.
-            RankError: `work` raised on another rank; the message is that of the first such rank.
+            RankError: `work` raised on another rank; the message is from the first such rank.
         """
+        # Every rank takes part in the exchange, also after an error: the other ranks wait for its message.
         results: list[Result] = []
         failure: Exception | None = None
         try:
@@ -263,18 +267,22 @@ class Ranks:
             # compare_set returns the first failure that was stored. A rank whose failure ended the connections of the
             # others stored its message before it left, unless it was killed.
             rank, message, other = json.loads(self._store.compare_set(FAILURE, "", failure))
+            # This rank raises its own error in three cases: it failed first; both ranks were interrupted; or the first
+            # failure is a lost connection, which says less than the error of this rank, unless that is an interrupt.
             same = kind == other == INTERRUPT or (other == LOST and kind != INTERRUPT)
             return None if rank == self.rank or same else f"rank {rank}: {message}"
         return None
 
 
 def _kind(error: BaseException) -> str:
+    """Return `INTERRUPT`, `LOST` or "error"."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPT
     return LOST if _of_a_collective(error) else "error"
 
 
 def _message(error: BaseException) -> str:
+    """Return the message of an error as one line; of a collective the first line, since a C++ stack follows."""
     return first_line(error) if _of_a_collective(error) else " ".join(f"{str(error) or type(error).__name__}".split())
 
 

@@ -5,7 +5,7 @@ Every rank has its own batches, and the whole model (DDP) or a shard of it (FSDP
 1. One integer reduction per window of micro-batches gives the scored tokens of all ranks, by which each rank divides.
 2. The same reduction sums the flags of `Agreement`: actions that callbacks returned, and requests to stop. So every
    rank carries out the actions of all ranks.
-3. Weights outside of layers, such as those of embeddings and output layers, are gathered once.
+3. Weights outside of layers, such as embeddings and output layers, are gathered once.
 4. Gradients are reduced once, in the last micro-batch.
 """
 
@@ -25,81 +25,86 @@ from torch.nn.parallel import DistributedDataParallel
 from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.errors import SettingError
 from reference_trainer.models.loading import is_skeleton, load_shards
-from reference_trainer.plan.schedule import ASKS, ENDS, Action
+from reference_trainer.plan.schedule import ENDING, REQUESTS, Action
 
 SENT = (Action.SKIP, Action.STOP, Action.LOG, Action.EVALUATE, Action.SAVE)
 """Actions in the order of their flags. The first flag, before these, is a request to stop."""
 
 
 class Agreement:
-    """Agree on the actions that the callbacks of all ranks returned, without a reduction of its own in a step.
+    """Agree on the actions that the callbacks of all ranks returned, without an additional reduction in a step.
 
     1. An action that a callback returns on one rank is sent with the token counts of the next step.
     2. After a SKIP or STOP no further step is taken. On the CPU the next step already ends before its first forward. On
-       a GPU reading the new flags would wait for the device, so those of the previous step are read: one more step is
-       taken.
+       a GPU, reading the new flags would wait for the device, so the flags of the previous step are read: one more step
+       is taken.
     3. SKIP and STOP are sent until they are carried out. LOG, EVALUATE and SAVE are sent once and read once.
 
-    A single process carries out its own actions at once. Every rank calls the same methods in the same order.
+    A single process carries out its actions at once. Every rank calls the same methods in the same order.
+
+    Attributes:
+        pending: The actions of this rank that are still to be sent.
     """
 
     def __init__(self, parallel: Parallel, stop_requested: Callable[[], bool]) -> None:
         self._parallel, self._stop_requested = parallel, stop_requested
         self._alone = parallel.world_size == 1
-        self._own = Action.CONTINUE
-        self._sent: _Copied | None = None  # the last flags, summed over ranks
-        self._known: Sequence[int] = _NONE
+        self.pending = Action.CONTINUE
+        self._sent: _HostCopy | None = None  # the last flags, summed over ranks
+        self._received: Sequence[int] = _NONE
 
-    def noted(self, answer: Action) -> Action:
-        """Record the action of this rank; return the action to carry out now: CONTINUE if there are several ranks."""
+    def record(self, action: Action) -> Action:
+        """Add an action to `pending`; return the action to carry out now: CONTINUE if there are several ranks."""
         if self._alone:
-            return answer
-        self._own |= answer
+            return action
+        self.pending |= action
         return Action.CONTINUE
 
     def flags(self) -> tuple[bool, ...]:
         """Return the flags to send: whether this rank was asked to stop, and whether it has each action of `SENT`."""
         if self._alone:
             return (False,) * len(_NONE)
-        sent, self._own = self._own, self._own & ENDS
+        sent, self.pending = self.pending, self.pending & ENDING
         return self._stop_requested(), *(action in sent for action in SENT)
 
-    def leaves_out(self, flags: Tensor) -> bool:
-        """Return whether to skip the step that sent these flags, summed over ranks, because of a SKIP or STOP."""
+    def receive(self, flags: Tensor) -> bool:
+        """Store the flags of a step, summed over ranks; return whether to skip the step because of a SKIP or STOP."""
         if self._alone:  # nothing is read from the device
             return False
-        before, self._sent = self._sent, _Copied(flags)
-        known = self._sent if flags.device.type == "cpu" else before
-        self._known = _NONE if known is None else known.take()
-        return bool(self.answer & ENDS)
+        # On a GPU, read the flags of the step before: their copy to the host has had the time of a step.
+        before, self._sent = self._sent, _HostCopy(flags)
+        readable = self._sent if flags.device.type == "cpu" else before
+        self._received = _NONE if readable is None else readable.take()
+        return bool(self.actions & ENDING)
 
     @property
-    def answer(self) -> Action:
+    def actions(self) -> Action:
         """Return the actions of all ranks that are known after the last step."""
-        return _united(self._known)
+        return _union(self._received)
 
-    def agreed(self, answer: Action, *, between_epochs: bool = False) -> Action:
-        """Return the actions of all ranks so far, by an additional reduction; in a single process, `answer`.
+    def reduce(self, action: Action, *, between_epochs: bool = False) -> Action:
+        """Return the actions of all ranks so far, by an additional reduction; in a single process, return `action`.
 
         between_epochs: no epoch is open, so that a pending SKIP is dropped.
         """
         if self._alone:
-            return answer
+            return action
+        # Flags of the last step that no rank has read yet count too. SKIP and STOP are in `summed` again.
         summed = self._parallel.sum_counts(torch.tensor(self.flags(), dtype=torch.int64))
-        late = Action.CONTINUE if self._sent is None else _united(self._sent.take()) & ASKS
+        late = Action.CONTINUE if self._sent is None else _union(self._sent.take()) & REQUESTS
         if between_epochs:
-            self._own &= ~Action.SKIP
+            self.pending &= ~Action.SKIP
             self._sent = None
-        return _united(_Copied(summed).take()) | late
+        return _union(_HostCopy(summed).take()) | late
 
-    def is_leaving(self) -> bool:
-        """Return whether any rank was asked to stop before the last step."""
-        return self._stop_requested() if self._alone else bool(self._known[0])
+    def is_stop_requested(self) -> bool:
+        """Return whether any rank was asked to stop before the last step; in a single process, until now."""
+        return self._stop_requested() if self._alone else bool(self._received[0])
 
-    def is_asked_alone(self) -> bool:
+    def is_stop_requested_alone(self) -> bool:
         """Return whether a run of one process was asked to stop.
 
-        Return False on several ranks: they cannot agree after an error.
+        Return False on several ranks, because ranks cannot exchange requests after an error.
         """
         return self._alone and self._stop_requested()
 
@@ -107,7 +112,7 @@ class Agreement:
 _NONE = (0,) * (1 + len(SENT))
 
 
-def _united(numbers: Sequence[int]) -> Action:
+def _union(numbers: Sequence[int]) -> Action:
     """Return the union of the actions of all ranks, from the number of ranks by flag; STOP overrides SKIP."""
     united = Action.CONTINUE
     for action, ranks in zip(SENT, numbers[1:], strict=True):
@@ -115,7 +120,7 @@ def _united(numbers: Sequence[int]) -> Action:
     return united & ~Action.SKIP if Action.STOP in united else united
 
 
-class _Copied:
+class _HostCopy:
     """A copy of flags on the host. Reading it waits for the copy only, not for later work on the device."""
 
     def __init__(self, numbers: Tensor) -> None:
@@ -129,20 +134,16 @@ class _Copied:
             self._event = torch.cuda.current_stream(numbers.device).record_event()
 
     def take(self) -> list[int]:
-        """Return the flags, and clear those of `ASKS`, so that they are read once."""
+        """Return the flags, and clear the flags of `REQUESTS`, so that they are read once."""
         if self._event is not None:
             self._event.synchronize()
         counts: list[int] = self._copy.tolist()
-        self._copy[-len(ASKS) :] = 0
+        self._copy[-len(REQUESTS) :] = 0  # `SENT` has the actions of REQUESTS at its end
         return counts
 
 
 class Parallel(Protocol):
-    """The ranks of a run. Every rank calls the same methods in the same order.
-
-    gradient_factor: the number by which the reduction divides gradients. Gradients are multiplied by it before, so that
-    the reduction gives the sum over ranks.
-    """
+    """The ranks of a run. Every rank calls the same methods in the same order."""
 
     @property
     def rank(self) -> int:
@@ -160,7 +161,12 @@ class Parallel(Protocol):
         ...
 
     @property
-    def gradient_factor(self) -> float: ...
+    def gradient_factor(self) -> float:
+        """Return the number by which the reduction divides gradients.
+
+        The caller multiplies gradients by it, so that the reduction gives the sum over ranks.
+        """
+        ...
 
     def sum_counts(self, counts_K: Tensor) -> Tensor:
         """Return int64 [K] summed over ranks, on the device of the argument."""
@@ -174,7 +180,10 @@ class Parallel(Protocol):
         """Return the context of the micro-batches of an optimizer step, or of an evaluation.
 
         Within the context, weights outside of layers are gathered once. They are freed at its end, also after an error.
-        teacher: keep those of the teacher gathered too, for several forwards; else its forward gathers and frees them.
+
+        Args:
+            teacher: Whether to keep the teacher's weights gathered too, which pays if the teacher runs several
+                forwards. If not, each of its forwards gathers and frees them.
         """
         ...
 
@@ -210,8 +219,11 @@ ONE_PROCESS = OneProcess()
 class DataParallel:
     """The ranks of a `DistributedDataParallel` module, which averages gradients over its process group.
 
-    The student must call this module, not the module inside it: only the forward of DDP prepares the reduction. others:
-    more DDP modules on the same ranks, such as projections of hidden states. teacher: a module, sharded or not.
+    Args:
+        module: The module that the student calls. It must not call the module inside: only the forward of DDP prepares
+            the reduction.
+        others: More DDP modules on the same ranks, such as projections of hidden states.
+        teacher: A module, sharded or not; None without a teacher.
     """
 
     def __init__(
@@ -240,8 +252,8 @@ class DataParallel:
         try:
             for root in roots:
                 root.set_reshard_after_forward(False, recurse=False)
-            # `OutputLayer.record_heads` copies weights that a forward gathers. The student's are gathered by its first
-            # forward: a gather takes memory for twice its weights, so the teacher's comes without them.
+            # `OutputLayer.record_heads` copies weights that a forward gathers, so gather the teacher's weights here.
+            # The student's first forward gathers its weights later: a gather takes twice the memory of its weights.
             for root in teacher_roots:
                 root.unshard()
             yield
@@ -252,6 +264,7 @@ class DataParallel:
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
+        # Within `no_sync`, DDP accumulates gradients without a reduction; it must enclose the forward too.
         with ExitStack() as stack:
             for module in () if last else self._modules:
                 stack.enter_context(module.no_sync())
@@ -298,8 +311,13 @@ def shard(module: nn.Module, device: torch.device, dtype: str = "float32") -> nn
     """Divide the parameters of a module among the ranks of the default process group, by FSDP2; return the module.
 
     Elements of an `nn.ModuleList`, such as the layers of a decoder, are gathered one at a time. If the module is a
-    `skeleton`, every rank then loads its part of the weights. dtype: the dtype of the computation; with bfloat16,
-    float32 weights are gathered in bfloat16, half of the bytes, and their gradients are summed in float32.
+    `skeleton`, every rank then loads its part of the weights.
+
+    Args:
+        module: The module, which is changed in place.
+        device: The device of the rank.
+        dtype: The dtype of the computation. With bfloat16, float32 weights are gathered in bfloat16, half of the bytes,
+            and their gradients are summed in float32.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -307,13 +325,14 @@ def shard(module: nn.Module, device: torch.device, dtype: str = "float32") -> nn
     mesh, policy = init_device_mesh(device.type, (dist.get_world_size(),)), MixedPrecisionPolicy()
     if dtype == "bfloat16":
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    # Layers first: `fully_shard` of the module then takes the parameters that no layer has.
     lists = [child for child in module.modules() if isinstance(child, nn.ModuleList)]
     for part in (part for blocks in lists for part in blocks if any(True for _ in part.parameters())):
         fully_shard(part, mesh=mesh, mp_policy=policy)
-    # Hooks run in the order of registration, so this one must be registered before those of FSDP2.
+    # Hooks run in the order of registration, so this one must be registered before the hooks of FSDP2.
     module.register_forward_hook(_as_tuple)
     # By default the outermost module stays gathered after a forward until a backward. After an evaluation its
-    # parameters would then not be those of the optimizer.
+    # parameters would then not be the optimizer's.
     fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
     if is_skeleton(module):
         load_shards(module, device)
@@ -321,7 +340,7 @@ def shard(module: nn.Module, device: torch.device, dtype: str = "float32") -> nn
 
 
 class _Tensors(NamedTuple):
-    """The part of a module's output that is used."""
+    """The parts of a module's output that the trainer uses."""
 
     logits: Tensor
     hidden_states: Any
@@ -345,7 +364,13 @@ def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tenso
     buckets, so without this a resumed run would differ in the last bits from an uninterrupted one. Weights, buffers and
     random states are unchanged.
 
-    Raise `SettingError` for a parameter that the forward does not use: the reduction would wait for its gradient.
+    Args:
+        module: The DDP module.
+        tokens_BT: The first argument of its forward, such as tokens.
+        options: Other arguments of its forward.
+
+    Raises:
+        SettingError: The forward does not use some parameter; the reduction would wait for its gradient.
     """
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     devices = [module.device] if module.device.type == "cuda" else []
@@ -366,13 +391,14 @@ def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tenso
         )
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """Return a sharded tensor gathered from all ranks, all of which must call this; return any other tensor as is."""
-    full = getattr(tensor, "full_tensor", None)
-    return tensor if full is None else full()
+def gather_tensor(tensor: Tensor) -> Tensor:
+    """Gather a sharded tensor, which all ranks must call together; return any other tensor unchanged."""
+    full_tensor = getattr(tensor, "full_tensor", None)
+    return tensor if full_tensor is None else full_tensor()
 
 
 def _sharded_parts(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]:
+    """Return all modules to which `fully_shard` was applied, in the order of `modules()`."""
     from torch.distributed.fsdp import FSDPModule
 
     return [child for child in module.modules() if isinstance(child, FSDPModule)]
@@ -403,7 +429,12 @@ def wrap_student(
 ) -> nn.Module:
     """Return the student as DDP or FSDP2 module, with the weights of rank 0. It shares the parameters of `student`.
 
-    wrap: returns the module whose forward is called, such as one under autocast. dtype: see `shard`.
+    Args:
+        student: The module.
+        strategy: "ddp" or "fsdp2".
+        device: The device of the rank.
+        wrap: Returns the module whose forward is called, such as one under autocast.
+        dtype: The dtype of the computation, as in `shard`.
     """
     if strategy == "fsdp2":
         with torch.no_grad():  # otherwise the shards would come from students with different initial weights
@@ -421,7 +452,10 @@ def wrap_projections(
 ) -> tuple[FeatureMatching, Parallel]:
     """Return the features with projections as DDP or FSDP2 modules, and the `Parallel` of all trained modules.
 
-    module: the return value of `wrap_student`; projections use the same strategy. teacher: see `DataParallel`.
+    Args:
+        module: The result of `wrap_student`; projections use the same strategy.
+        features: The features, with projections that are not wrapped yet.
+        teacher: See `DataParallel`.
     """
     if not isinstance(module, DistributedDataParallel):
         device = next(module.parameters()).device
@@ -432,25 +466,32 @@ def wrap_projections(
         DistributedDataParallel(projection) if list(projection.parameters()) else projection
         for projection in features.projections
     ]
-    others = [wrapped for wrapped in projections if isinstance(wrapped, DistributedDataParallel)]
-    for wrapped in others:
+    wrapped_modules = [wrapped for wrapped in projections if isinstance(wrapped, DistributedDataParallel)]
+    for wrapped in wrapped_modules:
         warm_up(wrapped, next(wrapped.parameters()))  # the weights [W, S] serve as W hidden states of width S
-    return replace(features, projections=projections), DataParallel(module, *others, teacher=teacher)
+    return replace(features, projections=projections), DataParallel(module, *wrapped_modules, teacher=teacher)
 
 
 def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
-    """Return the unsharded student. All ranks must call this. like: returns a new module of the same architecture."""
-    alone, full = like(), dict[str, Tensor](student.state_dict())
-    empty = is_skeleton(alone)
+    """Return the unsharded student. All ranks must call this together.
+
+    Args:
+        student: The student, possibly sharded.
+        like: Returns a new module of the same architecture.
+    """
+    unsharded, full = like(), dict[str, Tensor](student.state_dict())
+    empty = is_skeleton(unsharded)
     gathered: dict[int, nn.Parameter] = {}
     for name, parameter in student.named_parameters(remove_duplicate=False):
         if name not in full and not empty:  # the frozen base of an adapter: `like` has read its weights
             continue
         if id(parameter) not in gathered:  # a tied weight stays tied
-            gathered[id(parameter)] = nn.Parameter(whole(parameter.detach()), requires_grad=parameter.requires_grad)
+            gathered[id(parameter)] = nn.Parameter(
+                gather_tensor(parameter.detach()), requires_grad=parameter.requires_grad
+            )
         full[name] = gathered[id(parameter)]
     if empty:  # also load the frozen base of an adapter, which the adapter's own `load_state_dict` would reject
-        nn.Module.load_state_dict(alone, dict(student.named_buffers()) | full, strict=False, assign=True)
+        nn.Module.load_state_dict(unsharded, dict(student.named_buffers()) | full, strict=False, assign=True)
     else:
-        alone.load_state_dict(full, assign=True)
-    return alone
+        unsharded.load_state_dict(full, assign=True)
+    return unsharded

@@ -25,7 +25,7 @@ class Background:
 
     @property
     def failed(self) -> bool:
-        """Whether the work raised an exception that the caller has not got yet."""
+        """Whether the work raised an exception that has not been raised in the caller's thread yet."""
         return self._error is not None
 
     def start(self, work: Callable[[], object], name: str) -> None:

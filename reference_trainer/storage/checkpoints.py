@@ -32,16 +32,17 @@ from reference_trainer.storage.retention import (
     Best,
     check_follows,
     checkpoint_name,
-    dropped,
-    parsed_name,
-    resumed,
+    parse_name,
+    step_to_resume,
     steps_of,
-    superseded,
+    steps_to_remove,
+    steps_to_set_aside,
 )
 
 Result = TypeVar("Result")
 
 FORMAT, MANIFEST = "reference-trainer/checkpoint/1", "manifest.json"
+"""Name of the format, and of the file with the manifest."""
 
 
 def rank_file(rank: int) -> str:
@@ -71,7 +72,7 @@ class Manifest(BaseModel):
         conditions: Values that must be equal in a run that resumes from the checkpoint.
         state: All other values to restore that are not tensors.
         files: The files by name; set when the checkpoint is saved.
-        sha256: Digest of all other fields; set by `sealed`.
+        sha256: Digest of all other fields; set by `seal`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -88,12 +89,12 @@ class Manifest(BaseModel):
     sha256: str = ""
 
 
-def sealed(manifest: Manifest) -> Manifest:
+def seal(manifest: Manifest) -> Manifest:
     """Return the manifest with its digest, which detects changes of the file."""
     return manifest.model_copy(update={"sha256": _digest(manifest)})
 
 
-def parsed_manifest(path: Path) -> Manifest:
+def parse_manifest(path: Path) -> Manifest:
     """Return the manifest in the directory `path`. Raise `CheckpointError` if it is invalid or of another version."""
     try:
         content = (path / MANIFEST).read_bytes()
@@ -109,8 +110,8 @@ def parsed_manifest(path: Path) -> Manifest:
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise CheckpointError(f"{path / MANIFEST}: invalid {where}: {first['msg']}") from error
+        location = ".".join(map(str, first["loc"]))
+        raise CheckpointError(f"{path / MANIFEST}: invalid {location}: {first['msg']}") from error
     if _canonical(manifest.model_dump()) != _canonical(raw):  # pydantic adds defaults of missing fields
         raise CheckpointError(f"{path / MANIFEST} has a missing or unknown field")
     if _digest(manifest) != manifest.sha256:
@@ -119,6 +120,7 @@ def parsed_manifest(path: Path) -> Manifest:
 
 
 def _digest(manifest: Manifest) -> str:
+    """Return the SHA-256 of all fields but `sha256`."""
     return hashlib.sha256(_canonical(manifest.model_dump(exclude={"sha256"})).encode()).hexdigest()
 
 
@@ -127,6 +129,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _canonical(value: object) -> str:
+    """Return JSON values as text that does not depend on the order of keys."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -138,11 +141,12 @@ def link_checkpoints(directory: Path, run_id: str, *, latest: int | None, best: 
     """
     for name, step in (("latest", latest), ("best", best)):
         target = None if step is None else checkpoint_name(run_id, step)
-        there = target is not None and (directory / target).is_dir()
-        _link(directory / f"{run_id}-{name}", target if there else None)
+        exists = target is not None and (directory / target).is_dir()
+        _link(directory / f"{run_id}-{name}", target if exists else None)
 
 
 def _link(link: Path, target: str | None) -> None:
+    """Point `link` to `target`, or remove it for None, by one rename. Ignore errors."""
     temporary = link.with_name(f".{link.name}.{os.getpid()}.partial")
     with suppress(OSError):
         temporary.unlink(missing_ok=True)
@@ -199,7 +203,7 @@ def find_checkpoint(directory: Path, run_id: str, wanted: str) -> Path:
     steps = saved_steps(directory, run_id)
     best = read_manifest(directory / checkpoint_name(run_id, steps[-1])).best if steps else None
     try:
-        step = resumed(wanted, steps, None if best is None else best.step)
+        step = step_to_resume(wanted, steps, None if best is None else best.step)
     except CheckpointError as error:
         raise CheckpointError(f"{directory}: {error}") from None
     return directory / checkpoint_name(run_id, step)
@@ -222,13 +226,14 @@ def read_checkpoint(path: Path, *, rank: int = 0) -> Checkpoint:
 def read_every_file(path: Path) -> list[Checkpoint]:
     """Return the checkpoint at `path` once per file, in the order of ranks. Raise as `read_checkpoint`."""
     first = read_checkpoint(path)
-    others = sorted(first.manifest.files.items())[1:]
-    return [first, *(replace(first, tensors=_tensors(path / name, entry)) for name, entry in others)]
+    # `read_checkpoint` has compared all files; the files of other ranks are compared again when they are read.
+    other_files = sorted(first.manifest.files.items())[1:]
+    return [first, *(replace(first, tensors=_tensors(path / name, entry)) for name, entry in other_files)]
 
 
 def read_manifest(path: Path) -> Manifest:
     """Return the manifest of the checkpoint at `path` without reading other files. Raise `CheckpointError`."""
-    manifest = parsed_manifest(path)
+    manifest = parse_manifest(path)
     name = checkpoint_name(manifest.run_id, manifest.step)
     if path.resolve().name != name:
         raise CheckpointError(f"{path / MANIFEST} belongs to {name}; give the directory its old name again")
@@ -241,10 +246,10 @@ def check_files(path: Path, manifest: Manifest) -> None:
     if len(files) not in (1, manifest.world_size) or files != sorted(manifest.files):
         raise CheckpointError(f"{path / MANIFEST} has the files {sorted(manifest.files)}; expected one for each rank")
     try:
-        present = {entry.name for entry in path.iterdir()} - {MANIFEST}
+        existing = {entry.name for entry in path.iterdir()} - {MANIFEST}
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    if odd := present.symmetric_difference(files):
+    if odd := existing.symmetric_difference(files):
         name = min(odd)
         raise CheckpointError(f"{path / name} is {'missing' if name in files else 'not of this checkpoint'}")
     for name in files:
@@ -252,6 +257,8 @@ def check_files(path: Path, manifest: Manifest) -> None:
 
 
 def _tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
+    """Return the tensors of a file by name. Raise `CheckpointError` if the file was changed."""
+    # The bytes that were compared are the bytes that are parsed: a file that changes in between has no effect.
     content = _content(path, entry)
     try:
         return load(content)
@@ -272,6 +279,7 @@ def _check_file(path: Path, entry: FileEntry) -> None:
 
 
 def _read(path: Path, read: Callable[[], Result]) -> Result:
+    """Return `read()`. Raise `CheckpointError` if the path is not a file or cannot be read."""
     try:
         if not path.is_file():
             raise CheckpointError(f"{path} is not a file")
@@ -281,6 +289,7 @@ def _read(path: Path, read: Callable[[], Result]) -> Result:
 
 
 def _check(path: Path, entry: FileEntry, size: int, digest_of: Callable[[], str]) -> None:
+    """Raise `CheckpointError` if size or digest differ. The digest is computed only if the size is equal."""
     if size != entry.size:
         raise CheckpointError(f"{path} has {size} bytes; {entry.size} were written")
     if (digest := digest_of()) != entry.sha256:
@@ -288,11 +297,17 @@ def _check(path: Path, entry: FileEntry, size: int, digest_of: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class CheckpointEntry:
     """A directory with the name of a checkpoint.
 
-    saved_at: modification time of the manifest, in seconds since 1970; None without a manifest. size: bytes of all
-    files. fault: why a run cannot resume from it; None if it is whole. best: the best step recorded in the manifest.
+    Attributes:
+        path: The directory.
+        run_id: The run.
+        step: The step.
+        saved_at: Modification time of the manifest, in seconds since 1970; None without a manifest.
+        size: Bytes of all files.
+        fault: Why a run cannot resume from the checkpoint; None if it is whole.
+        best: The best step recorded in the manifest; None if it is unknown.
     """
 
     path: Path
@@ -304,25 +319,26 @@ class Listed:
     best: Best | None
 
 
-def verify_checkpoints(directory: Path) -> list[Listed]:
+def verify_checkpoints(directory: Path) -> list[CheckpointEntry]:
     """Return the checkpoints of every run in `directory`, by run and step; every file is read and compared.
 
     Directories without a manifest are listed with this fault. Links are left out. Raise `CheckpointError` if the
     directory cannot be read.
     """
     try:
-        there = [entry for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink()]
+        directories = [entry for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink()]
     except OSError as error:
         raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
-    named = [(name, entry) for entry in there if (name := parsed_name(entry.name)) is not None]
+    named = [(name, entry) for entry in directories if (name := parse_name(entry.name)) is not None]
     return [_entry(path, *name) for name, path in sorted(named)]
 
 
-def _entry(path: Path, run_id: str, step: int) -> Listed:
+def _entry(path: Path, run_id: str, step: int) -> CheckpointEntry:
+    """Read and compare all files of a directory."""
     manifest, fault = _checked(path)
     files = [entry.stat() for entry in path.iterdir() if entry.is_file()]
     times = [(path / MANIFEST).stat().st_mtime] if (path / MANIFEST).is_file() else []
-    return Listed(
+    return CheckpointEntry(
         path=path,
         run_id=run_id,
         step=step,
@@ -344,7 +360,7 @@ def _checked(path: Path) -> tuple[Manifest | None, str | None]:
     return manifest, None
 
 
-LEFT = re.compile(r"\..+\.\d+\.partial")
+PARTIAL_NAME = re.compile(r"\..+\.\d+\.partial")
 """Names of partial files and directories that a killed writer leaves behind."""
 
 
@@ -405,10 +421,11 @@ def save_checkpoint(
     earlier = saved_steps(directory, manifest.run_id)
     check_follows(earlier, manifest.step)
     path = directory / checkpoint_name(manifest.run_id, manifest.step)
-    with _failures_named(path, [directory / checkpoint_name(manifest.run_id, step) for step in earlier]):
+    with _name_failures(path, [directory / checkpoint_name(manifest.run_id, step) for step in earlier]):
         with _partial(path) as partial:
             _check_space(partial, tensors, disk)
             entry = write_tensors(partial / rank_file(0), tensors, disk)
+            # All ranks have written their files when `others` returns, so the manifest is the last file.
             files = {rank_file(0): entry, **others(partial)}
             _publish(partial, path, manifest.model_copy(update={"files": files}), disk)
         best = None if manifest.best is None else manifest.best.step
@@ -418,7 +435,8 @@ def save_checkpoint(
 
 
 @contextmanager
-def _failures_named(path: Path, earlier: Sequence[Path]) -> Iterator[None]:
+def _name_failures(path: Path, earlier: Sequence[Path]) -> Iterator[None]:
+    """Convert errors of this block into an `OutputError` with the path and the newest checkpoint."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -428,14 +446,14 @@ def _failures_named(path: Path, earlier: Sequence[Path]) -> Iterator[None]:
 
 def _newest(paths: Sequence[Path]) -> str:
     """Return a sentence that names the newest existing checkpoint and says whether it is whole."""
-    there = [path for path in paths if path.exists()]
-    if not there:
+    existing = [path for path in paths if path.exists()]
+    if not existing:
         return "no other checkpoint exists"
     try:
-        check_files(there[-1], read_manifest(there[-1]))
+        check_files(existing[-1], read_manifest(existing[-1]))
     except CheckpointError as error:
         return f"the newest checkpoint is damaged: {error}"
-    return f"the newest checkpoint, {there[-1].name}, is whole"
+    return f"the newest checkpoint, {existing[-1].name}, is whole"
 
 
 def checkpoint_bytes(tensors: Iterable[Tensor]) -> int:
@@ -464,6 +482,7 @@ def _partial(path: Path) -> Iterator[Path]:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> FileEntry:
     """Write a file of tensors and return its manifest entry. Raise `OSError` or `SafetensorError`."""
+    # Copies, because safetensors refuses tensors that share memory, such as tied weights.
     content = save({name: tensor.to("cpu", copy=True).contiguous() for name, tensor in tensors.items()})
     disk.write(path, content)
     disk.sync(path)
@@ -472,12 +491,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> File
 
 def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
     """Write the manifest into the directory `partial`, check all files, and rename the directory to `path`."""
-    text = json.dumps(sealed(manifest).model_dump(), indent="  ", allow_nan=False) + "\n"
+    # The order matters at a crash: names and contents must be on the disk before the rename makes them visible.
+    text = json.dumps(seal(manifest).model_dump(), indent="  ", allow_nan=False) + "\n"
     disk.write(partial / MANIFEST, text.encode())
     disk.sync(partial / MANIFEST)
     disk.sync(partial)
     try:
-        check_files(partial, parsed_manifest(partial))
+        check_files(partial, parse_manifest(partial))
     except CheckpointError as error:
         raise OutputError(f"the checkpoint read back differs from the written one: {error}") from error
     disk.rename(partial, path)
@@ -485,7 +505,8 @@ def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
 
 
 def _rotate(directory: Path, run_id: str, best: int | None, keep: int) -> None:
-    for step in dropped(saved_steps(directory, run_id), keep=keep, best=best):
+    """Remove all checkpoints but the last `keep` and the best."""
+    for step in steps_to_remove(saved_steps(directory, run_id), keep=keep, best=best):
         path = directory / checkpoint_name(run_id, step)
         removed = path.with_name(f".{path.name}.{os.getpid()}.partial")
         path.rename(removed)  # first, so that a partly removed checkpoint never has this name
@@ -496,7 +517,7 @@ def sweep(directory: Path) -> None:
     """Remove partial files of killed writers in `directory`. Hold a lock: no other run may be writing there."""
     with suppress(FileNotFoundError):
         for entry in directory.iterdir():
-            if LEFT.fullmatch(entry.name) is None:
+            if PARTIAL_NAME.fullmatch(entry.name) is None:
                 continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
@@ -504,7 +525,7 @@ def sweep(directory: Path) -> None:
                 entry.unlink(missing_ok=True)
 
 
-class Agreeing(Protocol):
+class SavingRanks(Protocol):
     """The ranks that save together; `ranks.coordination.Ranks` documents the methods."""
 
     rank: int
@@ -515,7 +536,7 @@ class Agreeing(Protocol):
 
 
 def save_shards(
-    ranks: Agreeing, directory: Path, manifest: Manifest, tensors: Mapping[str, Tensor], *, keep: int
+    ranks: SavingRanks, directory: Path, manifest: Manifest, tensors: Mapping[str, Tensor], *, keep: int
 ) -> Path | None:
     """Save a checkpoint with one file per rank, as `save_checkpoint`. Return its path on rank 0, None on others.
 
@@ -523,6 +544,8 @@ def save_shards(
     and the others raise `RankError` with its message, at the latest at their next collective with rank 0.
     """
 
+    # Exchanges, in this order on all ranks: the temporary directory of rank 0; whether every rank could write; the
+    # entries of the manifest. Rank 0 makes them within `save_checkpoint`, after it has written its own file.
     def others(partial: Path) -> Mapping[str, FileEntry]:
         ranks.all_gather_json(str(partial))
         ranks.run_on_all(lambda: None)
@@ -540,12 +563,11 @@ def save_shards(
 def rewind(directory: Path, run_id: str, start: int | None, *, disk: Disk = DISK) -> Path | None:
     """Move the checkpoints later than `start`, or all for None, into a new directory `{run_id}-rewound-K`; return it.
 
-    Return None if there are no such checkpoints. They keep their names, so a run can still resume from one by its path.
-    Checkpoints are moved one by one, the newest first: if a rewind is killed, all checkpoints stay whole, and the next
-    rewind completes it.
-    Raise `OutputError` if a checkpoint cannot be moved.
+    Return None if there are no such checkpoints. Checkpoints keep their names, so a run can still resume from one by
+    its path. They are moved one by one, the newest first: if a rewind is killed, all checkpoints stay whole, and the
+    next rewind completes it. Raise `OutputError` if a checkpoint cannot be moved.
     """
-    moved = superseded(saved_steps(directory, run_id), start)
+    moved = steps_to_set_aside(saved_steps(directory, run_id), start)
     if not moved:
         return None
     aside = next(path for k in count(1) if not (path := directory / f"{run_id}-rewound-{k}").exists())

@@ -50,12 +50,13 @@ def save_decoder(
 
     Raise `OutputError` with the file and the cause; new files are then removed, and no manifest is left.
     """
+    # The old manifest is removed first and the new one is written last: a directory with a manifest is complete.
     weights = _contiguous(decoder)
     config = {"model_type": MODEL_TYPE, **asdict(decoder.config)}
     before = _inodes(directory)
     name = MANIFEST
     try:
-        (directory / MANIFEST).unlink(missing_ok=True)  # the manifest of an older run does not describe the new files
+        (directory / MANIFEST).unlink(missing_ok=True)
         name = WEIGHTS
         write_file(directory / WEIGHTS, lambda path: path.write_bytes(save(weights)))
         name = CONFIG
@@ -117,7 +118,7 @@ def has_weights(directory: Path) -> bool:
 
 
 def files_digest(paths: Sequence[Path]) -> str:
-    """Return the SHA-256 of one file or, for several, of the output of `sha256sum` for them in their directory.
+    """Return the SHA-256 of one file or, for several files, of the output of `sha256sum` in their directory.
 
     Files are read in pieces, so that they need not fit into memory. Raise `ModelFileError` if a file cannot be read.
     """
@@ -134,17 +135,18 @@ def files_digest(paths: Sequence[Path]) -> str:
 def _contiguous(decoder: nn.Module) -> dict[str, Tensor]:
     """Return the weights as `safetensors.torch.save` takes them: contiguous, and copied if they share memory."""
     weights: dict[str, Tensor] = {}
-    written: set[int] = set()
+    addresses: set[int] = set()
     for name, value in decoder.state_dict().items():
         weights[name] = value.contiguous()
-        memory = weights[name].untyped_storage().data_ptr()
-        if memory in written:
+        memory = weights[name].untyped_storage().data_ptr()  # equal for views of one tensor, such as tied weights
+        if memory in addresses:
             weights[name] = value.clone()
-        written.add(memory)
+        addresses.add(memory)
     return weights
 
 
 def _inodes(directory: Path) -> dict[Path, int | None]:
+    """Return the inodes of weights and configuration; an atomic write gives a file another inode."""
     paths = [directory / name for name in (WEIGHTS, CONFIG)]
     return {path: path.stat().st_ino if path.exists() else None for path in paths}
 
@@ -178,19 +180,20 @@ def verify_manifest(directory: Path) -> None:
     """Raise `ModelFileError` unless the manifest in `directory` has the digests of the two files that it describes."""
     try:
         content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        written = content.get("sha256") if isinstance(content, dict) else None
-        names = written if isinstance(written, dict) else {}
+        recorded = content.get("sha256") if isinstance(content, dict) else None
+        names = recorded if isinstance(recorded, dict) else {}
         described = next((files for files in MODEL_FILES if files[0] in names), MODEL_FILES[-1])
-        present = {name: file_digest(directory / name) for name in described}
+        actual = {name: file_digest(directory / name) for name in described}
     except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"cannot verify {directory / MANIFEST}: {error}; {HINT}") from error
-    if written is None:
+    if recorded is None:
         raise ModelFileError(f"cannot verify {directory / MANIFEST}: missing key 'sha256'; {HINT}")
-    if written != present:
+    if recorded != actual:
         raise ModelFileError(f"{directory / MANIFEST} does not match the files beside it")
 
 
 def _config(path: Path) -> DecoderConfig:
+    """Return the configuration of a decoder. Raise `ModelFileError` for a file of another model."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -51,10 +51,13 @@ def file_digest(path: Path) -> str:
 
 
 def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also: str = "") -> None:
-    """Raise `OutputError` if `path` is not a directory, or is not empty and not `force`.
+    """Raise `OutputError` if a path is not a directory, or is not empty.
 
-    Files of an unfinished run are ignored: partial files, and files whose names are in `kept`. also: what the user
-    needs besides --force, for the message.
+    Args:
+        path: The path.
+        force: Whether the directory may have files.
+        kept: Names of files of an unfinished run, which are ignored, as partial files are.
+        also: The flag that the user needs besides --force, for the message.
     """
     try:
         if not path.exists():
@@ -75,24 +78,30 @@ def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also
 def exclusive_directory(
     path: Path, *, force: bool, bytes_needed: int, kept: Collection[str] = (), also: str = ""
 ) -> Iterator[Path]:
-    """Create and lock the directory `path`, so that no other run writes into it.
+    """Create and lock a directory, so that no other run writes into it.
 
     The lock ends with the process, also if it is killed. A directory that was created here and is still empty is
-    removed on exit; failure to remove it is ignored. kept, also: as for `refuse_existing`.
+    removed on exit; failure to remove it is ignored.
 
-    Raise `OutputError` if the directory is not empty (unless `force`), is locked by another run or is not writable, or
-    if fewer than `bytes_needed` bytes are free.
+    Args:
+        path: The directory.
+        force, kept, also: As for `refuse_existing`.
+        bytes_needed: The number of bytes that must be free.
+
+    Raises:
+        OutputError: The directory is not empty, is locked by another run or is not writable, or the disk has too little
+            space.
     """
     refuse_existing(path, force=force, kept=kept, also=also)
     with ExitStack() as stack:
         try:
-            made = _make(path)
+            created = _make(path)
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise OutputError(f"cannot create {path}: {error.strerror}; choose another --out") from error
         stack.callback(os.close, descriptor)
-        _lock(descriptor, path, made)
-        stack.callback(_remove_if_empty, made)  # only under the lock: an empty directory may be another run's
+        _lock(descriptor, path, created)
+        stack.callback(_remove_if_empty, created)  # only under the lock: an empty directory may be another run's
         _remove_partial_files(path)
         # Another run may have finished between the first check and the lock.
         refuse_existing(path, force=force, kept=kept, also=also)
@@ -101,18 +110,18 @@ def exclusive_directory(
 
 
 def _make(path: Path) -> list[Path]:
-    """Create the directory and its parents, all or none. Return the created ones, innermost first."""
-    made: list[Path] = []
+    """Create the directory and its parents, all or none. Return the created directories, innermost first."""
+    created: list[Path] = []
     missing = [parent for parent in (path, *path.parents) if not parent.exists()]
     try:
         for parent in reversed(missing):
             with suppress(FileExistsError):  # created by another run meanwhile
                 parent.mkdir()
-                made.insert(0, parent)
+                created.insert(0, parent)
     except OSError:
-        _remove_if_empty(made)
+        _remove_if_empty(created)
         raise
-    return made
+    return created
 
 
 def _remove_partial_files(path: Path) -> None:
@@ -128,6 +137,7 @@ def _is_partial(path: Path) -> bool:
 
 
 def _lock(descriptor: int, path: Path, made: list[Path]) -> None:
+    """Lock an open directory. Raise `OutputError` if another run has locked it. made: the directories created here."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -167,6 +177,7 @@ def check_room(path: Path, bytes_needed: int) -> None:
 
 
 def _remove_if_empty(directories: list[Path]) -> None:
+    """Remove those directories that are empty."""
     for path in directories:
-        with suppress(OSError):  # a directory that is left does no harm, and must not hide how the run ended
+        with suppress(OSError):  # a remaining directory is harmless, and must not replace the error of the run
             path.rmdir()

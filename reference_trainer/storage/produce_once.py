@@ -69,29 +69,30 @@ def _is_whole(entry: Path, identity: Mapping[str, object]) -> bool:
     if not entry.exists():
         return False
     try:
-        whole = bool(json.loads((entry / MANIFEST).read_text(encoding="utf-8")) == _manifest(entry, identity))
+        is_equal = bool(json.loads((entry / MANIFEST).read_text(encoding="utf-8")) == _manifest(entry, identity))
     except (OSError, ValueError, RecursionError):
-        whole = False
-    if not whole:
+        is_equal = False
+    if not is_equal:  # a rename onto a new, empty directory gives a name that no other process has
         entry.rename(tempfile.mkdtemp(dir=entry.parent, prefix=f"{entry.name}.damaged-"))
-    return whole
+    return is_equal
 
 
 def _produce(entry: Path, identity: Mapping[str, object], produce: Callable[[Path], object], *, alone: bool) -> None:
+    """Produce the entry in a temporary directory, and rename it. alone: whether the lock excludes other processes."""
     unfinished = f".{entry.name}.partial-"
     if alone:  # this process holds the lock, so these directories belong to killed processes
-        for left in entry.parent.glob(f"{unfinished}*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in entry.parent.glob(f"{unfinished}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=entry.parent, prefix=unfinished) as place:
-        made = Path(place) / "entry"
-        made.mkdir()
-        produce(made)
-        text = json.dumps(_manifest(made, identity), indent="  ") + "\n"
-        (made / MANIFEST).write_text(text, encoding="utf-8")
-        for path in (*made.iterdir(), made):
+        new = Path(place) / "entry"
+        new.mkdir()
+        produce(new)
+        text = json.dumps(_manifest(new, identity), indent="  ") + "\n"
+        (new / MANIFEST).write_text(text, encoding="utf-8")
+        for path in (*new.iterdir(), new):
             sync(path)
         try:
-            made.rename(entry)
+            new.rename(entry)
         except OSError:
             if not _is_whole(entry, identity):  # otherwise another process was faster, which is possible without locks
                 raise
@@ -99,6 +100,7 @@ def _produce(entry: Path, identity: Mapping[str, object], produce: Callable[[Pat
 
 
 def _manifest(entry: Path, identity: Mapping[str, object]) -> dict[str, object]:
+    """Return the manifest that describes the present files of an entry."""
     digests = {path.name: file_digest(path) for path in entry.iterdir() if path.name != MANIFEST}
     return {"identity": json.loads(json.dumps(identity)), "sha256": digests}
 
@@ -108,6 +110,7 @@ def used_entry(
     cache: Path, kind: str, identity: Mapping[str, object], produce: Callable[[Path], object]
 ) -> Iterator[Path]:
     """Yield the entry of `produce_once`, locked against removal by `keep_within`. Raise as `produce_once`."""
+    # Another process may remove the entry before it is locked here; then produce it again.
     while True:
         entry = produce_once(cache, kind, identity, produce)
         descriptor = _shared(entry / MANIFEST)
@@ -129,6 +132,7 @@ def _shared(path: Path) -> int | None:
         return None
     with suppress(OSError):  # without locks, nothing is removed
         fcntl.flock(descriptor, fcntl.LOCK_SH)
+    # The file may have been removed or replaced while this process waited for the lock.
     with suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(descriptor), path.stat()):
             return descriptor
@@ -144,10 +148,12 @@ def keep_within(cache: Path, kind: str, limit: int) -> list[str]:
     """
     lines: list[str] = []
     try:
-        with _alone(cache / f".{kind}.lock", wait=True):
+        with _alone(cache / f".{kind}.lock", wait=True):  # one process counts and removes at a time
+            # 1. Partial entries, unless a process produces them: it holds the lock of the entry.
             for path in _directories(cache, rf"\.{kind}-[0-9a-f]{{64}}\.partial-.+"):
                 with suppress(BlockingIOError), _alone(cache / f"{path.name.split('.partial-')[0]}.lock"):
                     _clear(path, lines)
+            # 2. Entries, the least recently used first.
             paths = _directories(cache, rf"{kind}-[0-9a-f]{{64}}(\.damaged-.+)?")
             entries = sorted((_last_use(path), path, _bytes(path)) for path in paths)
             total, removed = sum(size for _, _, size in entries), 0
@@ -183,6 +189,7 @@ def _remove(path: Path, lines: list[str]) -> bool:
 
 
 def _clear(path: Path, lines: list[str]) -> bool:
+    """Remove a directory; return whether it is gone. Append a line if it cannot be removed."""
     try:
         shutil.rmtree(path)
     except FileNotFoundError:
@@ -201,6 +208,7 @@ def _directories(cache: Path, pattern: str) -> list[Path]:
 
 
 def _last_use(path: Path) -> int:
+    """Return the time of the last use in nanoseconds since 1970: of the manifest or, without one, of the directory."""
     for candidate in (path / MANIFEST, path):
         with suppress(OSError):
             return candidate.stat().st_mtime_ns
@@ -208,6 +216,7 @@ def _last_use(path: Path) -> int:
 
 
 def _bytes(path: Path) -> int:
+    """Return the size of all files in a directory, in bytes; less if a file vanishes meanwhile."""
     total = 0
     with suppress(OSError):
         for file in path.rglob("*"):

@@ -1,4 +1,4 @@
-"""Decide which checkpoints are kept, removed and resumed: pure functions of names and step numbers.
+"""Decide which checkpoints to keep, remove and resume: pure functions of names and step numbers.
 
 Nothing here reads a file or imports torch. Steps count from 1; step 0 is the untrained student.
 """
@@ -25,7 +25,7 @@ class Best:
 
 
 def checked_run_id(run_id: str) -> str:
-    """Return the run id. Raise `CheckpointError` for one that is not part of a file name, or would be hidden."""
+    """Return the run id. Raise `CheckpointError` if it cannot be the beginning of a file name that is not hidden."""
     if not run_id or run_id.startswith(".") or "/" in run_id or "\0" in run_id:
         raise CheckpointError(f"invalid run id {run_id!r}: expected a file name that does not start with a dot")
     return run_id
@@ -36,22 +36,23 @@ def checkpoint_name(run_id: str, step: int) -> str:
     return f"{checked_run_id(run_id)}-step{step}"
 
 
-def parsed_name(name: str) -> tuple[str, int] | None:
+def parse_name(name: str) -> tuple[str, int] | None:
     """Return the run id and the step in the name of a checkpoint; None for any other name."""
+    # No leading zeros, so that a step has one name. The number of digits is bounded, so that a step fits into 64 bits.
     match = re.fullmatch(r"([^./\0][^/\0]*)-step(0|[1-9][0-9]{0,17})", name)
     return None if match is None else (match[1], int(match[2]))
 
 
 def steps_of(run_id: str, names: Iterable[str]) -> list[int]:
     """Return the sorted steps of the checkpoints of a run among `names`. Other names are ignored."""
-    wanted = checked_run_id(run_id)
-    return sorted(parsed[1] for parsed in map(parsed_name, names) if parsed is not None and parsed[0] == wanted)
+    checked_id = checked_run_id(run_id)
+    return sorted(parsed[1] for parsed in map(parse_name, names) if parsed is not None and parsed[0] == checked_id)
 
 
 def check_follows(steps: Collection[int], step: int) -> None:
-    """Raise `CheckpointError` if a step from `step` on is saved already.
+    """Raise `CheckpointError` if `step` or a later step is saved already.
 
-    Its checkpoint would count as newer than those of the resumed run.
+    The checkpoint of that step would count as newer than the checkpoints of the resumed run.
     """
     if steps and step <= max(steps):
         raise CheckpointError(
@@ -60,15 +61,22 @@ def check_follows(steps: Collection[int], step: int) -> None:
         )
 
 
-def superseded(steps: Collection[int], start: int | None) -> list[int]:
-    """Return the steps to set aside when a run resumes from step `start`, newest first; all steps if it is None."""
+def steps_to_set_aside(steps: Collection[int], start: int | None) -> list[int]:
+    """Return the steps to set aside when a run resumes from step `start`, newest first.
+
+    These are the steps after `start`, or all steps if `start` is None.
+    """
+    # Newest first, so that after an interrupted rewind no earlier step is missing.
     return sorted((step for step in steps if start is None or step > start), reverse=True)
 
 
-def dropped(steps: Collection[int], *, keep: int, best: int | None) -> list[int]:
-    """Return the steps whose checkpoints to remove: all except the last `keep` and the best. 0 keeps all.
+def steps_to_remove(steps: Collection[int], *, keep: int, best: int | None) -> list[int]:
+    """Return the steps whose checkpoints to remove: all except the last `keep` and the best.
 
-    The newest is never removed.
+    Args:
+        steps: The saved steps.
+        keep: Number of steps to keep; 0 keeps all.
+        best: The best step, which is kept in addition; None if there is none.
     """
     if keep == 0:
         return []
@@ -78,7 +86,17 @@ def dropped(steps: Collection[int], *, keep: int, best: int | None) -> list[int]
 def update_best(best: Best | None, *, step: int, score: float, mode: str, min_delta: float) -> Best | None:
     """Return the new best step: `step` if its score is better than `best` by more than `min_delta`, else `best`.
 
-    The first finite score becomes the best. A score that is not finite never does. mode: "min" or "max".
+    The first finite score becomes the best. A score that is not finite never does.
+
+    Args:
+        best: The best step so far; None before the first.
+        step: The step with the new score.
+        score: The new score.
+        mode: "min" or "max", the better direction of the score.
+        min_delta: The smallest gain, exclusive, in the unit of the score.
+
+    Raises:
+        CheckpointError: `mode` is another word.
     """
     if mode not in MODES:
         raise CheckpointError(f"invalid mode {mode!r}: expected one of {', '.join(MODES)}")
@@ -86,7 +104,7 @@ def update_best(best: Best | None, *, step: int, score: float, mode: str, min_de
     return Best(step=step, score=score) if math.isfinite(score) and gain > min_delta else best
 
 
-def resumed(wanted: str, steps: Collection[int], best: int | None) -> int:
+def step_to_resume(wanted: str, steps: Collection[int], best: int | None) -> int:
     """Return the step to resume from: the "latest" or the "best" of `steps`.
 
     Raise `CheckpointError` if there is none.
@@ -101,7 +119,7 @@ def resumed(wanted: str, steps: Collection[int], best: int | None) -> int:
 
 
 def differences(saved: Mapping[str, object], present: Mapping[str, object]) -> list[str]:
-    """Return one line for every condition that has changed since the save, sorted by name, with both values as JSON."""
+    """Return a line for every value that has changed since the save, sorted by name, with both values as JSON."""
     before, now = (
         {name: json.dumps(value, sort_keys=True) for name, value in values.items()} for values in (saved, present)
     )

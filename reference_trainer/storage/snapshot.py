@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.errors import CheckpointError
-from reference_trainer.models.loading import StoredTensor, Weights
+from reference_trainer.models.loading import NamedTensors, StoredTensor
 from reference_trainer.storage.retention import differences
 
 COUNTER = "step"
@@ -32,8 +32,9 @@ VOLATILE = ("params", "lr")
 class Snapshot:
     """The result of `snapshot`.
 
-    tensors: copies on the CPU by name; for a divided tensor, the shard of this rank.
-    optimizer: kind, parameters and options of the groups, and the key `STATE`, as JSON.
+    Attributes:
+        tensors: Copies on the CPU by name; for a divided tensor, the shard of this rank.
+        optimizer: Kind, parameters and options of the groups, and possibly the key `STATE`, as JSON.
     """
 
     tensors: dict[str, Tensor]
@@ -43,17 +44,23 @@ class Snapshot:
 def snapshot(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> Snapshot:
     """Return copies of weights, buffers and optimizer state.
 
-    modules: all modules with parameters of the optimizer, by name. Raise `CheckpointError` for parameters of other
-    modules, for state that is neither a number nor a tensor, and, if a parameter is divided among ranks, for a state
-    tensor unlike it.
+    Args:
+        modules: All modules with parameters of the optimizer, by name.
+        optimizer: The optimizer; None without one.
+
+    Raises:
+        CheckpointError: A parameter belongs to another module, a state is neither a number nor a tensor, or a parameter
+            is divided among ranks and a state tensor is unlike it.
     """
+    # Names of tensors: `MODULE.NAME` of weights and buffers, `optimizer.MODULE.NAME.STATE` of optimizer state. State is
+    # listed under `STATE` only if `restore` could not derive its kind from the parameters.
     names = _parameter_names(modules, optimizer)
     tensors = _weights(modules)
     state: dict[str, object] = {}
     is_regular = True
     for name, parameter in names.items():
-        for what, value in ({} if optimizer is None else optimizer.state.get(parameter, {})).items():
-            key = f"{name}.{what}"
+        for state_name, value in ({} if optimizer is None else optimizer.state.get(parameter, {})).items():
+            key = f"{name}.{state_name}"
             is_regular = is_regular and _is_regular(key, value, parameter)
             state[key] = value if type(value) in (bool, int, float) else _checked_kind(key, value, parameter)
             if isinstance(value, Tensor):
@@ -69,12 +76,14 @@ def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.
     Raise `CheckpointError`, before anything is changed, for a tensor that is missing, unknown or of another shape or
     dtype, and for other parameters or options of the optimizer.
     """
+    # 1. Check everything. The last check is in `_states`, a generator, so it is run to its end here.
     described = {name: value for name, value in saved.optimizer.items() if name != STATE}
     _check_optimizer(described, _described(modules, optimizer))
     weights = _weights(modules)
     saved_weights = {name: tensor for name, tensor in saved.tensors.items() if not name.startswith("optimizer.")}
     check_weights(saved_weights, {name: _local(weight) for name, weight in weights.items()})
     states: dict[Tensor, Any] = dict(_states(saved, _parameter_names(modules, optimizer), optimizer))
+    # 2. Change weights in place, so that the optimizer's parameters stay the same objects.
     with torch.no_grad():
         for name, weight in weights.items():
             _local(weight).copy_(saved_weights[name])
@@ -83,7 +92,7 @@ def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.
         optimizer.state.update(states)
 
 
-def check_weights(saved: Weights, expected: Mapping[str, Tensor]) -> None:
+def check_weights(saved: NamedTensors, expected: Mapping[str, Tensor]) -> None:
     """Raise `CheckpointError` for a tensor that is missing, unknown or of another shape or dtype than expected."""
     _check_names("weights", saved, expected)
     for name, weight in expected.items():
@@ -104,6 +113,7 @@ def expected_tensors(module: nn.Module, *, masters: bool = False) -> list[Tensor
 
 
 def _weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Return the parameters and persistent buffers of the modules, by prefixed names."""
     weights = {
         f"{module}.{name}": tensor for module in modules for name, tensor in modules[module].state_dict().items()
     }
@@ -119,20 +129,20 @@ def _parameter_names(
     modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None
 ) -> dict[str, nn.Parameter]:
     """Return the parameters of the optimizer by name, in its order."""
-    every = {
+    names = {
         parameter: f"{module}.{name}" for module in modules for name, parameter in modules[module].named_parameters()
     }
-    held = (
+    parameters = (
         [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if optimizer is not None
         else []
     )
-    for parameter in held:
-        if parameter not in every:
+    for parameter in parameters:
+        if parameter not in names:
             raise CheckpointError(
                 f"unknown parameter {_kind(parameter)} of the optimizer: expected one of the modules {sorted(modules)}"
             )
-    return {every[parameter]: parameter for parameter in held}
+    return {names[parameter]: parameter for parameter in parameters}
 
 
 def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> dict[str, object]:
@@ -152,6 +162,7 @@ def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimize
 
 
 def _check_optimizer(saved: Mapping[str, object], present: Mapping[str, object]) -> None:
+    """Raise `CheckpointError` if the optimizer has another class, other parameters or other options."""
     changed = differences(saved, present)
     if changed:
         raise CheckpointError(f"the optimizer differs: {'; '.join(changed)}")
@@ -162,8 +173,9 @@ def _states(
 ) -> Iterator[tuple[nn.Parameter, dict[str, object]]]:
     """Yield every parameter with state, and its state.
 
-    The parameters of a group that have state have state of the same names, unless `STATE` lists it by parameter.
+    Unless `STATE` lists the state of each parameter, all parameters of a group that have state have the same names.
     """
+    # 1. Collect the saved tensors and numbers by parameter and name of state.
     listed: Mapping[str, object] | None = saved.optimizer.get(STATE)
     entries: dict[str, object] = {
         key.removeprefix("optimizer."): tensor for key, tensor in saved.tensors.items() if key.startswith("optimizer.")
@@ -174,19 +186,22 @@ def _states(
         entries |= numbers
     states: dict[str, dict[str, object]] = {}
     for key, value in entries.items():
-        name, _, what = key.rpartition(".")
-        states.setdefault(name, {})[what] = value
+        name, _, state_name = key.rpartition(".")
+        states.setdefault(name, {})[state_name] = value
     _check_names("optimizer state", [name for name in states if name not in parameters], ())
-    names = {held: name for name, held in parameters.items()}
+    # 2. Check and place them, group by group.
+    names = {parameter: name for name, parameter in parameters.items()}
     for group in [] if optimizer is None else optimizer.param_groups:
-        there = {names[held]: held for held in group["params"] if names[held] in states}
-        for name, parameter in there.items():
+        with_state = {names[parameter]: parameter for parameter in group["params"] if names[parameter] in states}
+        for name, parameter in with_state.items():
             if listed is None:
-                _check_names(f"optimizer state of {name}", states[name], states[next(iter(there))])
-            kinds = {what: None if listed is None else listed[f"{name}.{what}"] for what in states[name]}
+                _check_names(f"optimizer state of {name}", states[name], states[next(iter(with_state))])
+            kinds = {
+                state_name: None if listed is None else listed[f"{name}.{state_name}"] for state_name in states[name]
+            }
             state = {
-                what: _placed(f"{name}.{what}", value, parameter, group, kinds[what])
-                for what, value in states[name].items()
+                state_name: _placed(f"{name}.{state_name}", value, parameter, group, kinds[state_name])
+                for state_name, value in states[name].items()
             }
             yield parameter, state
 
@@ -194,8 +209,14 @@ def _states(
 def _placed(name: str, value: object, parameter: nn.Parameter, group: Mapping[str, object], listed: object) -> object:
     """Return a state on the device on which the optimizer creates it.
 
-    Step counters are on the CPU, except if the kernels of the optimizer read them. listed: the entry of the state in
-    `STATE`.
+    Step counters are on the CPU, except if the kernels of the optimizer read them.
+
+    Args:
+        name: The name of the state.
+        value: The saved number or tensor.
+        parameter: The parameter of the state.
+        group: The group of the parameter.
+        listed: The entry of the state in `STATE`; None without one.
     """
     if not isinstance(value, Tensor):
         return value
@@ -208,6 +229,7 @@ def _placed(name: str, value: object, parameter: nn.Parameter, group: Mapping[st
     _check_state(name, value, _local(parameter))
     if name.endswith(f".{COUNTER}"):
         return value.to(parameter.device if group.get("fused") or group.get("capturable") else "cpu", copy=True)
+    # Like the parameter, so that the state of a divided parameter is divided too.
     state = torch.zeros_like(parameter, dtype=value.dtype, requires_grad=False)
     _local(state).copy_(value)
     return state
@@ -241,6 +263,10 @@ def _checked_kind(name: str, value: object, parameter: Tensor) -> str:
 
 
 def _check_state(name: str, value: object, parameter: Tensor) -> None:
+    """Raise `CheckpointError` unless a state is a step counter, or has the shape and dtype of its parameter.
+
+    The state of a parameter of fewer bits may also be float32.
+    """
     if not isinstance(value, Tensor):
         raise CheckpointError(f"optimizer state {name} is {type(value).__name__}; expected a tensor")
     if not name.endswith(f".{COUNTER}"):
@@ -251,15 +277,18 @@ def _check_state(name: str, value: object, parameter: Tensor) -> None:
 
 
 def _check_like(name: str, value: Tensor | StoredTensor, expected: Tensor) -> None:
+    """Raise `CheckpointError` unless two tensors have the same dtype and shape."""
     if _kind(value) != _kind(expected):
         raise CheckpointError(f"{name} is {_kind(value)}; expected {_kind(expected)}")
 
 
 def _kind(tensor: Tensor | StoredTensor) -> str:
+    """Return dtype and shape, such as `float32 [4, 8]`."""
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def _check_names(what: str, actual: Iterable[str], expected: Iterable[str]) -> None:
+    """Raise `CheckpointError` unless the names are equal. what: the kind of names, for the message."""
     names, wanted = {*actual}, {*expected}
     missing, unknown = sorted(wanted - names), sorted(names - wanted)
     if missing or unknown:

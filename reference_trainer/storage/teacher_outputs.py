@@ -44,9 +44,17 @@ class Shard(BaseModel):
 class Manifest(BaseModel):
     """The manifest of stored outputs.
 
-    of: values that must be equal in a run that reads the outputs. teacher_sha256: the result of `Run.teacher_digest`.
-    top_k: the number of tokens kept per position; None for all. temperature: the temperature of `rest`. rows: the
-    number of examples of the data. made_with: other values that the bits of the outputs depend on.
+    Attributes:
+        format: The name of this format.
+        of: Values that must be equal in a run that reads the outputs.
+        teacher_sha256: The result of `Run.teacher_digest`.
+        vocab_size: The number of tokens that have a logit.
+        top_k: The number of tokens kept per position; None for all.
+        temperature: The temperature of `rest`; None with all tokens.
+        rows: The number of examples of the data.
+        rows_per_shard: The number of rows of a shard; the last may have fewer.
+        made_with: Other values that the bits of the outputs depend on.
+        shards: The files in order; set by `publish`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -64,6 +72,7 @@ class Manifest(BaseModel):
 
     @property
     def shard_count(self) -> int:
+        """Return the number of shards."""
         return -(-self.rows // self.rows_per_shard)
 
     def text(self) -> str:
@@ -101,7 +110,12 @@ class SavedOutputs:
     """Stored outputs in a directory.
 
     The content of a shard is compared with its digest when the first of its rows is read. Raise `ModelFileError` if the
-    manifest is invalid, or a file is missing or has another size. sha256: digest of the manifest.
+    manifest is invalid, or a file is missing or has another size.
+
+    Attributes:
+        path: The directory.
+        manifest: The manifest.
+        sha256: The digest of the manifest file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -156,5 +170,6 @@ class _MappedShard:
         self._slices = {name: file.get_slice(name) for name in sorted(set(file.keys()) - {"ends"})}
 
     def row(self, place: int) -> dict[str, Tensor]:
+        """Return the tensors of a row by its number in the shard."""
         begin, end = self._ends[place], self._ends[place + 1]
         return {name: tensors[begin:end] for name, tensors in self._slices.items()}

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from reference_trainer.errors import CheckpointError, ModelFileError
-from reference_trainer.models.loading import StoredTensor, Weights, joined, set_weights, weight_files
+from reference_trainer.models.loading import NamedTensors, StoredTensor, join_parts, set_weights, weight_files
 from reference_trainer.storage.checkpoints import Manifest, check_files, read_every_file, read_manifest
 from reference_trainer.storage.export import MANIFEST, load_decoder, verify_manifest
 from reference_trainer.storage.snapshot import check_weights
@@ -27,12 +27,15 @@ Held = TypeVar("Held", Tensor, Tensor | StoredTensor)
 class SavedWeights:
     """The weights and buffers of a checkpoint.
 
-    files: the tensors of every file by name, in memory or stored, in the order of ranks.
+    Attributes:
+        path: The directory.
+        manifest: The manifest.
+        files: The tensors of every file by name, in memory or stored, in the order of ranks.
     """
 
     path: Path
     manifest: Manifest
-    files: Sequence[Weights]
+    files: Sequence[NamedTensors]
 
     def has(self, module: str) -> bool:
         """Return whether the checkpoint has tensors of the module of this name, such as "student"."""
@@ -63,18 +66,22 @@ class SavedWeights:
             for key, tensor in state.items():
                 if not tensor.is_meta:
                     tensor.copy_(saved[key][...])
+        # Tensors of a skeleton have no memory yet; `load_shards` reads them.
         set_weights(module, {key: saved[key] for key, tensor in state.items() if tensor.is_meta})
 
     def _whole(self, name: str, like: Tensor | None) -> Tensor | StoredTensor:
+        """Return the whole tensor of this name, joined from the shards of all ranks."""
         parts = [file[name] for file in self.files]
+        # Every rank has the whole of a tensor that is not divided.
         if like is None or all(part.shape == like.shape for part in parts) or len(parts) == 1:
             return parts[0]
+        # FSDP2 divides along the first axis, so all other sizes must be equal.
         if len({(part.dtype, part.dim(), part.shape[1:]) for part in parts}) > 1 or not parts[0].dim():
             shapes = ", ".join(str(list(part.shape)) for part in parts)
             raise CheckpointError(
                 f"{self.path}: the ranks have {name} with shapes {shapes}; expected shards of one tensor"
             )
-        return joined(parts)
+        return join_parts(parts)
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, Held]) -> dict[str, Held]:
@@ -91,10 +98,11 @@ def read_weights(path: Path) -> SavedWeights:
 
 
 def find_weights(path: Path, once: Callable[[Callable[[], object]], object]) -> SavedWeights:
-    """Return the weights of the checkpoint at `path`, which are read when they are indexed.
+    """Return the weights of the checkpoint at `path`, which are read when they are indexed. Raise as `read_weights`.
 
-    once: calls its argument in one process of each machine; the argument compares the files with their digests. Raise
-    as `read_weights`.
+    Args:
+        path: The checkpoint.
+        once: Calls its argument in one process of each machine; the argument compares the files with their digests.
     """
     manifest = read_manifest(path)
 
@@ -110,7 +118,8 @@ def find_weights(path: Path, once: Callable[[Callable[[], object]], object]) -> 
     return _saved(path, manifest, files)
 
 
-def _saved(path: Path, manifest: Manifest, tensors: Sequence[Weights]) -> SavedWeights:
+def _saved(path: Path, manifest: Manifest, tensors: Sequence[NamedTensors]) -> SavedWeights:
+    """Return the weights without the tensors of the optimizer."""
     files = [{name: tensor for name, tensor in file.items() if not name.startswith("optimizer.")} for file in tensors]
     if any(file.keys() != files[0].keys() for file in files):
         raise CheckpointError(f"{path}: its files have tensors of different names; expected shards of one model")
@@ -126,7 +135,7 @@ def decoder_weights(path: Path) -> dict[str, Tensor]:
 
 def read_model(
     path: Path,
-    load: Callable[[Path], Weights] = decoder_weights,
+    load: Callable[[Path], NamedTensors] = decoder_weights,
     once: Callable[[Callable[[], str]], object] = lambda digest: digest(),
 ) -> SavedWeights:
     """Return the weights of the model at `path`, read by `load`, in the form of a checkpoint's student.
@@ -146,7 +155,7 @@ def read_model(
     return SavedWeights(path=path, manifest=manifest, files=[_prefixed("student", weights)])
 
 
-def tensors_digest(tensors: Weights) -> str:
+def tensors_digest(tensors: NamedTensors) -> str:
     """Return the SHA-256, in hexadecimal digits, of the names, dtypes, shapes and bytes of tensors.
 
     Tensors are read, or copied to the CPU, one at a time.
@@ -160,8 +169,9 @@ def tensors_digest(tensors: Weights) -> str:
 
 
 def _step(path: Path, content: bytes) -> int:
-    written = json.loads(content)
+    """Return the step in a manifest: of an exported checkpoint, or of a trained student."""
+    manifest = json.loads(content)
     try:
-        return int(written["step"] if "step" in written else written["result"]["steps_completed"])
+        return int(manifest["step"] if "step" in manifest else manifest["result"]["steps_completed"])
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{path / MANIFEST} names no step; expected the model of a student") from error

@@ -20,7 +20,7 @@ class Ending(Enum):
     REFUSED = "refused"
     """A setting or the input was refused; another attempt would be refused too."""
     FAILED = "failed"
-    """It failed, was killed, or stopped responding."""
+    """The attempt failed, was killed, or stopped responding."""
 
 
 class Verdict(IntEnum):
@@ -32,15 +32,18 @@ class Verdict(IntEnum):
     NO_PROGRESS = 3
     RETRIES_SPENT = 4
     SHORT = 5
-    """The run came to its end before the step that was asked for."""
+    """The run came to its end before the requested step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """The result of an attempt.
 
-    reached: the step of the model if the attempt finished, else of the newest whole checkpoint. error: type, message
-    and step of the error that ended the attempt; None if no error was reported, as after a kill.
+    Attributes:
+        ending: How it ended.
+        reached: The step of the model if the attempt finished, else of the newest whole checkpoint.
+        error: Type, message and step of the error that ended the attempt; None if no error was reported, as after a
+            kill.
     """
 
     ending: Ending
@@ -53,7 +56,7 @@ def is_repeated(attempts: Sequence[Attempt]) -> bool:
     return len(attempts) > 1 and attempts[-1].error is not None and attempts[-1].error == attempts[-2].error
 
 
-def idle(before: int, attempts: Sequence[Attempt]) -> int:
+def count_idle(before: int, attempts: Sequence[Attempt]) -> int:
     """Return the number of attempts at the end of `attempts` that reached no further step.
 
     before: the step of the newest whole checkpoint before the first attempt.
@@ -71,9 +74,19 @@ def verdict(
     """Return the decision after the last of `attempts`.
 
     A run that came to its end is done if it reached the step `target`, or if `target` is None. A refused run is given
-    up. A failed one is tried again, at most `max_retries` times, unless `max_idle` attempts in a row reached no further
+    up. A failed run is tried again, at most `max_retries` times, unless `max_idle` attempts in a row reached no further
     step, or two in a row ended after the same step with the same error. An attempt that ends before its first
-    checkpoint reached no further step. Raise `SettingError` for numbers out of their domain.
+    checkpoint reached no further step.
+
+    Args:
+        target: The step to reach; None for the planned end.
+        before: The step of the newest whole checkpoint before the first attempt.
+        attempts: The attempts so far, at least one.
+        max_retries: The largest number of attempts after the first one, >= 0.
+        max_idle: The number of attempts in a row without a further step after which the run is given up, >= 1.
+
+    Raises:
+        SettingError: A number is out of its domain.
     """
     for name, value, least in (("target", target, 1), ("max_retries", max_retries, 0), ("max_idle", max_idle, 1)):
         if value is not None and value < least:
@@ -83,6 +96,6 @@ def verdict(
         return Verdict.DONE if target is None or last.reached >= target else Verdict.SHORT
     if last.ending is Ending.REFUSED:
         return Verdict.REFUSED
-    if idle(before, attempts) >= max_idle or is_repeated(attempts):
+    if count_idle(before, attempts) >= max_idle or is_repeated(attempts):
         return Verdict.NO_PROGRESS
     return Verdict.RETRIES_SPENT if len(attempts) > max_retries else Verdict.RETRY

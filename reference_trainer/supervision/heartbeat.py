@@ -2,7 +2,7 @@
 
 The files are in one directory of the supervisor, which it locks. A thread of the rank writes the heartbeat, with step
 and time, so a long step does not count as silence. A stopped process, or one whose native code holds the interpreter
-lock, writes none, and is killed. Times are those of the machine's monotonic clock, which its processes share.
+lock, writes none, and is killed. Times are from the machine's monotonic clock, which its processes share.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TypeVar
 from reference_trainer.errors import OutputError
 
 EVERY_S = 0.5
+"""Seconds between two heartbeats, and between two checks of them."""
 STOPPED_S = 2.0
 """Age of the beat of a process that SIGSTOP has stopped, before it is killed; SIGCONT may come."""
 SAVED = "saved"
@@ -35,8 +36,11 @@ Content = TypeVar("Content")
 class Beat:
     """The last heartbeat of a process.
 
-    pid: the process id. born: the start time, which distinguishes a later process with the same id. step: the last step
-    taken. time: the time of the beat, in seconds.
+    Attributes:
+        pid: The process id.
+        born: The start time, which distinguishes a later process with the same id.
+        step: The last step taken.
+        time: The time of the beat on the monotonic clock of the machine, in seconds.
     """
 
     pid: int
@@ -49,8 +53,12 @@ class Beat:
 class Failure:
     """The error that ended a rank.
 
-    step: the last step that was taken, 0 before the first. type, message: of the error. is_input: whether it is an
-    error of settings or input, which every attempt meets. is_of_other_rank: whether another rank failed first.
+    Attributes:
+        step: The last step that was taken, 0 before the first.
+        type: The class of the error.
+        message: The message of the error.
+        is_input: Whether it is an error of settings or input, which another attempt would meet again.
+        is_of_other_rank: Whether another rank failed first.
     """
 
     step: int
@@ -61,7 +69,11 @@ class Failure:
 
 
 class Heart:
-    """The heartbeat of this process in the file `path`. The training sets `step`."""
+    """The heartbeat of this process in the file `path`.
+
+    Attributes:
+        step: The last step taken; the training sets it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.step, self._path, self._born = 0, path, _born(os.getpid())
@@ -84,6 +96,7 @@ class Heart:
             partial.replace(path)
 
     def _go_on(self) -> None:
+        """Write a heartbeat every `EVERY_S` seconds; the loop of the thread."""
         while True:
             time.sleep(EVERY_S)
             self.beat()
@@ -105,15 +118,16 @@ def first_failure(directory: Path) -> Failure | None:
 
 
 def _read(directory: Path, pattern: str, kind: Callable[..., Content]) -> list[Content]:
-    read = []
+    """Return the contents of the files that match a pattern, without invalid ones."""
+    contents = []
     for path in sorted(directory.glob(pattern)):
         with suppress(OSError, ValueError, TypeError):
-            read.append(kind(**json.loads(path.read_text(encoding="utf-8"))))
-    return read
+            contents.append(kind(**json.loads(path.read_text(encoding="utf-8"))))
+    return contents
 
 
-def silent(read: Iterable[Beat], now: float, after: float) -> list[Beat]:
-    """Return the beats that are more than `after` seconds old, and earlier those of stopped processes."""
+def silent_beats(read: Iterable[Beat], now: float, after: float) -> list[Beat]:
+    """Return the beats that are more than `after` seconds old; of stopped processes, more than `STOPPED_S` seconds."""
     return [beat for beat in read if now - beat.time > (min(after, STOPPED_S) if _state(beat.pid) == "T" else after)]
 
 
@@ -125,28 +139,28 @@ def is_alive(beat: Beat) -> bool:
 
 def kill_silent(directory: Path, after: float) -> list[Beat]:
     """Kill the ranks that have not written for `after` seconds, and return their last beats."""
-    return _killed(silent(beats(directory), time.monotonic(), after))
+    return _kill(silent_beats(beats(directory), time.monotonic(), after))
 
 
 def kill_ranks(directory: Path) -> list[Beat]:
     """Kill all ranks that have written a beat, and return their last beats."""
-    return _killed(beats(directory))
+    return _kill(beats(directory))
 
 
 def kill_stale(directory: Path) -> list[Beat]:
     """Kill the ranks that an earlier supervisor left, and return their last beats; remove all of its files."""
-    left = kill_ranks(directory)
+    killed = kill_ranks(directory)
     for pattern in ("rank-*.json", "failure-rank-*.json", ".*rank-*.partial", SAVED):
         for path in directory.glob(pattern):
             path.unlink(missing_ok=True)
-    return left
+    return killed
 
 
 @contextmanager
-def claimed(directory: Path, taken: str) -> Iterator[Path]:
-    """Create and lock a directory of a supervisor; at the end no rank is left in it, and it is removed.
+def claim_directory(directory: Path, taken: str) -> Iterator[Path]:
+    """Create and lock a directory of a supervisor. At the end, kill the remaining ranks, and remove the directory.
 
-    Raise `OutputError` with the message `taken` if another supervisor has locked it, or if it cannot be locked.
+    Raise `OutputError` if the directory cannot be locked; with the message `taken` if another supervisor has locked it.
     """
     descriptor = None
     try:
@@ -170,7 +184,7 @@ def claimed(directory: Path, taken: str) -> Iterator[Path]:
 
 
 @contextmanager
-def polled(look: Callable[[], object], every_s: float) -> Iterator[None]:
+def call_periodically(look: Callable[[], object], every_s: float) -> Iterator[None]:
     """Call `look` every `every_s` seconds in a thread while the block runs."""
     ended = threading.Event()
 
@@ -188,18 +202,19 @@ def polled(look: Callable[[], object], every_s: float) -> Iterator[None]:
 
 
 @contextmanager
-def watched(directory: Path, after: float, report: Callable[[Beat], object]) -> Iterator[None]:
+def watch_ranks(directory: Path, after: float, report: Callable[[Beat], object]) -> Iterator[None]:
     """Kill silent ranks while the block runs, each reported once it is killed."""
 
     def watch() -> None:
         for beat in kill_silent(directory, after):
             report(beat)
 
-    with polled(watch, EVERY_S):
+    with call_periodically(watch, EVERY_S):
         yield
 
 
-def _killed(beats: Iterable[Beat]) -> list[Beat]:
+def _kill(beats: Iterable[Beat]) -> list[Beat]:
+    """Kill the processes of beats that are alive, and return their beats."""
     killed = []
     for beat in beats:
         if is_alive(beat):
@@ -212,7 +227,7 @@ def _killed(beats: Iterable[Beat]) -> list[Beat]:
 def _born(pid: int) -> str:
     """Return the start of a process in ticks of the kernel; empty if there is no such process."""
     fields = _status(pid)
-    return fields[19] if fields else ""
+    return fields[19] if fields else ""  # field 22 of /proc/PID/stat; `_status` leaves out the first two
 
 
 def _state(pid: int) -> str:
@@ -222,6 +237,7 @@ def _state(pid: int) -> str:
 
 def _status(pid: int) -> list[str]:
     """Return the fields of a process from its state on; none without such a process, or without /proc."""
+    # The second field, the name of the program in parentheses, may have spaces and parentheses itself.
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:

@@ -31,10 +31,10 @@ from pathlib import Path
 
 from reference_trainer.errors import OutputError
 from reference_trainer.storage.files import atomic_write
-from reference_trainer.supervision.heartbeat import claimed, polled
+from reference_trainer.supervision.heartbeat import call_periodically, claim_directory
 
 EVERY_S = 1.0
-"""Seconds after which a leader renews its announcement. The others look at it four times as often."""
+"""Seconds after which a leader renews its announcement. Followers read it four times as often."""
 LEAVE_S = 60.0
 """Seconds that a leader waits for the others to read its verdict."""
 ANNOUNCED = "announced.json"
@@ -46,9 +46,13 @@ LOST = "lost "
 class Machines:
     """Machines that start the same command, and meet by torch's rendezvous `c10d`.
 
-    count: their number. endpoint: HOST:PORT of one of them, which serves the others. run_id: equal on all, another one
-    for every run that uses the endpoint at a time. address: of this machine for the others; by default its host name.
-    rank: the number of this machine, from 0, in a supervised run; the first leads.
+    Attributes:
+        count: The number of machines.
+        endpoint: HOST:PORT of one of the machines, which serves the others.
+        run_id: The name of the run, equal on all machines; runs that use an endpoint at the same time have different
+            ones.
+        address: The address of this machine for the others; by default its host name.
+        rank: The number of this machine, from 0, in a supervised run; the first leads.
     """
 
     count: int
@@ -62,8 +66,10 @@ class Machines:
 class Announcement:
     """The instruction of the leader to all machines: join an attempt or, with a verdict, end.
 
-    run_id: the id of the rendezvous of the attempt; empty to wait. arguments: the arguments of the command that the
-    ranks run. verdict: the exit code.
+    Attributes:
+        run_id: The id of the rendezvous of the attempt; empty to wait.
+        arguments: The arguments of the command that the ranks run.
+        verdict: The exit code; None if the run goes on.
     """
 
     run_id: str = ""
@@ -80,14 +86,15 @@ def place_of(out: Path) -> Path:
 class Leader:
     """The announcements of the first machine, in files that `leading` renews and removes.
 
-    has_announced: whether this leader has written the files; before, files of another leader may exist.
+    Attributes:
+        has_announced: Whether this leader has written the files; before, files of another leader may exist.
     """
 
     def __init__(self, place: Path) -> None:
         self._place, self.has_announced = place, False
 
     def announce(self, announcement: Announcement) -> None:
-        """Write an announcement for the others, in place of the one before. Raise `OutputError` if that fails."""
+        """Write an announcement, in place of the previous one. Raise `OutputError`."""
         _write(self._place / ANNOUNCED, json.dumps(asdict(announcement)))
         self.has_announced = True
 
@@ -120,7 +127,7 @@ def leading(out: Path) -> Iterator[Leader]:
                 os.utime(place / ANNOUNCED)
 
     try:
-        with polled(renew, EVERY_S):
+        with call_periodically(renew, EVERY_S):
             yield leader
     finally:
         if leader.has_announced:
@@ -151,7 +158,7 @@ def next_announcement(out: Path, joined: str, pause: Callable[[float], object] =
 
 
 def is_replaced(out: Path, run_id: str) -> bool:
-    """Return whether a leader has announced another attempt than `run_id`, or given the run up."""
+    """Return whether a leader has announced another attempt than `run_id`, or that the run is given up."""
     try:
         announced = Announcement(**json.loads((place_of(out) / ANNOUNCED).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -162,11 +169,13 @@ def is_replaced(out: Path, run_id: str) -> bool:
 class Mark:
     """The file by which a leader knows of a follower: empty, or the attempt that the machine has joined.
 
-    joined: the attempt that the machine has been part of last, also before it was lost; empty for none.
+    Attributes:
+        joined: The attempt that the machine has been part of last, also before it was lost; empty for none.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        # A file with an attempt is from a supervisor of this machine that was lost during the attempt.
         self.joined = _read_text(path).removeprefix(LOST)
         self._write(f"{LOST}{self.joined}" if self.joined else "")
 
@@ -176,7 +185,7 @@ class Mark:
         self.joined = run_id
 
     def leave(self, *, joined: bool) -> None:
-        """Note that the attempt has ended here, or that the machine has not met the others."""
+        """Record that the attempt has ended here, or that the machine has not connected to the others."""
         self._write("")
         self.joined = self.joined if joined else ""
 
@@ -194,7 +203,7 @@ def following(out: Path, rank: int) -> Iterator[tuple[Mark, Path]]:
     name = hashlib.sha256(f"{place}/{rank}".encode()).hexdigest()[:16]
     beats = Path(tempfile.gettempdir()) / f"reference-trainer-{os.getuid()}-{name}"
     path = place / f"machine-{rank}"
-    with claimed(beats, f"another supervisor of this machine follows {out} as number {rank}"):
+    with claim_directory(beats, f"another supervisor of this machine follows {out} as number {rank}"):
         is_over = False
         try:
             yield Mark(path), beats
@@ -205,6 +214,7 @@ def following(out: Path, rank: int) -> Iterator[tuple[Mark, Path]]:
 
 
 def _write(path: Path, text: str) -> None:
+    """Write a file of the shared directory, atomically. Raise `OutputError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, lambda partial: partial.write_text(text, encoding="utf-8"))

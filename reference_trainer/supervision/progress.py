@@ -17,8 +17,8 @@ from reference_trainer.storage.retention import checkpoint_name, differences, st
 def whole_step(out: Path, report: Callable[[str], object]) -> int:
     """Return the step of the newest whole checkpoint; 0 if there is none.
 
-    Damaged ones are renamed to `NAME.damaged`, so that the run resumes from the one before. Raise `CheckpointError` if
-    all are damaged: the run would start over.
+    A damaged checkpoint is renamed to `NAME.damaged`, so that the run resumes from the one before. Raise
+    `CheckpointError` if all are damaged: the run would start over.
     """
     directory = out / CHECKPOINTS
     while steps := _steps(directory):
@@ -47,6 +47,7 @@ def _steps(directory: Path) -> list[int]:
 
 
 def _set_aside(path: Path) -> Path:
+    """Rename a damaged checkpoint to a name that is free, and return its new path."""
     aside, number = path.with_name(f"{path.name}.damaged"), 1
     while aside.exists():
         number += 1
@@ -61,7 +62,7 @@ def model_step(out: Path) -> int:
     """Return the steps of the run whose model is in `out`; 0 if there is none."""
     try:
         read = json.loads((out / MANIFEST).read_bytes())
-        if "sha256" in read:  # own parts may write none
+        if "sha256" in read:  # custom parts may write no digests
             verify_manifest(out)
         return int(read["result"]["steps_completed"])
     except (ModelFileError, OSError, ValueError, KeyError, TypeError):

@@ -1,11 +1,11 @@
 """A supervised run: attempts that resume from the newest whole checkpoint, until the run has reached a step.
 
-1. `problems` checks, before torch is imported, whether the run can be supervised.
-2. An attempt starts the ranks by torch's elastic agent, with an agent and a store of its own and without restarts: the
+1. `find_problems` checks, before torch is imported, whether the run can be supervised.
+2. An attempt starts the ranks by torch's elastic agent, with a new agent and a new store and without restarts: the
    agent's restarts fail under gloo (pytorch/pytorch#135712).
 3. After an attempt, `decision.py` decides whether the run is done, tried again or given up.
 
-`launch` starts several processes on this machine once, without retries; with `Machines`, those of other machines join.
+`launch` starts several processes on this machine once, without retries; with `Machines`, other machines take part.
 On several machines, one supervisor decides, and the others join its attempts; see `machines.py`.
 """
 
@@ -40,12 +40,12 @@ from reference_trainer.supervision.decision import Attempt, Ending, Verdict, is_
 from reference_trainer.supervision.heartbeat import (
     SAVED,
     Beat,
-    claimed,
+    call_periodically,
+    claim_directory,
     first_failure,
     kill_ranks,
     kill_stale,
-    polled,
-    watched,
+    watch_ranks,
 )
 from reference_trainer.supervision.heartbeat import (
     beats as read_beats,
@@ -67,8 +67,11 @@ from reference_trainer.supervision.progress import check_model, is_done, model_s
 class Limits:
     """The limits of a supervised run.
 
-    step: the step to reach; None for the planned end. silent_s: age of a heartbeat after which its rank is killed, in
-    seconds.
+    Attributes:
+        step: The step to reach; None for the planned end.
+        max_retries: The largest number of attempts after the first one.
+        max_idle: The number of attempts in a row without a further step after which the run is given up.
+        silent_s: The age of a heartbeat after which its rank is killed, in seconds.
     """
 
     step: int | None
@@ -77,7 +80,7 @@ class Limits:
     silent_s: float
 
 
-def problems(settings: Settings | None, step: int | None) -> list[str]:
+def find_problems(settings: Settings | None, step: int | None) -> list[str]:
     """Return the reasons why a run with `settings` cannot be supervised up to `step`, or to its planned end."""
     if settings is None:
         return ["missing the run after --, such as `-- distill --save-every 100`"]
@@ -100,17 +103,23 @@ EXIT_CODES = {Ending.FINISHED: 0, Ending.FAILED: 1, Ending.REFUSED: 2}
 def launch(
     arguments: Sequence[str], *, ranks: int, report: Callable[[str], object], machines: Machines | None = None
 ) -> int:
-    """Run the command `arguments` in `ranks` processes, and return the exit code. report: called with errors.
+    """Run a command in several processes, and return its exit code. The processes end with this one, however it ends.
 
-    machines: those that run it together, each with as many processes; by default this one. The processes end with this
-    one, however it ends. After a signal, which they got too, it is that of a run which has saved a checkpoint; raise
-    `KeyboardInterrupt` if it has not.
+    After a signal, which the processes got too, return `interrupts.SAVED` if the run has saved a checkpoint.
+
+    Args:
+        arguments: The arguments of the command.
+        ranks: The number of processes on each machine.
+        report: Called with errors.
+        machines: The machines that run the command together; by default this one.
+
+    Raises:
+        KeyboardInterrupt: After a signal, if no checkpoint was saved.
     """
-
     with TemporaryDirectory(prefix="reference-trainer-") as beats:
         try:
             name = f"launch-{os.getpid()}"
-            ending, why = attempted(arguments, Path(beats), ranks=ranks, name=name, machines=machines)
+            ending, why = run_attempt(arguments, Path(beats), ranks=ranks, name=name, machines=machines)
         except KeyboardInterrupt:
             if (Path(beats) / SAVED).exists():
                 return interrupts.SAVED
@@ -126,23 +135,31 @@ _REFUSED = 2
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-def attempted(
+def run_attempt(
     arguments: Sequence[str], beats: Path, *, ranks: int, name: str, machines: Machines | None = None
 ) -> tuple[Ending, str]:
-    """Run the command `arguments` in `ranks` processes. Return how it ended, and a sentence with the reason.
+    """Run a command in several processes. Return how it ended, and a sentence with the reason.
 
-    beats: the directory of their heartbeats. name: of this attempt, used once. machines: as of `launch`. Raise
-    `KeyboardInterrupt` after a signal to this process, which the ranks got too.
+    Args:
+        arguments: The arguments of the command.
+        beats: The directory of the heartbeats.
+        ranks: The number of processes on each machine.
+        name: The name of this attempt, used once.
+        machines: As for `launch`.
+
+    Raises:
+        KeyboardInterrupt: After a signal to this process, which the ranks got too.
     """
     try:
         return _run_ranks(_config(ranks, name, machines), arguments, beats, ranks)
     except (RendezvousError, dist.DistError) as error:
-        where = "" if machines is None else f" at {machines.endpoint}"
-        return Ending.FAILED, f"the machines did not meet{where}: {first_line(error)}"
+        location = "" if machines is None else f" at {machines.endpoint}"
+        return Ending.FAILED, f"the machines did not meet{location}: {first_line(error)}"
 
 
 def _run_ranks(config: LaunchConfig, arguments: Sequence[str], beats: Path, ranks: int) -> tuple[Ending, str]:
-    """Carry out `attempted`. Raise `RendezvousError` or `DistError` if the machines do not meet."""
+    """Carry out `run_attempt`. Raise `RendezvousError` or `DistError` if the machines do not meet."""
+    # A rank gets the process id of this supervisor, with which it ends, and the directory of heartbeats.
     script = ["-m", "reference_trainer.cli.rank", str(os.getpid()), str(beats), *arguments]
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it logs is returned
     if ranks > 1:
@@ -155,16 +172,17 @@ def _run_ranks(config: LaunchConfig, arguments: Sequence[str], beats: Path, rank
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             code = failure.exitcode
-            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            return Ending.REFUSED if code == _REFUSED else Ending.FAILED, f"rank {rank} ended with {how}"
+            cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            return Ending.REFUSED if code == _REFUSED else Ending.FAILED, f"rank {rank} ended with {cause}"
     return Ending.FINISHED, "the run came to its end"
 
 
 def _config(ranks: int, name: str, machines: Machines | None, join_s: int | None = None) -> LaunchConfig:
+    """Return the configuration of torch's agent. join_s: the limit of the rendezvous in seconds; None for torch's."""
     # One machine needs no name that others can resolve.
     machines = machines or Machines(count=1, endpoint="localhost:0", run_id=name, address="127.0.0.1")
-    known = LaunchConfig.__dataclass_fields__  # torch 2.8 has no `shutdown_timeout`
-    patience: dict[str, Any] = {"shutdown_timeout": GRACE_S} if "shutdown_timeout" in known else {}
+    fields = LaunchConfig.__dataclass_fields__  # torch 2.8 has no `shutdown_timeout`
+    patience: dict[str, Any] = {"shutdown_timeout": GRACE_S} if "shutdown_timeout" in fields else {}
     return LaunchConfig(
         min_nodes=machines.count,
         max_nodes=machines.count,
@@ -192,21 +210,31 @@ def _handlers_restored() -> Iterator[None]:
 
 
 Launch = Callable[[Sequence[str], Path, str], tuple[Ending, str]]
-"""Carry out an attempt, from its arguments, the directory of heartbeats and a name."""
+"""A function that carries out an attempt: from arguments, directory of heartbeats and name, as `run_attempt`."""
 
 
 def until(
     settings: Settings, arguments: Sequence[str], limits: Limits, *, launch: Launch, report: Callable[[str], object]
 ) -> Verdict:
-    """Run `distill` with `arguments`, which give `settings`, again and again, and return how it ended.
+    """Run `distill` again and again until it is done or given up, and return the verdict.
 
-    The run is done if its model is there, of a run that took `limits.step` steps, or came to its planned end. Progress
-    goes to `report`. Raise `OutputError` if another supervisor has this output, `CheckpointError` if no checkpoint is
-    whole, and `DriftError` if the model that is there was trained with other settings.
+    The run is done if its output has a model that was trained for `limits.step` steps, or up to its planned end.
+
+    Args:
+        settings: The settings of the run.
+        arguments: The arguments of `distill` with these settings.
+        limits: When to give up.
+        launch: Carries out an attempt.
+        report: Called with lines about the progress.
+
+    Raises:
+        OutputError: Another supervisor has this output.
+        CheckpointError: No checkpoint is whole.
+        DriftError: The existing model was trained with other settings.
     """
     out = settings.run.out.resolve()
     directory = out.with_name(f"{out.name}.until")
-    with claimed(directory, f"another supervisor has locked {directory}; wait for its end"):
+    with claim_directory(directory, f"another supervisor has locked {directory}; wait for its end"):
         for beat in kill_stale(directory):
             report(f"killed process {beat.pid}, which an earlier supervisor left")
         if is_done(settings.run.out, limits.step):
@@ -216,7 +244,7 @@ def until(
         return _attempts(settings, arguments, limits, directory, launch, report)
 
 
-def supervised(
+def supervise(
     settings: Settings,
     arguments: Sequence[str],
     limits: Limits,
@@ -229,7 +257,7 @@ def supervised(
     if machines is None:
 
         def launch(command: Sequence[str], beats: Path, name: str) -> tuple[Ending, str]:
-            return attempted(command, beats, ranks=ranks, name=name)
+            return run_attempt(command, beats, ranks=ranks, name=name)
 
         return until(settings, arguments, limits, launch=launch, report=report)
     if machines.rank:
@@ -245,22 +273,23 @@ def _lead(leader: Leader, machines: Machines, ranks: int, report: Callable[[str]
 
     def lead(command: Sequence[str], beats: Path, name: str) -> tuple[Ending, str]:
         meeting = replace(machines, run_id=f"{machines.run_id}-{name}")
-        reported = list[int]()
+        last_reported = list[int]()
 
+        # Called in a thread. It repeats the kill, because ranks may write their first heartbeat after it.
         def end_if_lost() -> None:
             lost = leader.lost(meeting.run_id)
             if not lost:
                 return
-            if lost != reported:
-                reported[:] = lost
+            if lost != last_reported:
+                last_reported[:] = lost
                 report(f"machine {', '.join(map(str, lost))} was lost and came back: this attempt ends")
             kill_ranks(beats)
             if not read_beats(beats):  # the machines may still wait for each other, or for the lost one
                 _close(_config(ranks, name, meeting))
 
         leader.announce(Announcement(run_id=meeting.run_id, arguments=tuple(command)))
-        with polled(end_if_lost, EVERY_S / 4):
-            return attempted(command, beats, ranks=ranks, name=name, machines=meeting)
+        with call_periodically(end_if_lost, EVERY_S / 4):
+            return run_attempt(command, beats, ranks=ranks, name=name, machines=meeting)
 
     return lead
 
@@ -280,7 +309,7 @@ def _close(config: LaunchConfig) -> None:
 
 
 JOIN_S = 15
-"""Seconds in which a machine that follows has to meet the others; then it looks at the announcement again."""
+"""Seconds in which a following machine must meet the others; then it reads the announcement again."""
 
 
 def _follow(out: Path, limits: Limits, ranks: int, machines: Machines, report: Callable[[str], object]) -> Verdict:
@@ -302,7 +331,7 @@ def _follow(out: Path, limits: Limits, ranks: int, machines: Machines, report: C
             mark.join(run_id)
             config = _config(ranks, run_id, replace(machines, run_id=run_id), join_s=JOIN_S)
             try:
-                with watched(beats, limits.silent_s, killed), polled(end_if_replaced, EVERY_S / 4):
+                with watch_ranks(beats, limits.silent_s, killed), call_periodically(end_if_replaced, EVERY_S / 4):
                     _, why = _run_ranks(config, announced.arguments, beats, ranks)
             except (RendezvousError, dist.DistError):  # too late for this attempt, or the first machine was lost
                 mark.leave(joined=False)
@@ -321,30 +350,35 @@ def _attempts(
     launch: Launch,
     report: Callable[[str], object],
 ) -> Verdict:
+    """Make attempts until `verdict` is not RETRY; see `until`."""
+
     def killed(beat: Beat) -> None:
         report(f"killed process {beat.pid} after step {beat.step}: stopped, or silent for {limits.silent_s:g} s")
 
     before, attempts = whole_step(settings.run.out, report), list[Attempt]()
     run = uuid4().hex[:8]  # a container that is started again may have the same process id
     while True:
+        # 1. Run an attempt from the newest whole checkpoint.
         at = whole_step(settings.run.out, report)
         report(f"attempt {len(attempts) + 1}: {f'resumes from step {at}' if at else 'starts over'}")
         kill_stale(directory)
-        with watched(directory, limits.silent_s, killed):
+        with watch_ranks(directory, limits.silent_s, killed):
             command = _arguments(arguments, limits.step, at, again=bool(attempts))
             ending, why = launch(command, directory, f"{run}-{len(attempts)}")
+        # 2. Find out how it ended, and which step it reached.
         failure = first_failure(directory) if ending is Ending.FAILED else None
         if failure is not None and failure.is_input:
             ending = Ending.REFUSED
-        # A model that is there although the attempt failed is of another run.
+        # If the attempt failed, an existing model is of another run.
         is_finished = ending is Ending.FINISHED
         reached = model_step(settings.run.out) if is_finished else whole_step(settings.run.out, report)
         error = None if failure is None else (failure.type, failure.message, failure.step)
         attempts.append(Attempt(ending, reached, error))
         of = "" if limits.step is None else f" of {limits.step}"
         report(f"attempt {len(attempts)}: {why}; step {reached}{of} is reached")
-        follows = verdict(limits.step, before, attempts, max_retries=limits.max_retries, max_idle=limits.max_idle)
-        if follows is Verdict.RETRY:
+        # 3. Decide.
+        decision = verdict(limits.step, before, attempts, max_retries=limits.max_retries, max_idle=limits.max_idle)
+        if decision is Verdict.RETRY:
             continue
         if failure is not None and (ending is Ending.REFUSED or is_repeated(attempts)):
             when = f"after step {failure.step}" if failure.step else "before its first step"
@@ -353,7 +387,7 @@ def _attempts(
                 f"not tried again: {same}, {when}: {failure.type}: {failure.message}; "
                 "correct the cause and run the same command again"
             )
-        return follows
+        return decision
 
 
 def _arguments(arguments: Sequence[str], step: int | None, at: int, *, again: bool) -> list[str]:

@@ -27,15 +27,17 @@ _OF_TOP_K = ("hard_loss", "soft_loss", "token_accuracy")
 _ALIGNED = ("hard_loss", "universal_distance", "token_accuracy")
 
 
-def evaluated_names(accept_depth: int, *, whole: bool = True, aligned: bool = False) -> tuple[str, ...]:
+def evaluated_names(accept_depth: int, *, all_logits: bool = True, aligned: bool = False) -> tuple[str, ...]:
     """Return the names of the sums that `evaluate` may return.
 
-    whole: whether the teacher gives all logits, not only the largest. aligned: whether teacher and student have
-    different tokenizers.
+    Args:
+        accept_depth: The largest depth of `accepted`; 0 leaves out its metrics.
+        all_logits: Whether the teacher returns all logits, not only the largest.
+        aligned: Whether teacher and student have different tokenizers.
     """
     if aligned:
         return _ALIGNED
-    if not whole:
+    if not all_logits:
         return _OF_TOP_K
     return (*EVALUATED_SUMS, *(accepted_name(depth) for depth in range(1, accept_depth + 1)))
 
@@ -51,7 +53,7 @@ def evaluate(
 ) -> dict[str, MetricSum]:
     """Return the sums of losses and metrics over all sequences, with their counts.
 
-    The names are the ones of `sums_of`, without "loss" and with "token_accuracy", the number of tokens that are the
+    The names are as in `sums_of`, without "loss" and with "token_accuracy", the number of tokens that are the
     student's first most probable token. Sums are float64, so that they do not depend on the batch size.
 
     Args:
@@ -73,16 +75,18 @@ def evaluate(
     """
     check_vocabularies(teacher, student)
     order = torch.arange(len(sequences), device="cpu")
-    batches = _dealt(sequences, order, parallel)
+    batches = _batches_of_rank(sequences, order, parallel)
     none: Mapping[str, MetricSum] = {}
     with parallel.window():
+        # `reduce` consumes the generator, so the outputs of one batch at a time are in memory.
         metrics = (_batch_metrics(teacher, student, batch, weights, accept_depth) for batch in batches)
         totals = reduce(add, metrics, none)
     return {name: total for name, total in _over_ranks(totals, parallel).items() if total.count}
 
 
-def _dealt(sequences: Rows, order: Tensor, parallel: Parallel) -> Iterator[Batch]:
-    """Yield the batches of this rank. All ranks yield equally many, because their forwards communicate."""
+def _batches_of_rank(sequences: Rows, order: Tensor, parallel: Parallel) -> Iterator[Batch]:
+    """Yield the batches of this rank. All ranks yield equally many batches, because their forwards communicate."""
+    # Rank r evaluates the batches r + 1, r + 1 + world_size, ...; in the last round some ranks may have none left.
     rounds = -(-sequences.batches // parallel.world_size)
     for position in range(1 + parallel.rank, 1 + rounds * parallel.world_size, parallel.world_size):
         yield sequences.batch(order, position) if position <= sequences.batches else _unscored(sequences, order)
@@ -95,8 +99,8 @@ def _unscored(sequences: Rows, order: Tensor) -> Batch:
 
 
 def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[str, MetricSum]:
-    """Return the totals of all ranks, which have the same names."""
-    if not totals:
+    """Return the totals summed over ranks. All ranks have the same names, and so reduce tensors of the same length."""
+    if not totals:  # there are no batches, on any rank
         return totals
     sums_K = torch.tensor([total.sum for total in totals.values()], dtype=torch.float64, device="cpu")
     counts_K = torch.tensor([total.count for total in totals.values()], dtype=torch.int64, device="cpu")
@@ -107,17 +111,20 @@ def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[
 def _batch_metrics(
     teacher: Teacher, student: Teacher, batch: Batch, weights: Weights, accept_depth: int
 ) -> dict[str, MetricSum]:
+    """Return the sums of one batch, by name, without "loss" and with "token_accuracy"."""
     labels_BT, aligned = labels_of_logits(batch.labels), isinstance(teacher, AlignedTeacher)
-    whole = not aligned and not isinstance(teacher, TopKTeacher)
+    all_logits = not aligned and not isinstance(teacher, TopKTeacher)
     rows, predicted_BT = measured_rows(teacher, student, batch, labels_BT, weights)
     device = predicted_BT.device
     labels_BT = labels_BT.to(device)
-    sums = sums_of(rows, weights, metrics=True, whole=whole, aligned=aligned)
-    del sums["loss"]
+    sums = sums_of(rows, weights, metrics=True, all_logits=all_logits, aligned=aligned)
+    del sums["loss"]  # it depends on the loss weights, which may change over the run
     sums["token_accuracy"] = (predicted_BT == labels_BT).sum()
     segments_BT = None if batch.segments is None else batch.segments.to(device)
-    agreed_BT = rows.agreement_P.view(labels_BT.shape) > 0 if whole else torch.zeros_like(labels_BT, dtype=torch.bool)
-    hits, trials = accepted(agreed_BT, labels_BT != IGNORE_INDEX, segments_BT, accept_depth if whole else 0)
+    agreed_BT = (
+        rows.agreement_P.view(labels_BT.shape) > 0 if all_logits else torch.zeros_like(labels_BT, dtype=torch.bool)
+    )
+    hits, trials = accepted(agreed_BT, labels_BT != IGNORE_INDEX, segments_BT, accept_depth if all_logits else 0)
     counts = [*[rows.count] * len(sums), *trials]
     sums |= {accepted_name(depth): hit for depth, hit in enumerate(hits, 1)}
     numbers = torch.stack([*sums.values(), *counts]).tolist()  # one transfer; float64 holds every count

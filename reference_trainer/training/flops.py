@@ -38,9 +38,9 @@ def step_flops(teacher: nn.Module | None, student: nn.Module, tokens: tuple[int,
 
 
 def counted_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> tuple[int, list[str]]:
-    """Return the operations of a step, and notes. Try `step_flops`, then `row_flops`, then estimate.
+    """Return the operations of a step, and notes. Try `step_flops`, then `row_flops`, then `estimated_flops`.
 
-    The notes are empty unless the number is an estimate.
+    There is a note only if the number is an estimate; it gives the reason.
     """
     with suppress(Exception):  # raised by a module that reads values or names a device
         return step_flops(teacher, student, (tokens_BT.shape[0], tokens_BT.shape[1])), []
@@ -62,13 +62,14 @@ def row_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) 
     B, T = tokens_BT.shape
     if T <= LONG:
         return B * _row(teacher, student, tokens_BT[:1])
-    half, whole = (_row(teacher, student, tokens_BT[:1, :length]) for length in (LONG // 2, LONG))
-    quadratic, linear = (whole - 2 * half) * 2 / LONG**2, (4 * half - whole) / LONG
+    # Let L = LONG and f(T) = a T + b T^2. Then f(L) - 2 f(L/2) = b L^2 / 2 and 4 f(L/2) - f(L) = a L.
+    half, full = (_row(teacher, student, tokens_BT[:1, :length]) for length in (LONG // 2, LONG))
+    quadratic, linear = (full - 2 * half) * 2 / LONG**2, (4 * half - full) / LONG
     return round(B * (linear * T + quadratic * T**2))
 
 
 def _row(teacher: nn.Module | None, student: nn.Module, tokens_1T: Tensor) -> int:
-    """Return the operations of a row."""
+    """Return the operations of a step on one row."""
     row_1T = torch.zeros_like(tokens_1T)  # not the tokens: a recorded model would see an example twice
     # The counter does not support every fused attention; plain attention has the same products.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng():
@@ -79,6 +80,7 @@ def _row(teacher: nn.Module | None, student: nn.Module, tokens_1T: Tensor) -> in
             output = student(row_1T.to(_device(student)))
             logits_1TV = output if isinstance(output, Tensor) else output.logits
             trained = [parameter for parameter in student.parameters() if parameter.requires_grad]
+            # `grad` and not `backward`, which would add to `.grad`.
             torch.autograd.grad(logits_1TV, trained, torch.ones_like(logits_1TV), allow_unused=True)
     return int(counter.get_total_flops())
 

@@ -27,7 +27,7 @@ from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.errors import StopRequestedError, first_line
 from reference_trainer.plan.objective import Objective
 from reference_trainer.plan.schedule import (
-    ASKS,
+    REQUESTS,
     Action,
     Event,
     Position,
@@ -118,7 +118,7 @@ def train(
     registered = callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks)
     try:
         with update.random_state():
-            return _Run(record, registered, services).carry_out()
+            return _Run(record, registered, services).run()
     finally:
         if registered is not callbacks:
             registered.close()
@@ -129,9 +129,10 @@ class _Run:
 
     Attributes:
         began: Step at which this process started.
-        whole: Position from which the run can be resumed if the next event fails; None if there is none.
+        resume_position: Position to save if the next event fails; None if a resumed run could not continue from there,
+            as during an update.
         saved_step: Last step with a checkpoint.
-        answer: Actions that the hooks within the present step have returned.
+        step_actions: Actions that the hooks within the present step have returned.
     """
 
     def __init__(self, record: Record, callbacks: Callbacks, services: RunServices) -> None:
@@ -139,11 +140,12 @@ class _Run:
         self.callbacks, self.evaluate, self.save = callbacks, services.evaluate, services.save
         self.state, self.agreement = record.state, record.update.agreement
         self.began = self.state.position.step
-        self.whole: Position | None = None
+        self.resume_position: Position | None = None
         # A run that is resumed from a checkpoint in its own output directory need not save that step again.
         self.saved_step = self.state.position.step if record.checkpoint is not None else 0
 
-    def carry_out(self) -> TrainResult:
+    def run(self) -> TrainResult:
+        """Run all events, and return the result. Errors get a note with the last completed step."""
         try:
             self._run_to_train_end()
         except BaseException as error:
@@ -154,6 +156,7 @@ class _Run:
         return self.record.result()
 
     def _run_to_train_end(self) -> None:
+        """Run the events, then call `on_train_end`, also after an error."""
         try:
             self._run_events()
         except BaseException as error:
@@ -162,66 +165,73 @@ class _Run:
         self.callbacks.end(self.record.context(Event.TRAIN_END), None)
 
     def _run_events(self) -> None:
+        """Run the events before TRAIN_END. After an error, save a run of one process that was asked to stop."""
         try:
-            self._go_through_events()
+            self._loop_over_events()
         except Exception as error:
-            # A signal to the process group ends data-loader workers too, whose loss fails the next step.
-            if self.whole is not None and self.agreement.is_asked_alone():
-                self._leave(self.whole, self.callbacks.states(), after=error)
+            # A signal to the process group also kills data-loader workers, and then the next step fails. A run that was
+            # asked to stop therefore saves after an error too.
+            if self.resume_position is not None and self.agreement.is_stop_requested_alone():
+                self._save_and_stop(self.resume_position, self.callbacks.states(), after=error)
             raise
 
-    def _go_through_events(self) -> None:
+    def _loop_over_events(self) -> None:
+        """Advance from event to event: take the step if one is next, read values that are due, call the hooks."""
         state = self.state
         self.callbacks.restore(state.callbacks)
-        action = self.agreement.noted(self._call(Event.TRAIN_BEGIN))
+        action = self.agreement.record(self._call(Event.TRAIN_BEGIN))
         if self.record.checkpoint is not None:
             self._call(Event.SAVE)  # the run may have been killed between the checkpoint and the call of its hook
         while state.position.event is not Event.TRAIN_END:
-            state.position = after = self._next(action)
+            state.position = after = self._advance(action)
             if is_read(after):
                 self.record.read()
-            leaving = after.event is Event.STEP_END and self.agreement.is_leaving()
-            # A resumed run calls the hooks of this event again, so the states are those before it.
+            leaving = after.event is Event.STEP_END and self.agreement.is_stop_requested()
+            # A resumed run calls `on_step_end` of the saved step again, so the saved states are from before this call.
             states = self.callbacks.states() if leaving else {}
-            self._note_whole(after)
-            action = self.agreement.noted(self._carry_out(after.event))
+            self._update_resume_position(after)
+            action = self.agreement.record(self._handle(after.event))
             if leaving:
-                self._leave(replace(after, event=Event.SAVE), states)
+                # Continue from SAVE, the event before STEP_END.
+                self._save_and_stop(replace(after, event=Event.SAVE), states)
             if after.event in BETWEEN_UPDATES and after.step:
-                self.whole = after
-        self._save_the_end()
+                self.resume_position = after
+        self._save_last_step()
 
-    def _note_whole(self, position: Position) -> None:
-        """Set `whole` for an event at `position`, with the actions that callbacks have returned so far."""
+    def _update_resume_position(self, position: Position) -> None:
+        """Set `resume_position` for an event at `position`, with the actions that callbacks have returned so far."""
         if position.event in (Event.EVALUATE, Event.STEP_END):
-            self.whole = replace(position, event=Event.SAVE)
-        elif position.event not in BETWEEN_UPDATES:
-            self.whole = None
-        elif self.whole is not None:
-            answered = {name: getattr(position, name) for name in ("skipping", "stopping", "asked")}
-            self.whole = replace(self.whole, **answered)
+            self.resume_position = replace(position, event=Event.SAVE)
+        elif position.event not in BETWEEN_UPDATES:  # hooks that follow an update are called next
+            self.resume_position = None
+        elif self.resume_position is not None:
+            # No update has been made since, so only the actions have changed.
+            actions = {name: getattr(position, name) for name in ("skipping", "stopping", "asked")}
+            self.resume_position = replace(self.resume_position, **actions)
 
-    def _next(self, action: Action) -> Position:
+    def _advance(self, action: Action) -> Position:
         """Return the position after the present one. If the next event is an optimizer step, take the step.
 
-        All ranks must go to the same position. At epoch boundaries and before a save, `agreed` reduces the actions of
+        All ranks must go to the same position. At epoch boundaries and before a save, `reduce` reduces the actions of
         their callbacks; before an optimizer step, the actions are reduced together with the token counts.
         """
         at, agreement = self.state.position, self.agreement
-        after = self._following(action)
+        after = self._next_position(action)
+        # With several ranks `action` is CONTINUE (see `Agreement.record`), so all ranks take the same branch.
         if at.event in BETWEEN_EPOCHS or Event.EPOCH_BEGIN is at.event or Event.SAVE is after.event:
-            after = self._following(agreement.agreed(action, between_epochs=at.event in BETWEEN_EPOCHS))
+            after = self._next_position(agreement.reduce(action, between_epochs=at.event in BETWEEN_EPOCHS))
         if after.event is Event.OPTIMIZER_STEP:
             self._take_step(after)
-            return self._following(action | agreement.answer)  # left out if a rank has returned SKIP or STOP
+            return self._next_position(action | agreement.actions)  # EPOCH_END if a rank has returned SKIP or STOP
         return after
 
-    def _following(self, action: Action) -> Position:
+    def _next_position(self, action: Action) -> Position:
+        """Return the position after the present one, if its callbacks have returned `action`."""
         after = next_position(self.schedule, self.state.position, action)
         assert after is not None, "only TRAIN_END is followed by nothing"
         return after
 
-    def _carry_out(self, event: Event) -> Action:
+    def _handle(self, event: Event) -> Action:
         """Do the work of an event, call its hooks, and return their actions; TRAIN_END is called later."""
         record, step = self.record, self.state.position.step
         match event:
@@ -230,7 +240,7 @@ class _Run:
             case Event.STEP_BEGIN:
                 record.begin_step()
             case Event.OPTIMIZER_STEP:
-                return self.answer | self._call(event)
+                return self.step_actions | self._call(event)
             case Event.LOG:
                 record.log()
             case Event.EVALUATE if self.evaluate is not None:
@@ -243,61 +253,64 @@ class _Run:
                 return Action.CONTINUE
         return self._call(event)
 
-    def _save(
-        self, save: Callable[[Saved], Path | None], handed: Saved, states: dict[str, str] | None = None
-    ) -> Action:
+    def _save(self, save: Callable[[Saved], Path | None], saved: Saved, states: dict[str, str] | None = None) -> Action:
         """Save the run after all observers have processed the events so far; call `on_save` if a file was written.
 
         states: the states of callbacks to save; by default the present ones.
         """
         self.callbacks.settle()
-        self.saved_step = handed.state.position.step if handed.due else self.saved_step
+        self.saved_step = saved.state.position.step if saved.due else self.saved_step
         self.state.callbacks = self.callbacks.states() if states is None else states
         self.record.note_time()
-        self.record.checkpoint = save(handed)
+        self.record.checkpoint = save(saved)
         return Action.CONTINUE if self.record.checkpoint is None else self._call(Event.SAVE)
 
     def _call(self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None) -> Action:
+        """Call the hooks of an event, and return their actions. A context is made only if a callback has the hook."""
         if not self.callbacks.has_callbacks(event):
             return Action.CONTINUE
         return self.callbacks.fire(event, self.record.context(event, micro_batch, batch))
 
     def _take_step(self, position: Position) -> None:
         """Take a step, unless a rank has returned SKIP or STOP."""
-        self.answer = Action.CONTINUE
+        self.step_actions = Action.CONTINUE
         rate = self.record.learning_rate(position.step)
-        taken = self.update.take(position, rate, self)
-        if taken is not None:
-            self.record.pending.add(*taken)
+        result = self.update.take_step(position, rate, self)
+        if result is not None:
+            self.record.pending.add(*result)
             self.record.rate = rate
 
-    def _leave(self, position: Position, states: dict[str, str], after: Exception | None = None) -> NoReturn:
-        """Save the last whole step, unless it is saved already, and raise `StopRequestedError`.
+    def _save_and_stop(self, position: Position, states: dict[str, str], after: Exception | None = None) -> NoReturn:
+        """Save the last complete step, unless it is saved already, and raise `StopRequestedError`.
 
-        position: where a resumed run continues. after: an error since then.
+        Args:
+            position: Where a resumed run continues.
+            states: The states of callbacks to save.
+            after: The error that a later event has raised.
         """
-        self.whole = None  # if this save fails, do not try another one
+        self.resume_position = None  # if this save fails, do not try another one
         self.record.read()
         if self.save is not None and position.step != self.saved_step:
-            answer = self.agreement.agreed(Action.CONTINUE)
-            stopping = position.stopping or Action.STOP in answer
-            skipping = position.skipping or Action.SKIP in answer
-            asked = position.asked | (answer & ASKS)
+            # Actions that no rank has carried out yet are saved, so that the resumed run carries them out.
+            actions = self.agreement.reduce(Action.CONTINUE)
+            stopping = position.stopping or Action.STOP in actions
+            skipping = position.skipping or Action.SKIP in actions
+            asked = position.asked | (actions & REQUESTS)
             self.state.position = replace(position, skipping=skipping, stopping=stopping, asked=asked)
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False), states)
         failed = "" if after is None else f", then failed with {type(after).__name__}: {first_line(after)}"
         raise StopRequestedError(f"stopped on request{failed}") from after
 
-    def _save_the_end(self) -> None:
+    def _save_last_step(self) -> None:
         """Save the last step if saves are on or requested, and this process took it and has not saved it."""
         step, asked = self.state.position.step, Action.SAVE in self.state.position.asked
-        wanted = self.schedule.save_every or asked
-        if self.save is not None and wanted and step not in (self.began, self.saved_step):
+        is_wanted = self.schedule.save_every or asked
+        if self.save is not None and is_wanted and step not in (self.began, self.saved_step):
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False))
 
     def before_forward(self, micro_batch: int) -> None:
         if self.update.optimizer is None:  # the student updates itself
-            self.whole = None
+            self.resume_position = None
         self._call_within(Event.BEFORE_FORWARD, micro_batch + 1)
 
     @property
@@ -314,9 +327,10 @@ class _Run:
     def before_update(self, gradient_norm: Tensor | None) -> None:
         self.record.gradient_norm = gradient_norm
         self._call_within(Event.PRE_OPTIMIZER_STEP)
-        self.whole = None
+        self.resume_position = None  # the optimizer changes the weights next
 
     def _call_within(
         self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None
     ) -> None:
-        self.answer |= self._call(event, micro_batch, batch)
+        """Call the hooks of an event within a step; their actions are returned at OPTIMIZER_STEP."""
+        self.step_actions |= self._call(event, micro_batch, batch)

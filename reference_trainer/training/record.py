@@ -16,7 +16,7 @@ from torch import Tensor
 
 from reference_trainer.callbacks.base import Context
 from reference_trainer.distillation.losses import raise_fault
-from reference_trainer.distillation.metrics import covering, derived, rates
+from reference_trainer.distillation.metrics import complete_sums, derive_metrics, rates
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import LabelError, LogitsError
 from reference_trainer.plan.schedule import Event
@@ -48,12 +48,15 @@ class Pending:
         steps, self._steps = self._steps, []
         if not steps:
             return
+        # All values are joined to one float64 tensor, so that one transfer reads them. The sums are reduced over ranks;
+        # counts and norms are equal on all ranks already.
         sums_K = torch.stack([summed for window, _ in steps for summed in window.sums.values()])
         counts_K = torch.stack([count for window, _ in steps for count in (window.total, window.sequences)])
         norms = [norm for _, norm in steps if norm is not None]
         faults = [fault for window, _ in steps for fault, _ in window.faults]
         parts = [self._parallel.sum_metrics(sums_K), counts_K, *norms, *faults]
         numbers = iter(torch.cat([part.to(sums_K).flatten() for part in parts]).tolist())
+        # `numbers` is consumed in the order of `parts`.
         sums = [{name: next(numbers) for name in window.sums} for window, _ in steps]
         counts = [(int(next(numbers)), int(next(numbers))) for _ in steps]
         measured = [None if norm is None else next(numbers) for _, norm in steps]
@@ -61,10 +64,10 @@ class Pending:
             for number, (_, labels_BT) in enumerate(window.faults):
                 with naming_micro_batch(number, len(window.faults)):
                     raise_fault(int(next(numbers)), labels_BT, window.vocabulary)
-            noted = {name: MetricSum(nats, total) for name, nats in step.items()}
+            totals = {name: MetricSum(nats, total) for name, nats in step.items()}
             if norm is not None:
-                noted["gradient_norm"] = MetricSum(norm, 1)
-            yield noted, sequences
+                totals["gradient_norm"] = MetricSum(norm, 1)
+            yield totals, sequences
 
 
 _STATM = Path("/proc/self/statm")
@@ -89,10 +92,15 @@ class Record:
     """The record of a run. With `resume_from`, it starts from a saved state.
 
     Attributes:
+        state: The state of the run, without the steps that have not been read yet.
+        pending: The sums of the steps that have not been read yet.
         rate: Learning rate of the last step; None before the first step.
+        flops: Operations of a step; None before the first logged step, and if they are not counted.
         gradient_norm, metrics, validation, checkpoint: Values of the present step.
         unread: Contexts whose step has not been read yet, by step.
         logged: Seconds, steps and tokens at the last logged step, or at the start of this process.
+        began: Time of the clock at which the run would have begun if it had never been interrupted.
+        identity: Name, attempt and rank of the run, as `Context` has them.
     """
 
     gradient_norm: Tensor | None
@@ -137,9 +145,11 @@ class Record:
         self.metrics = self.validation = {}
 
     def note_time(self) -> None:
+        """Set the elapsed time of the state to the present."""
         self.state.elapsed_s = self.clock() - self.began
 
     def note_evaluation(self, metrics: Mapping[str, float]) -> None:
+        """Set the metrics of an evaluation at the present step."""
         self.validation = self.state.validation = dict(metrics)
         self.state.evaluated_step = self.state.position.step
 
@@ -171,7 +181,7 @@ class Record:
         if self.flops is not None:
             amounts["flops"] = self.flops * steps
         self.metrics = state.metrics = {
-            **derived(covering(sums)),
+            **derive_metrics(complete_sums(sums)),
             "temperature": weights.temperature,
             "ce_weight": weights.ce_weight,
             "kd_weight": weights.kd_weight,
@@ -182,14 +192,18 @@ class Record:
     def context(
         self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None
     ) -> Context:
-        """Return the context of an event. batch: returns the metrics of `micro_batch`."""
+        """Return the context of an event. batch: returns the metrics of `micro_batch`.
+
+        Values that must be read from the device are read when a callback uses them. On several ranks the losses are
+        from the last common read, since a read by one rank alone would wait for the reductions of the others.
+        """
         self.note_time()
         at = self.state.position
         known: dict[str, object] = {
             **self.identity,
             **self._of_step(event),
             "hook": event.value,
-            "step": at.step + (event in _BEFORE_UPDATE),
+            "step": at.step + (event in _BEFORE_UPDATE),  # the position counts a step from its update on
             "epoch": at.epoch,
             "micro_batch": micro_batch,
             "learning_rate": self.rate,
@@ -205,6 +219,7 @@ class Record:
             "memory": lambda: memory_bytes(self.update.device),
         }
         if self.pending and self.update.parallel.world_size == 1:
+            # `read` completes this context with the losses of its step, even if a callback keeps it until later.
             context = Context.incomplete(known, late, self.read)
             self.unread.setdefault(at.step, []).append(context)
             return context

@@ -63,7 +63,12 @@ class TrainState:
     callbacks: dict[str, str]
 
     def note(self, sums: Mapping[str, MetricSum], sequences: int) -> None:
-        """Add one step. sums: "loss" and other sums of the step over all ranks, by name."""
+        """Add the sums of one step.
+
+        Args:
+            sums: "loss" and other sums by name, over all ranks.
+            sequences: The number of sequences with a scored token, over all ranks.
+        """
         for name, total in sums.items():
             self.interval[name] = self.interval.get(name, NOTHING) + total
         loss = sums["loss"]
@@ -113,7 +118,7 @@ def state_to_json(state: TrainState) -> str:
 
 
 def state_from_json(text: str) -> TrainState:
-    """Return the state that `state_to_json` wrote, equal in every bit; NaN stays NaN.
+    """Return the state that `state_to_json` wrote. Floats are equal in every bit; NaN stays NaN.
 
     Raise `ValueError` for unknown or missing fields and for values of another type, at any depth.
     """
@@ -124,6 +129,7 @@ def state_from_json(text: str) -> TrainState:
 
 
 def _canonical(text: str) -> str:
+    """Return JSON text with sorted keys."""
     return json.dumps(json.loads(text), sort_keys=True)
 
 
@@ -171,8 +177,10 @@ class TrainResult:
 class Saved:
     """The argument of `RunServices.save`.
 
-    state: the state of the run. due: whether a checkpoint is due at this step. evaluated: whether `state.validation`
-    was measured at this step.
+    Attributes:
+        state: The state of the run.
+        due: Whether a checkpoint is due at this step. If not, save only if the step is the best.
+        evaluated: Whether `state.validation` was measured at this step.
     """
 
     state: TrainState
@@ -184,12 +192,13 @@ class Saved:
 class UpdateOptions:
     """Numerical settings of the optimizer steps.
 
-    clip: largest norm of the gradient, which is multiplied by min(1, clip / (norm + 1e-6)); None does not clip.
-    seed: seed of the random numbers of every micro-batch; the default generators are restored after the run. None
-    does not seed the generators.
-    deferred: whether a step with invalid values is left out, and raises when its sums are read, instead of at once; by
-    default, where a read would wait for the device. This needs an optimizer that takes `found_inf`, as the fused ones
-    of PyTorch do; with any other optimizer the step raises at once.
+    Attributes:
+        clip: Largest norm of the gradient, which is multiplied by min(1, clip / (norm + 1e-6)); None does not clip.
+        seed: Seed of the random numbers of every micro-batch; the default generators are restored after the run. None
+            does not seed the generators.
+        deferred: Whether a step with invalid values skips its update and raises when its sums are read, instead of at
+            once; None defers on devices other than the CPU, where a read would wait. This needs an optimizer that takes
+            `found_inf`, as the fused optimizers of PyTorch do; with any other optimizer the step raises at once.
     """
 
     clip: float | None = None
@@ -201,15 +210,16 @@ class UpdateOptions:
 class RunServices:
     """Functions of the caller that a run calls.
 
-    evaluate: Return the metrics of an evaluation; called in the steps that the schedule evaluates.
-    save: Write a checkpoint; return its path, or None if none was written. Called in each step that is evaluated or
-    whose checkpoint is due, and before `on_train_end` if callbacks have ended the run after another step.
-    stop_requested: Polled once a step, before its `on_step_end`, or before the step on several ranks; if any rank
-    returns True, save the step and raise `StopRequestedError`. One process polls it after an error too, and does the
-    same if no update has begun since the last whole step.
-    step_flops: Return the floating-point operations of a whole step, for the metric flops_per_s, or None to leave the
-    metric out; called once, at the first logged step.
-    clock: Return a time in seconds, which never decreases.
+    Attributes:
+        evaluate: Returns the metrics of an evaluation; called in the steps that the schedule evaluates.
+        save: Writes a checkpoint; returns its path, or None if none was written. Called in each step that is evaluated
+            or whose checkpoint is due, and before `on_train_end` if callbacks have ended the run after another step.
+        stop_requested: Polled once a step, before its `on_step_end`, or before the step on several ranks. If any rank
+            returns True, the run saves the step and raises `StopRequestedError`. A run of one process polls it after
+            an error too, and saves the last complete step if no update has begun since.
+        step_flops: Returns the floating-point operations of a whole step, for the metric flops_per_s, or None to leave
+            the metric out; called once, at the first logged step.
+        clock: Returns a time in seconds, which never decreases.
     """
 
     evaluate: Callable[[], Mapping[str, float]] | None = None
@@ -226,8 +236,9 @@ class ResumePoint:
     The run calls `on_train_begin`, `on_save` if `checkpoint` is not None, and the `on_step_end` of the saved step,
     unless the saved run had ended.
 
-    state: state that `RunServices.save` received.
-    checkpoint: path of the checkpoint that holds it; None if it belongs to another run.
+    Attributes:
+        state: The state that `RunServices.save` received.
+        checkpoint: Path of the checkpoint with this state; None if the checkpoint belongs to another run.
     """
 
     state: TrainState

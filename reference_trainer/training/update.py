@@ -22,7 +22,7 @@ from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.errors import SettingError, first_line
 from reference_trainer.plan.objective import Objective
 from reference_trainer.plan.schedule import Position, Schedule, is_due, logging_interval, micro_batches
-from reference_trainer.ranks.parallel import Agreement, Parallel, whole
+from reference_trainer.ranks.parallel import Agreement, Parallel, gather_tensor
 from reference_trainer.training.state import UpdateOptions
 from reference_trainer.training.window import WindowSums, kd_window
 
@@ -36,7 +36,7 @@ def needs_master(parameter: Tensor) -> bool:
 
 
 class MasterAdamW(torch.optim.AdamW):
-    """`AdamW` in float32 for low-precision parameters too: it updates a float32 copy, the master, and rounds it.
+    """`AdamW` that updates a float32 copy (the master) of each low-precision parameter, and rounds it to the parameter.
 
     Source: Micikevicius et al. 2018, arXiv:1710.03740, section 3.1.
     """
@@ -45,12 +45,13 @@ class MasterAdamW(torch.optim.AdamW):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # torch has overloads
         """Take a step. `closure` is ignored."""
         for group in self.param_groups:
-            held = [parameter for parameter in group["params"] if parameter.grad is not None]
-            states = [self._state_of(parameter, group) for parameter in held]
-            masters = [state.get(MASTER, parameter) for parameter, state in zip(held, states, strict=True)]
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            states = [self._state_of(parameter, group) for parameter in parameters]
+            # A float32 parameter is its own master.
+            masters = [state.get(MASTER, parameter) for parameter, state in zip(parameters, states, strict=True)]
             adamw(
                 masters,
-                [parameter.grad.to(master.dtype) for parameter, master in zip(held, masters, strict=True)],
+                [parameter.grad.to(master.dtype) for parameter, master in zip(parameters, masters, strict=True)],
                 [state["exp_avg"] for state in states],
                 [state["exp_avg_sq"] for state in states],
                 [],
@@ -65,7 +66,7 @@ class MasterAdamW(torch.optim.AdamW):
                 eps=group["eps"],
                 maximize=False,
             )
-            for parameter, master in zip(held, masters, strict=True):
+            for parameter, master in zip(parameters, masters, strict=True):
                 if master is not parameter:
                     parameter.copy_(master)
 
@@ -73,7 +74,7 @@ class MasterAdamW(torch.optim.AdamW):
         """Return the state of a parameter; create it before the first step."""
         state: dict[str, Any] = self.state[parameter]
         if not state:
-            place = parameter.device if group["fused"] else "cpu"
+            place = parameter.device if group["fused"] else "cpu"  # as in AdamW: only the fused kernel reads it there
             master = parameter.detach().float() if needs_master(parameter) else parameter
             state["step"] = torch.zeros((), dtype=torch.float32, device=place)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(master), torch.zeros_like(master)
@@ -83,20 +84,20 @@ class MasterAdamW(torch.optim.AdamW):
 
 
 def micro_batch_seed(seed: int, *, epoch: int, step: int, micro_batch: int, rank: int) -> int:
-    """Return the seed of a micro-batch, below 2^63: a hash, so that neighbouring arguments give unrelated numbers."""
+    """Return the seed of a micro-batch, from 0 to 2^63 - 1: a hash, so that similar arguments give unrelated seeds."""
     key = f"{seed}/{epoch}/{step}/{micro_batch}/{rank}".encode()
     return int.from_bytes(hashlib.sha256(key).digest()[:8]) >> 1
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
-    """Seed the default generators of the CPU and of `device`; those of other devices stay as they are."""
+    """Seed the default generators of the CPU and of `device`; generators of other devices are unchanged."""
     for generator in _generators(device):
         generator.manual_seed(seed)
 
 
 @contextmanager
-def own_generators(device: torch.device) -> Iterator[None]:
-    """Restore the default generators of the CPU and of `device` afterwards, also after an exception."""
+def preserve_generators(device: torch.device) -> Iterator[None]:
+    """Restore the default generators of the CPU and of `device` at the end of the block, also after an exception."""
     before = [(generator, generator.get_state()) for generator in _generators(device)]
     try:
         yield
@@ -106,17 +107,20 @@ def own_generators(device: torch.device) -> Iterator[None]:
 
 
 def _generators(device: torch.device) -> list[torch.Generator]:
+    """Return the default generators of the CPU and of `device`."""
     # `cuda` without an index is the current GPU, but is unequal to the device of that GPU's generator, `cuda:0`.
     # `current_device` initialises CUDA; before that PyTorch lists no generators of GPUs.
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
-    every = (torch.default_generator, *torch.cuda.default_generators)
-    return [generator for generator in every if generator.device in (torch.device("cpu"), device)]
+    generators = (torch.default_generator, *torch.cuda.default_generators)
+    return [generator for generator in generators if generator.device in (torch.device("cpu"), device)]
 
 
 MASTER_OPTIONS = frozenset({"weight_decay", "betas", "eps", "fused"})
+"""Options of AdamW that `MasterAdamW.step` takes into account."""
 WEIGHT_DECAY, BETAS, EPSILON = 0.01, (0.9, 0.999), 1e-8
 UNDECAYED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm)
+"""Modules whose parameters have no weight decay."""
 
 
 def new_optimizer(
@@ -148,6 +152,7 @@ def new_optimizer(
         SettingError: `kind` is not an optimizer or rejects the options, or low-precision weights are combined with an
             optimizer that has no float32 copies.
     """
+    # Group parameters by (weight decay, float32 copy, factor of the learning rate).
     kinds: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
     for parameter in parameters:
         if parameter.requires_grad:
@@ -159,19 +164,20 @@ def new_optimizer(
     if isinstance(betas := chosen.get("betas"), list):  # JSON has no tuples
         chosen["betas"] = tuple(betas)
     if kind is torch.optim.AdamW:
-        fused = any(parameter.is_cuda for held in kinds.values() for parameter in held)
+        fused = any(parameter.is_cuda for members in kinds.values() for parameter in members)
         chosen = {"weight_decay": WEIGHT_DECAY, "betas": BETAS, "eps": EPSILON, "fused": fused} | chosen
-        if has_masters and (more := sorted(chosen.keys() - MASTER_OPTIONS)):
-            raise SettingError(f"optimizer_options: {more[0]!r} has no effect on weights in bfloat16; leave it out")
+        if has_masters and (ignored := sorted(chosen.keys() - MASTER_OPTIONS)):
+            raise SettingError(f"optimizer_options: {ignored[0]!r} has no effect on weights in bfloat16; leave it out")
         kind = MasterAdamW if masters else kind
     elif has_masters:
         raise SettingError(
             f"conflicting settings: 'weights' is bfloat16 and 'optimizer' is {kind.__name__}; expected adamw, which "
             "alone updates float32 copies of such weights"
         )
+    # Sorted, because the state_dict of an optimizer numbers parameters in the order of the groups.
     groups = [
-        {"params": held} | ({} if decays else {"weight_decay": 0.0}) | ({} if scale == 1.0 else {"lr_scale": scale})
-        for (decays, _, scale), held in sorted(kinds.items(), key=lambda item: item[0], reverse=True)
+        {"params": members} | ({} if decays else {"weight_decay": 0.0}) | ({} if scale == 1.0 else {"lr_scale": scale})
+        for (decays, _, scale), members in sorted(kinds.items(), key=lambda item: item[0], reverse=True)
     ]
     try:
         optimizer = kind(groups, lr=rate, **chosen)
@@ -186,7 +192,7 @@ def new_optimizer(
 
 
 def layers_of(module: nn.Module) -> list[nn.Module]:
-    """Return the layers of a model, in their order: the elements of its longest outermost `nn.ModuleList`."""
+    """Return the layers of a model in order: the elements of the longest `nn.ModuleList` that is in no other."""
     if isinstance(module, nn.ModuleList):
         return list(module)
     return max(map(layers_of, module.children()), key=len, default=[])
@@ -205,6 +211,7 @@ def layer_scales(module: nn.Module, decay: float) -> dict[nn.Parameter, float]:
     if not layers:
         raise SettingError(f"layer_decay: {type(module).__name__} has no nn.ModuleList of layers; expected 1")
     last = len(layers) + 1
+    # The second dictionary overrides the first, so that an embedding that a layer contains has number 0.
     numbers = {
         parameter: number for number, layer in enumerate(layers, start=1) for parameter in layer.parameters()
     } | {
@@ -217,17 +224,19 @@ def layer_scales(module: nn.Module, decay: float) -> dict[nn.Parameter, float]:
 
 
 def undecayed(*modules: nn.Module) -> set[nn.Parameter]:
-    """Return the parameters that weight decay leaves as they are: norms, biases, and embeddings, tied ones too.
+    """Return the parameters without weight decay: norms, biases, and embeddings, also tied embeddings.
 
     A norm or bias is a parameter of fewer than two dimensions, or of a norm of PyTorch; an embedding one of
     `nn.Embedding`. A rare token has no gradient in most steps, so decay alone would shrink its embedding; the weight of
     a norm is a scale near 1, which decay would pull to 0.
     """
-    every = [child for module in modules for child in module.modules()]
-    kept = {
-        parameter for child in every if isinstance(child, UNDECAYED) for parameter in child.parameters(recurse=False)
+    children = [child for module in modules for child in module.modules()]
+    by_class = {
+        parameter for child in children if isinstance(child, UNDECAYED) for parameter in child.parameters(recurse=False)
     }
-    return kept | {parameter for child in every for parameter in child.parameters(recurse=False) if parameter.dim() < 2}
+    return by_class | {
+        parameter for child in children for parameter in child.parameters(recurse=False) if parameter.dim() < 2
+    }
 
 
 class StepHooks(Protocol):
@@ -260,11 +269,12 @@ class Update:
     options: UpdateOptions
     agreement: Agreement
 
-    def take(self, position: Position, rate: float, hooks: StepHooks) -> tuple[WindowSums, Tensor | None] | None:
+    def take_step(self, position: Position, rate: float, hooks: StepHooks) -> tuple[WindowSums, Tensor | None] | None:
         """Take the step at `position`; return its sums and, at a logged step, the norm of its gradient.
 
         If `agreement` skips the step, return None and leave the weights unchanged.
         """
+        # 1. Fetch all micro-batches: the divisor of their gradients is the number of scored tokens of all of them.
         planned = self.schedule.planned_steps
         batches = [self._fetch(position, k) for k in micro_batches(self.schedule, position.epoch_step)]
         logged = is_due(position.step, self.schedule.log_every)
@@ -275,6 +285,7 @@ class Update:
         # library may have it and ignore `found_inf`, so that a step with infinite gradients would be taken.
         deferred = deferred and getattr(self.optimizer, "_step_supports_amp_scaling", False)
 
+        # 2. Accumulate the gradient.
         def begin(micro_batch: int) -> None:
             hooks.before_forward(micro_batch)
             self._set_seed(position, micro_batch)
@@ -287,16 +298,17 @@ class Update:
             parallel=self.parallel,
             # Metrics are computed in every step, since a logged line is the mean over all steps since the last line.
             metrics=self.schedule.log_every > 0,
-            taught=self.objective.is_taught(*logging_interval(self.schedule, position.step), planned),
+            taught=self.objective.needs_teacher(*logging_interval(self.schedule, position.step), planned),
             deferred=deferred,
             features=self.features,
             before=begin,
             after=hooks.after_backward,
             flags=self.agreement.flags(),
-            leaves_out=self.agreement.leaves_out,
+            is_skipped=self.agreement.receive,
         )
         if window is None:
             return None
+        # 3. Clip the gradient, and update the weights unless a micro-batch has a fault.
         optimizer: Any = self.optimizer
         if deferred:
             # A fused optimizer reads this attribute in its step, as `GradScaler` sets it.
@@ -325,8 +337,8 @@ class Update:
             if parameter.grad is not None
         ]
         if self.options.clip is not None:
-            return whole(nn.utils.clip_grad_norm_(parameters, self.options.clip))
-        return whole(nn.utils.get_total_norm([parameter.grad for parameter in parameters]))
+            return gather_tensor(nn.utils.clip_grad_norm_(parameters, self.options.clip))
+        return gather_tensor(nn.utils.get_total_norm([parameter.grad for parameter in parameters]))
 
     def _fetch(self, position: Position, number: int) -> Batch:
         """Return a micro-batch of the epoch. Data may draw random numbers, from their own seed."""
@@ -342,7 +354,7 @@ class Update:
 
     def random_state(self) -> AbstractContextManager[None]:
         """Return a context for the run. At its end it restores the generators that the steps have seeded."""
-        return nullcontext() if self.options.seed is None else own_generators(self.device)
+        return nullcontext() if self.options.seed is None else preserve_generators(self.device)
 
     @property
     def device(self) -> torch.device:

@@ -58,7 +58,7 @@ def kd_window(
     before: Callable[[int], None] = lambda micro_batch: None,
     after: Callable[[int, Mapping[str, Tensor], Tensor], None] | None = None,
     flags: Sequence[bool] = (),
-    leaves_out: Callable[[Tensor], bool] = lambda flags: False,
+    is_skipped: Callable[[Tensor], bool] = lambda flags: False,
 ) -> WindowSums | None:
     """Accumulate the gradient of the mean loss over all scored tokens of the window; return the sums.
 
@@ -79,20 +79,22 @@ def kd_window(
         before: Called with the number of a micro-batch, from 0, before its forward.
         after: Called with the number, the sums and the count of scored tokens of a micro-batch, after its backward.
         flags: Flags of this rank, which are summed over ranks together with the counts.
-        leaves_out: Called with the summed flags before the first forward. If it returns True, nothing is computed.
+        is_skipped: Called with the summed flags before the first forward. If it returns True, nothing is computed.
 
     Returns:
         The sums; None if the window is left out.
 
     Raises:
-        TrainerError: As `kd_step`. If a later micro-batch fails, the student has the gradients of the earlier ones.
+        TrainerError: As `kd_step`. If a micro-batch fails, the student has the gradients of the micro-batches before.
         LogitsError: If the loss of a scored token is infinite. The student has its gradient, which is finite.
     """
     check_vocabularies(teacher, student)
     labels = [labels_of_logits(batch.labels) for batch in batches]
+    # The tokens are counted before the first forward, so that each micro-batch divides its gradient by the final count.
+    # Counts and flags are one tensor, because each reduction over ranks has a latency.
     count, counts_K = _counts(labels, flags)
     summed_K = parallel.sum_counts(counts_K)
-    if leaves_out(summed_K[2:]):
+    if is_skipped(summed_K[2:]):
         return None
     total, sequences = summed_K[0], summed_K[1]
     scale = parallel.gradient_factor / total.double()  # inf if no token is scored; then no row is multiplied by it
@@ -115,7 +117,7 @@ def kd_window(
                     features=features,
                 )
                 fault = loss_fault(passed.rows, weights, passed.sums.get("feature"))
-                if not deferred:
+                if not deferred:  # waits for the device
                     raise_fault(fault, labels[number], student.vocab_size)
             faults.append((fault, labels[number]))
             if after is not None:
@@ -127,7 +129,12 @@ def kd_window(
 
 @contextmanager
 def naming_micro_batch(number: int, count: int) -> Iterator[None]:
-    """Name the micro-batch in errors about labels or logits. number: from 0. count: micro-batches of the step."""
+    """Add a note with the micro-batch to errors about labels or logits.
+
+    Args:
+        number: The number of the micro-batch, from 0.
+        count: The number of micro-batches of the step; with 1, no note is added.
+    """
     try:
         yield
     except (LabelError, LogitsError) as error:
@@ -137,7 +144,7 @@ def naming_micro_batch(number: int, count: int) -> Iterator[None]:
 
 
 def is_scored(batch: Batch) -> bool:
-    """Return whether the batch has a label that some position predicts."""
+    """Return whether the batch has a scored label. No position predicts the first label of a row, so it is ignored."""
     return bool((labels_of_logits(batch.labels) != IGNORE_INDEX).any())
 
 

@@ -51,7 +51,7 @@ def test_flags_are_copied_to_pinned_memory_and_awaited_when_they_are_read(monkey
         monkeypatch.setattr(torch.cuda, "current_stream", lambda *device: copies)
         agreement = Agreement(TwoRanks(), lambda: False)  # type: ignore[arg-type]
         flags = torch.tensor([0, 0, 1, 0, 0, 0], device="cuda")
-        assert not agreement.leaves_out(flags), "there are no flags of the step before"
+        assert not agreement.receive(flags), "there are no flags of the step before"
         assert copies.seen == ["copied", "recorded"]
-        assert agreement.leaves_out(flags) and agreement.answer is Action.STOP
+        assert agreement.receive(flags) and agreement.actions is Action.STOP
         assert copies.seen == ["copied", "recorded", "copied", "recorded", "waited"]

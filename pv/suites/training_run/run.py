@@ -91,7 +91,7 @@ class Window:
     event: Event
     passes: tuple[Pass, ...]
     """The backward passes since the gradients were fresh; empty if there was none since the previous step."""
-    carried: tuple[Pass, ...]
+    stale_passes: tuple[Pass, ...]
     """The first of `passes`, which an earlier step has used already."""
     clips: tuple[Event, ...]
     """The clippings since the previous step that covered parameters of the optimizer, or no parameters at all."""
@@ -125,7 +125,7 @@ class Window:
     @property
     def recent(self) -> tuple[Pass, ...]:
         """Return the backward passes since the previous step."""
-        return self.passes[len(self.carried) :]
+        return self.passes[len(self.stale_passes) :]
 
     def losses(self, key: str) -> list[Loss]:
         """Return the losses of one key in the backward passes of the window."""
@@ -449,7 +449,7 @@ def process_of(events: Sequence[Event]) -> Process:
                 step=event["step"],
                 event=event,
                 passes=tuple(passes) if new else (),
-                carried=tuple(backward for backward in passes if backward.n < last) if new else (),
+                stale_passes=tuple(backward for backward in passes if backward.n < last) if new else (),
                 clips=tuple(covering),
                 cleared=cleared[number],
                 unscaled=number in unscaled,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reference_trainer import DataError, Lines, SettingError, TrainerError, distill
-from reference_trainer.huggingface.chats import ChatWriter, encoded
+from reference_trainer.huggingface.chats import ChatWriter, encode_chat
 from reference_trainer.huggingface.models import load_tokenizer
 from tests.reference_trainer.commands import command
 from tests.reference_trainer.huggingface import small_models
@@ -70,7 +70,7 @@ def spans(words: Any, template: str, messages: Any, tools: Any = None, **options
     words.chat_template = template
     writer = ChatWriter(words, **options)
     texts = []
-    for document in encoded(messages, writer, tools=tools):
+    for document in encode_chat(messages, writer, tools=tools):
         text, was_given = "", True
         assert document.given is not None
         for token, given in zip(document.tokens.tolist(), document.given.tolist(), strict=True):
@@ -198,7 +198,7 @@ def test_template_of_a_run_is_in_its_exports_and_conversations_stay_whole(place:
         distill(settings(place, tmp_path / "out", **given | resumed))
     # Of 16 documents, 14 would be trained on; the last two conversations have three.
     tokenizer = load_tokenizer(tmp_path / "out")
-    kept = [each for row in rows[9:] for each in encoded(row["messages"], ChatWriter(tokenizer))]
+    kept = [each for row in rows[9:] for each in encode_chat(row["messages"], ChatWriter(tokenizer))]
     held_back = json.loads((tmp_path / "out/manifest.json").read_text())["held_back"]["hard_loss"]
     assert len(kept) == 3 and held_back["count"] == sum(
         int((~each.given).sum()) for each in kept if each.given is not None

@@ -13,15 +13,15 @@ pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
 from matplotlib.figure import Figure
 
 from reference_trainer.pipeline import figure
-from reference_trainer.pipeline.plot import Run
+from reference_trainer.pipeline.plot import PlottedRun
 
 
-def run(label: str = "run", points: int = 100, names: tuple[str, ...] = ("loss",)) -> Run:
+def run(label: str = "run", points: int = 100, names: tuple[str, ...] = ("loss",)) -> PlottedRun:
     steps = list(range(10, 10 * points + 1, 10))
-    return Run(label, {name: (steps, [1.0 + 1.0 / step for step in steps]) for name in names})
+    return PlottedRun(label, {name: (steps, [1.0 + 1.0 / step for step in steps]) for name in names})
 
 
-def panels(runs: list[Run], names: list[str]) -> dict[str, Any]:
+def panels(runs: list[PlottedRun], names: list[str]) -> dict[str, Any]:
     """Return the panels that are drawn, without a warning, by their titles."""
     seen = list[Figure]()
     with mock.patch.object(Figure, "savefig", lambda self, *_, **__: seen.append(self)), warnings.catch_warnings():
@@ -45,7 +45,7 @@ def test_each_metric_has_a_panel_with_its_unit() -> None:
 
 
 def test_values_that_are_not_finite_are_crosses_with_a_note() -> None:
-    bad = Run("bad", {"loss": ([1, 2, 3, 4], [2.0, math.nan, 1.0, math.inf])})
+    bad = PlottedRun("bad", {"loss": ([1, 2, 3, 4], [2.0, math.nan, 1.0, math.inf])})
     panel = panels([bad], ["loss"])["loss"]
     line, crosses = panel.get_lines()
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([1, 3], [2.0, 1.0])
@@ -58,6 +58,6 @@ def test_values_that_are_not_finite_are_crosses_with_a_note() -> None:
 @pytest.mark.parametrize("height", [100.0, -100.0])
 def test_thinned_points_keep_order_and_extremes(count: int, peak: int, height: float) -> None:
     points = [(step, height if step == peak else float(step % 7)) for step in range(count)]
-    kept = figure.thinned(points)
+    kept = figure.thin_out(points)
     assert set(kept) <= set(points) and kept == sorted(set(kept)) and len(kept) <= 2000
     assert points[peak] in kept and (kept == points) == (count <= 2000)

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from reference_trainer.pipeline.plot import MOST_RUNS, Run, _chosen
+from reference_trainer.pipeline.plot import MOST_RUNS, PlottedRun, _chosen
 from tests.reference_trainer.commands import Ended, command
 
 Make = Callable[..., Path]
@@ -62,8 +62,8 @@ def test_all_metrics_are_drawn_by_default_loss_and_rate_first_with_paths_for_equ
     assert asked == [["a/run", "b/run/metrics.jsonl"], ["loss", "learning_rate", "hard_loss", "agreement", "odd"]]
 
 
-def points(**values: list[float]) -> Run:
-    return Run("", {name: ([*range(1, len(each) + 1)], each) for name, each in values.items()})
+def points(**values: list[float]) -> PlottedRun:
+    return PlottedRun("", {name: ([*range(1, len(each) + 1)], each) for name, each in values.items()})
 
 
 def test_constant_metrics_and_equal_ones_are_not_drawn_unless_they_are_named() -> None:

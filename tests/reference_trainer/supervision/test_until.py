@@ -143,10 +143,10 @@ def test_ranks_of_a_killed_supervisor_are_killed_and_those_of_an_interrupted_one
 def test_exit_code_tells_lack_of_progress_retries_refusal_and_an_early_end_apart(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch, ending: Ending, options: list[str], attempts: int, code: int
 ) -> None:
-    def attempted(command: object, beats: object, *, ranks: int, name: str) -> tuple[Ending, str]:
+    def run_attempt(command: object, beats: object, *, ranks: int, name: str) -> tuple[Ending, str]:
         return ending, f"{ranks} ranks ended"
 
-    monkeypatch.setattr("reference_trainer.supervision.until.attempted", attempted)
+    monkeypatch.setattr("reference_trainer.supervision.until.run_attempt", run_attempt)
     found, said, _ = ended(started(trainer, "--step", "20", *options))
     assert (found, said.count(f"{5 if '5' in options else 1} ranks ended")) == (code, attempts)
 

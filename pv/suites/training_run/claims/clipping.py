@@ -27,9 +27,9 @@ def clipped_last(run: Run, record: Record) -> None:
         for window in windows:
             clips = [c for c in window.clips if c["parameters"] and c["limit"] < float("inf")]
             # A clipping before the first backward pass clips the gradient of the previous step.
-            tried += any(window.carried or not window.passes or c["n"] > window.passes[0].n for c in clips)
+            tried += any(window.stale_passes or not window.passes or c["n"] > window.passes[0].n for c in clips)
             added = [p.n for p in window.passes if p.onto_clipped]
-            if added and clips and not window.carried:
+            if added and clips and not window.stale_passes:
                 # Clipped between the first and the last pass; `onto_clipped` counts gradients that were clipped before.
                 early = [c for c in clips if window.passes[0].n < c["n"] < added[-1] and _shortened(c)]
                 late = [c for c in clips if c["n"] > window.passes[-1].n]
@@ -52,7 +52,7 @@ def clipped_last(run: Run, record: Record) -> None:
             and (_shortened(event) or event["limit"] <= LIMITS)
             and window.passes
             and event["n"] < window.passes[0].n
-            and not window.carried
+            and not window.stale_passes
             and event["n"] > before.n
         ]
         # Steps whose last clipping comes after their last backward pass, as it should.

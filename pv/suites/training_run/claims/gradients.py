@@ -21,13 +21,13 @@ def cleared_between_steps(run: Run, record: Record) -> None:
         _masters(record, process, optimizer, windows)
         pairs = [window for _, window in pairwise(windows) if window.passes and not window.modified]
         record.tried += len(pairs)
-        wrong = [window for window in pairs if window.carried]
+        wrong = [window for window in pairs if window.stale_passes]
         if wrong:
             window = wrong[0]
-            passes = "backward pass" if len(window.carried) == 1 else "backward passes"
+            passes = "backward pass" if len(window.stale_passes) == 1 else "backward passes"
             record.falsify(
                 window.at,
-                f"the gradient of step {window.step} still contains {len(window.carried)} {passes} that step "
+                f"the gradient of step {window.step} still contains {len(window.stale_passes)} {passes} that step "
                 f"{window.step - 1} or an earlier step has already applied: gradients are not cleared between the "
                 f"steps ({len(wrong)} of {len(pairs)} steps)",
                 "call optimizer.zero_grad() once before the first backward pass of every step",

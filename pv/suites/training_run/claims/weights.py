@@ -143,7 +143,9 @@ def short_windows(run: Run, record: Record) -> None:
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
             steps = [
-                (w, ls) for w, ls in _micro_batches(windows, key) if not w.modified and not w.carried and _distinct(w)
+                (w, ls)
+                for w, ls in _micro_batches(windows, key)
+                if not w.modified and not w.stale_passes and _distinct(w)
             ]
             full = max((len(losses) for _, losses in steps), default=0)
             totals = [(len(losses), sum(x.elements * x.weight for x in losses), w, losses) for w, losses in steps]
@@ -216,7 +218,9 @@ def averaged_once(run: Run, record: Record) -> None:
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
             steps = [
-                (w, ls) for w, ls in _micro_batches(windows, key) if not w.modified and not w.carried and _distinct(w)
+                (w, ls)
+                for w, ls in _micro_batches(windows, key)
+                if not w.modified and not w.stale_passes and _distinct(w)
             ]
             steps = [(w, losses) for w, losses in steps if len(losses) > 1]
             record.tried += len(steps)
