@@ -18,7 +18,7 @@ IGNORED = -100
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A row of the data.
+    """A row of the data: an example that a trainer is given.
 
     Attributes:
         tokens: Token ids. The first token is the name of the example and is never scored.
@@ -124,8 +124,8 @@ class Job:
     crop: int | None = None
 
     def model(self) -> Probe:
-        """Return the model to train. Call it once a run."""
-        # Call `_broken` only if it is needed: settings that it reads would count as read by the adapter.
+        """Return the model to train. Call it once per run."""
+        # Call `_broken` only if needed: the settings that it reads would count as read by the adapter.
         broken = self._broken() if self.nan_evaluations else []
         overflows, not_finite = ((), ()) if self.resume else (self.overflows, self.not_finite)
         probe = Probe(
@@ -144,7 +144,7 @@ class Job:
         return [evaluation * size + batch for evaluation in self.nan_evaluations for batch in range(size)]
 
     def collate(self, examples: list[Example]) -> dict[str, Tensor]:
-        """Return `input_ids`, `attention_mask` and unshifted `labels`, int64 [B, T], padded on the right."""
+        """Return a batch: `input_ids`, `attention_mask` and unshifted `labels`, int64 [B, T], padded on the right."""
         return padded([self.drawn(example) for example in examples], self.pad_multiple or 1)
 
     def drawn(self, example: Example) -> Example:
@@ -156,7 +156,7 @@ class Job:
 
 
 def padded(examples: list[Example], multiple: int = 1) -> dict[str, Tensor]:
-    """Return the examples as int64 tensors [B, T], T a multiple of `multiple`."""
+    """Return the examples as a batch of int64 tensors [B, T], padded on the right; T is a multiple of `multiple`."""
     width = -(-max(len(example.tokens) for example in examples) // multiple) * multiple
 
     def rows(values: list[tuple[int, ...]], fill: int) -> Tensor:
@@ -283,7 +283,7 @@ class Trainer(Protocol):
 
 
 def probe_of(model: nn.Module) -> Probe:
-    """Return the probe in a model that may wrap it."""
+    """Return the probe in a model that may wrap it. Raise TypeError if there is none."""
     probe = next((module for module in model.modules() if isinstance(module, Probe)), None)
     if probe is None:
         raise TypeError(f"the model of the report, {type(model).__qualname__}, has no job.model() in it")

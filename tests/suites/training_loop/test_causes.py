@@ -92,7 +92,7 @@ AFTER_A_CUT = ("TL-RATE-004", "TL-RESUME-002", "TL-RESUME-003", "TL-RESUME-004",
         *((claim, "evaluation-drops-last") for claim in EVALUATION),
         ("TL-BEST-005", "evaluation-mean-of-means"),
         *((claim, "remaining = fixed_batches_shuffled") for claim in ("TL-DATA-002", "TL-DATA-005")),
-        *((claim, "factor = warmup_from_above_zero") for claim in RATES),
+        *((claim, "rate_factor = warmup_from_above_zero") for claim in RATES),
         ("TL-AVERAGE-001", "average = average_warming_up, Loop.expected_decay = warm_decay"),
         *((claim, "make_scheduler = rates_rounded") for claim in AFTER_A_CUT),
     ],
@@ -181,7 +181,10 @@ def test_few_examples_explain_no_order_and_steps_of_a_resumed_run_are_numbered_a
 
 def test_a_number_that_counts_all_tokens_from_the_cut_is_named() -> None:
     straight = correct().run(SAVED)
-    again, before = correct().resume(straight, 2), straight.named(name for step in straight.order[:2] for name in step)
+    again, before = (
+        correct().resume(straight, 2),
+        straight.examples(name for step in straight.order[:2] for name in step),
+    )
     counted = sum(len(each.tokens) for each in before)
     logs = [{"step": step, "num_tokens": 100.0 + 10 * step} for step in (3, 6)]
     less = [row | {"num_tokens": row["num_tokens"] - counted} for row in logs]

@@ -95,7 +95,7 @@ def scaled(run: Run, k: int, step: Step) -> Step:
 
 
 def averaged(run: Run, k: int, step: Step) -> Step:
-    halves = [sums(run.before(k), run.named(batch[rank] for batch in run.steps[k].batches)) for rank in (0, 1)]
+    halves = [sums(run.before(k), run.examples(batch[rank] for batch in run.steps[k].batches)) for rank in (0, 1)]
     parts = [{n: g / each.tokens for n, g in each.gradient.items()} for each in halves]
     return replace(step, gradient={n: (parts[0][n] + parts[1][n]) / 2 for n in parts[0]})
 

@@ -20,7 +20,7 @@ from pv.suites.training_loop.claims.checks import (
     refute,
     require,
     require_steps,
-    unchanged,
+    side_effect_cases,
     with_saves,
 )
 from pv.suites.training_loop.claims.losses import TOLERANCE
@@ -42,11 +42,11 @@ from pv.suites.training_loop.run import Run
 
 
 def falsify_saving_changes_nothing(bench: Bench) -> None:
-    judge(unchanged(bench, SAVED, "save_every", "checkpoints", _saved))
+    judge(side_effect_cases(bench, SAVED, "save_every", "checkpoints", _saved))
 
 
 def _saved(run: Run) -> int:
-    """Return how many files a run leaves in its directory; without any, how many checkpoints it reports elsewhere."""
+    """Return the number of files in the directory of a run; if there are none, of the checkpoints that it reports."""
     return sum(path.is_file() for path in run.job.directory.rglob("*")) or len(on_disk(run))
 
 
@@ -55,7 +55,7 @@ def falsify_saved_at_the_cadence(bench: Bench) -> None:
     actual, expected = on_disk(run), due(bench, run)
     if not expected:
         raise SkipTest(f"in {len(run.steps)} steps, no checkpoint is due")
-    # A checkpoint at the very end is allowed besides those that are due.
+    # Checkpoints that are not due are faults only in the steps 1 and 3; one at the end of the run is allowed.
     if not set(actual) >= set(expected) or {1, 3} & set(actual):
         mistakes = {
             "a first checkpoint at twice the cadence": actual == [4, 6, 8],
@@ -69,11 +69,12 @@ def falsify_saved_at_the_cadence(bench: Bench) -> None:
 
 def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
     cases: Cases = {}
-    for keep, batch in ((1, 2), (2, 2), (2, 1)):  # the last run has 21 steps: as text, 10 sorts before 9
+    # The last run has 21 steps, so that names sorted as text have another order: 10 comes before 9.
+    for keep, batch in ((1, 2), (2, 2), (2, 1)):
         run = bench.run(replace(SAVED, keep=keep, batch=batch, epochs=3))
         actual, every = on_disk(run), due(bench, run)
         if len(every) <= keep:
-            continue  # there is none to remove
+            continue  # rotation removes no checkpoint
         fault = "" if actual == every[-keep:] else f"checkpoints of the steps {actual}, not of {every[-keep:]}"
         causes = _of_rotation(every, actual, keep) if fault else ()
         cases[f"keep {keep} of {len(every)}"] = Case(run, fault, causes)
@@ -81,7 +82,13 @@ def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
 
 
 def _of_rotation(every: list[int], actual: list[int], keep: int) -> tuple[str, ...]:
-    """Return the known mistakes of rotation that leave exactly the checkpoints `actual` of `every`."""
+    """Return the known mistakes of rotation that leave exactly some checkpoints.
+
+    Args:
+        every: The steps of all checkpoints that were due.
+        actual: The steps of the checkpoints on disk.
+        keep: The number of checkpoints to keep.
+    """
     mistakes = {
         "one more than asked for": every[-keep - 1 :],
         "those whose names sort last as text": sorted(sorted(every, key=str)[-keep:]),
@@ -112,20 +119,21 @@ def falsify_best_is_never_nan(bench: Bench) -> None:
 
 
 def require_nan(run: Run) -> None:
-    """Raise SkipTest if no evaluation with a NaN loss is reported, where the model returns NaN in one."""
+    """Raise SkipTest if a run reports no evaluation with a NaN loss, although the model returns NaN in one."""
     require(run.evaluations, "`evaluations`", "which the best checkpoint is chosen by")
     if not any(math.isnan(loss) for _, loss in run.evaluations):
         raise SkipTest("no evaluation with a NaN loss is reported, although the model returns NaN in one")
 
 
 def _best(run: Run) -> tuple[int, float]:
-    """Return step and loss of the evaluation with the least finite loss. Raise SkipTest if there is none."""
+    """Return the step and the loss of the evaluation with the smallest finite loss. Raise SkipTest if there is none."""
     finite = [evaluation for evaluation in run.evaluations if not math.isnan(evaluation[1])]
     require(finite, "evaluation with a finite loss", "which the best checkpoint is chosen by")
     return min(finite, key=lambda evaluation: evaluation[1])
 
 
 def _kept_case(run: Run) -> Case:
+    """Check that a run keeps the best checkpoint beside the newest ones."""
     fault, actual = _kept_fault(run), on_disk(run)
     broken = {step for step, loss in run.evaluations if math.isnan(loss)}
     mistakes = {
@@ -137,6 +145,7 @@ def _kept_case(run: Run) -> Case:
 
 
 def _kept_fault(run: Run) -> str:
+    """Return what is wrong with the checkpoints on disk, where `job.keep` is 2; "" if nothing is."""
     actual, last = on_disk(run), len(run.steps)
     best, loss = _best(run)
     if best not in actual:
@@ -150,11 +159,13 @@ DECAY = 0.75
 
 
 def constant(done: int) -> float:
+    """Return the decay of the jobs here, whatever the number of updates."""
     return DECAY
 
 
 def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
-    """Return the averages that known mistakes give."""
+    """Return the averages that known mistakes give, by name of the mistake."""
+    # Most mistakes average another sequence of weights; the others start or decay otherwise.
     after, before = [step.weights for step in run.steps], [run.before(k) for k in range(len(run.steps))]
     micro = [step.weights for step in run.steps for _ in step.batches]
     each_batch = [
@@ -190,7 +201,7 @@ def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
 
 
 def _why(run: Run) -> str:
-    """Return why the average is the weights, as far as that is seen."""
+    """Return the reason why the average equals the weights, as far as it can be observed."""
     if run.shared:
         return "the average shares their storage, so nothing is averaged (copy them where it begins)"
     return "nothing is averaged, as where it shares their storage (a `clone` is missing) or its decay is 0"
@@ -233,24 +244,29 @@ def falsify_average_after_a_cut(bench: Bench) -> None:
 
 
 STILL = 1e-30
-"""A rate at which no float64 weight changes; trainers may refuse 0."""
+"""A learning rate so small that no float64 weight changes; trainers may refuse a rate of 0."""
 
 
 def best_run(bench: Bench, job: Job) -> Run:
-    """Return a run with an evaluation and a checkpoint after every step. Raise SkipTest if it reports no evaluation."""
+    """Return the run of a job with a best checkpoint. Raise SkipTest if it reports no evaluation."""
     run = bench.run(job)
     require(run.evaluations, "`evaluations`", "which the best checkpoint is chosen by")
     return run
 
 
 def best_job(bench: Bench) -> Job:
-    """Return a job whose evaluation loss falls and rises."""
+    """Return a job with an evaluation and a checkpoint after every step, whose evaluation loss falls and rises."""
     job = replace(SAVED, train=unequal(8), evaluated=EVALUATED, eval_every=1, best=True)
     return with_saves(bench, replace(job, optimizer="sgd", schedule="constant", rate=40.0, dropout=0.0))
 
 
 def best_case(run: Run, *, tie: bool = False) -> Case:
-    """Return whether the best step is one of the least loss, where two are equal the first, if ties are judged."""
+    """Check that the best step is a step with the smallest evaluation loss.
+
+    Args:
+        run: The run.
+        tie: Whether the best step must be the first one of several with the smallest loss.
+    """
     finite = [(step, loss) for step, loss in run.evaluations if not math.isnan(loss)]
     if not finite:
         return Case(run, "there is no evaluation with a finite loss")
@@ -264,6 +280,7 @@ def best_case(run: Run, *, tie: bool = False) -> Case:
 
 
 def _causes(run: Run, right: Sequence[int]) -> tuple[str, ...]:
+    """Return the known mistakes that give the best step of a run; `right` are the steps with the smallest loss."""
     losses = dict(run.evaluations)
     mistakes = {
         "none, so nothing is less than the stored best": run.best is None,
@@ -279,7 +296,7 @@ def _causes(run: Run, right: Sequence[int]) -> tuple[str, ...]:
 
 
 def _least_after_nan(run: Run) -> int | None:
-    """Return the step of the least loss after the last NaN; None if there is no NaN or nothing after it."""
+    """Return the step of the smallest loss after the last NaN; None if there is no NaN, or no evaluation after it."""
     broken = [step for step, loss in run.evaluations if math.isnan(loss)]
     later = {step: loss for step, loss in run.evaluations if broken and step > broken[-1]}
     return min(later, key=lambda step: later[step], default=None)
@@ -320,7 +337,7 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
             else ""
         )
         later = {step: loss for step, loss in uninterrupted.evaluations if step > k}
-        # A run that forgets the best before the cut finds the best after it.
+        # A run that forgets the best step before the cut reports the best one after the cut.
         anew = again.best == min(later, key=lambda step: later[step], default=None)
         forgettable.append(uninterrupted.best is not None and uninterrupted.best <= k and not anew)
         return fault, ("the best after the cut: the least loss before it is forgotten",) if anew and fault else ()
@@ -341,16 +358,16 @@ def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
 
 
 def _weights_case(run: Run, decay: Decays) -> Case:
-    """Return whether the weights of the best checkpoint have the least loss that was reported."""
+    """Check that the weights of the best checkpoint have the smallest reported loss."""
     least = min((loss for _, loss in run.evaluations), default=math.nan)
     require(run.best_weights, "`best_model`", "`features` has it")
     actual = _loss(run, run.best_weights)
     candidates = _known_weights(run, decay)
     step = next((step for step, loss in run.evaluations if loss == least), 0)
     evaluated = [_loss(run, weights) for (k, _), weights in candidates.items() if k == step]
-    # If the reported loss is wrong itself, another claim says so; here its own weights are enough.
-    true = any(close(loss, least, TOLERANCE) for loss in evaluated)  # else the fault is that of the reported loss
-    if close(actual, least, TOLERANCE) or (not true and any(close(actual, loss, TOLERANCE) for loss in evaluated)):
+    # If the reported loss itself is wrong, another claim fails; here the weights of its step are then enough.
+    correct = any(close(loss, least, TOLERANCE) for loss in evaluated)
+    if close(actual, least, TOLERANCE) or (not correct and any(close(actual, loss, TOLERANCE) for loss in evaluated)):
         return Case(run)
     fault = f"the weights of the best checkpoint have the loss {actual:.6g}; the least reported is {least:.6g}"
     alike = (name for (_, name), weights in candidates.items() if close(_loss(run, weights), actual, TOLERANCE))
@@ -358,7 +375,7 @@ def _weights_case(run: Run, decay: Decays) -> Case:
 
 
 def _known_weights(run: Run, decay: Decays) -> dict[tuple[int, str], Mapping[str, Tensor]]:
-    """Return the weights after each step, and their running average if the job has one, by step and name."""
+    """Return the weights after each step, and their running average if the job has one; by step and description."""
     after, beside = [step.weights for step in run.steps], ", not their running average" if run.job.average else ""
     weights_by_step = {(k, f"the weights after step {k}{beside}"): weights for k, weights in enumerate(after, 1)}
     for k in range(1, len(after) + 1) if run.job.average else ():
@@ -367,4 +384,5 @@ def _known_weights(run: Run, decay: Decays) -> dict[tuple[int, str], Mapping[str
 
 
 def _loss(run: Run, weights: Mapping[str, Tensor]) -> float:
+    """Return the evaluation loss of weights by the oracle."""
     return token_mean([sums(weights, run.job.evaluated)])

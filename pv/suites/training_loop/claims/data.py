@@ -35,7 +35,7 @@ GOES_ON = (
 
 
 def consumed(run: Run) -> list[int]:
-    """Return the names in all forwards in training mode."""
+    """Return the names of the examples in all forwards in training mode, in order."""
     parts = [*(step.names for step in run.steps), *run.leftover]
     return [name for part in parts for name in part]
 
@@ -57,7 +57,7 @@ def falsify_each_example_once_an_epoch(bench: Bench, **shape: Any) -> None:
 
 
 def _judge_passes(run: Run) -> None:
-    """Refute the claim if an example is repeated in the pass over the data with which a run ends."""
+    """Refute the claim if an example is repeated in the last, incomplete pass over the data."""
     names, n = consumed(run), len(run.job.train)
     if not names:
         raise SkipTest("no example is used: the data do not fill a window")
@@ -67,7 +67,7 @@ def _judge_passes(run: Run) -> None:
 
 
 def _lost(run: Run, missing: int) -> tuple[str, ...]:
-    """Return the known mistakes that would skip exactly `missing` examples."""
+    """Return the known mistakes that leave out exactly `missing` examples; a negative number is of repeated ones."""
     job, trained = run.job, {example.name for example in run.job.train}
     mistakes = {
         "a training in eval mode": trains_in_eval_mode(run),
@@ -82,7 +82,7 @@ def _lost(run: Run, missing: int) -> tuple[str, ...]:
 
 
 def _goes_on(run: Run) -> bool:
-    """Return whether every window is full, and the run makes whole passes over the data, but perhaps for the last."""
+    """Return whether windows are filled up from the next epoch: all are full, and no pass over the data repeats one."""
     names, n = consumed(run), len(run.job.train)
     passes = [names[i : i + n] for i in range(0, len(names), n)]
     return all(len(step.batches) == run.job.accumulate for step in run.steps) and all(
@@ -91,7 +91,7 @@ def _goes_on(run: Run) -> bool:
 
 
 def _repeats_full_windows(run: Run) -> bool:
-    """Return whether each epoch, but perhaps the last, has as many different examples as fill its full windows."""
+    """Return whether each epoch has only the examples that fill its full windows, all of them different."""
     job, names = run.job, consumed(run)
     size = job.batch * job.accumulate
     full = len(job.train) // size * size
@@ -102,21 +102,24 @@ def _repeats_full_windows(run: Run) -> bool:
 
 
 ORDERED = 21
-"""Examples whose orders are compared. Few batches of fixed contents would have the same order by chance."""
+"""Number of examples whose orders are compared. Few batches with fixed contents could have equal orders by chance."""
 
 
 def epoch_orders(bench: Bench, *seeds: int) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Return the orders of the complete epochs among three, by seed and epoch."""
+    """Run three epochs per seed, and return the orders of the complete epochs, by seed and epoch.
+
+    Raises:
+        SkipTest: Fewer than two epochs of a seed use all examples.
+    """
     n = ORDERED
     names = {seed: consumed(bench.run(Job(train=unequal(n), epochs=3, seed=seed))) for seed in seeds}
     orders = {(seed, e + 1): tuple(names[seed][n * e : n * e + n]) for seed, e in product(seeds, range(3))}
-    whole = {epoch: order for epoch, order in orders.items() if len(order) == n}
-    # Two whole epochs are needed to see that their orders differ.
-    if few := [seed for seed in seeds if sum(other_seed == seed for other_seed, _ in whole) < 2]:
+    complete = {epoch: order for epoch, order in orders.items() if len(order) == n}
+    if few := [seed for seed in seeds if sum(other_seed == seed for other_seed, _ in complete) < 2]:
         raise SkipTest(
             f"with seed {few[0]}, fewer than two epochs use all {n} examples: there are no orders to compare"
         )
-    return whole
+    return complete
 
 
 def same_orders(bench: Bench, *seeds: int) -> str:
@@ -138,7 +141,7 @@ def falsify_every_epoch_has_its_own_order(bench: Bench) -> None:
 def falsify_neighbouring_seeds_share_no_order(bench: Bench) -> None:
     if same := same_orders(bench, 1, 2, 3):
         orders = epoch_orders(bench, 1, 2, 3)
-        # Epoch e of seed s has the order of epoch e - 1 of seed s + 1: a generator that is seeded with their sum.
+        # With a generator that is seeded with seed + epoch, epoch e of seed s has the order of epoch e - 1 of s + 1.
         sums = all(orders[1, e] == orders[2, e - 1] and orders[2, e] == orders[3, e - 1] for e in (2, 3))
         causes = ("an order that depends on seed + epoch only",) if sums else ()
         refute(f"the same order in {same}", bench.used[-1], causes)
@@ -148,8 +151,8 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
     job = Job(train=unequal(7), seed=3, epochs=2, accumulate=2, dropout=0.3, optimizer="adamw", rate=0.01)
     first = bench.run(job)
     require_steps(first)
-    require_forwards(first)  # without one in training mode, there is no dropout
-    # Without the cache: the same job would otherwise be the same run.
+    require_forwards(first)  # without forwards in training mode, there is no dropout
+    # Bypass the cache, which would return the same run.
     second = bench.rerun(first.job)
     if first.order != second.order or different(second.weights, first.weights):
         causes = (f"{explain_difference(second, first)} that the seed does not determine",)
@@ -171,6 +174,7 @@ def falsify_workers_change_nothing(bench: Bench) -> None:
 
 
 def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
+    """Return the known mistakes that explain the examples of the run with workers."""
     expected, actual, n = consumed(alone), consumed(workers), len(alone.job.train)
     if all(actual.count(name) == 2 * expected.count(name) for name in {*expected}):
         return ("the data once from each worker: workers do not share them",)
@@ -187,7 +191,7 @@ def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
 @given(**shapes())
 def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> None:
     run = bench.run(Job(**shape))
-    # A loop that fills windows up may have fewer micro-batches left over than a window needs.
+    # A loop that fills up windows from the next epoch may leave an incomplete window at the end of the run.
     full = "short_windows" in bench.lacks
     if len(run.leftover) > (run.job.accumulate - 1 if full else 0):
         causes = () if full else _causes_of_leftover(bench, run)
@@ -207,7 +211,7 @@ def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> Non
 
 def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
     """Return the known mistakes that leave the last micro-batches of a run without a step."""
-    # Three micro-batches in windows of two: three steps in two epochs only if windows go on over the end of an epoch.
+    # With three micro-batches per epoch in windows of two, only windows across epochs give three steps in two epochs.
     two = bench.run(Job(train=equal(3), batch=1, accumulate=2, epochs=2))
     if len(two.steps) == 3 and _goes_on(two):
         return (GOES_ON,)
@@ -217,9 +221,9 @@ def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
 
 
 def _short_windows(run: Run) -> list[int]:
-    """Return the indices of the steps, but the last, of fewer micro-batches.
+    """Return the indices of the steps with an incomplete window, without the last step.
 
-    Empty if an epoch has only one window, or if a forward has several micro-batches.
+    [] if an epoch has only one window, or if a forward has several micro-batches.
     """
     job = run.job
     together = any(len(batch) > job.batch for step in run.steps for batch in step.batches)
@@ -228,13 +232,13 @@ def _short_windows(run: Run) -> list[int]:
 
 
 def _end_epochs(run: Run, steps: list[int]) -> bool:
-    """Return whether the steps with these indices, and no others, have the last examples of an epoch."""
+    """Return whether the steps with these indices are exactly the ones that end an epoch."""
     n, used = len(run.job.train), list(itertools.accumulate(len(step.names) for step in run.steps[:-1]))
     return steps == [k for k, count in enumerate(used) if count % n == 0]
 
 
 def steps_of_epoch(run: Run) -> int:
-    """Return ceil(batches / accumulation)."""
+    """Return the number of steps of an epoch whose last batch and last window may be incomplete."""
     batches = math.ceil(len(run.job.train) / run.job.batch)
     return math.ceil(batches / run.job.accumulate)
 
@@ -251,6 +255,7 @@ def falsify_steps_of_an_epoch(bench: Bench, **shape: Any) -> None:
 
 
 def _causes(run: Run) -> tuple[str, ...]:
+    """Return the known mistakes that give too many steps."""
     repeated = [k for k, step in enumerate(run.steps, 1) if not step.batches]
     if repeated:
         return (f"a second step of the optimizer without a micro-batch (step {repeated[0]})",)
@@ -311,6 +316,7 @@ def falsify_reported_count_of_steps(bench: Bench) -> None:
 
 
 def _causes_of_count(run: Run) -> tuple[str, ...]:
+    """Return the known mistakes that give the reported number of steps."""
     mistakes = {
         "one more than the steps taken": len(run.steps) + 1,
         "one less than the steps taken": len(run.steps) - 1,
@@ -329,7 +335,7 @@ def falsify_stop_after_a_step(bench: Bench) -> None:
 
 
 def _of_stop(run: Run, k: int) -> tuple[str, ...]:
-    """Return the known mistakes that give a run which is asked to stop after step `k` exactly its number of steps."""
+    """Return the known mistakes by which a run that must stop after step `k` takes exactly its number of steps."""
     steps, epoch = len(run.steps), len(run.job.train) // (run.job.batch * run.job.accumulate)
     mistakes = {
         "a stop that takes effect when the epoch ends": steps == -(-k // epoch) * epoch,
@@ -360,7 +366,7 @@ def falsify_epoch_events(bench: Bench) -> None:
 
 
 def _miscalled(actual: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
-    """Return which events are called too rarely or too often, or that their order is another one."""
+    """Return which events are called too rarely or too often; otherwise, that their order is wrong."""
     times = {event: (actual.count(event), right.count(event)) for event in dict.fromkeys((*right, *actual))}
     wrong = [f"`{event}` called {n} times, not {expected}" for event, (n, expected) in times.items() if n != expected]
     return tuple(wrong) or ("the right events in another order",)

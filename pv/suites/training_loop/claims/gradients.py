@@ -1,4 +1,4 @@
-"""Claims about gradients: what they are a mean of, masks, padding, frozen parameters, losses that are not finite."""
+"""Claims about gradients: the token mean, masks, padding, frozen parameters, losses that are not finite."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ OTHER_LOSS = (
 
 def falsify_equal_full_windows(bench: Bench) -> None:
     cases: Cases = {}
-    # Equal examples in full windows: even a loop that averages the means of micro-batches is right here.
+    # With equal examples in full windows, the mean of the micro-batches' means is correct as well.
     for batch, accumulate in product((1, 2), (1, 2, 3)):
         run = bench.run(Job(train=equal(2 * batch * accumulate), batch=batch, accumulate=accumulate, epochs=2))
         cases |= gradient_cases(bench, run)
@@ -56,7 +56,13 @@ DISTINGUISHING = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2
 
 
 def unequal_cases(bench: Bench, shape: Mapping[str, Any], which: Callable[[int, int], bool]) -> Cases:
-    """Return a case of the gradients of a job, and one of the masks if the model is given some."""
+    """Return a case for the gradients of a job, and one for the masks with which the model is called.
+
+    Args:
+        bench: The bench.
+        shape: The settings of the job that determine its windows.
+        which: Selects the steps by the micro-batches of their window and the planned number of micro-batches.
+    """
     run = bench.run(Job(**shape))
     cases = gradient_cases(bench, run, which)
     if cases or wrong_mask(run)[0]:
@@ -72,7 +78,7 @@ def _micro_batches(shape: Mapping[str, Any]) -> int:
 @first(**DISTINGUISHING)
 @given(**shapes(2))
 def falsify_unequal_full_windows(bench: Bench, **shape: Any) -> None:
-    # At least one full window; the short ones are another claim.
+    # At least one full window; short windows are the subject of another claim.
     assume(_micro_batches(shape) >= shape["accumulate"])
     judge(unequal_cases(bench, shape, lambda taken, planned: taken == planned))
 
@@ -88,7 +94,7 @@ def falsify_equal_partial_windows(bench: Bench) -> None:
 @first(**DISTINGUISHING)
 @given(**shapes(2))
 def falsify_unequal_partial_windows(bench: Bench, **shape: Any) -> None:
-    # At least one short window, else there is nothing to judge.
+    # At least one short window.
     assume(_micro_batches(shape) % shape["accumulate"])
     judge(unequal_cases(bench, shape, lambda taken, planned: taken < planned))
 
@@ -98,7 +104,7 @@ def falsify_first_label_is_not_counted(bench: Bench) -> None:
     cases: Cases = {}
     for batch, accumulate in ((1, 1), (2, 1), (2, 2)):
         cases |= gradient_cases(bench, bench.run(Job(train=train, batch=batch, accumulate=accumulate)))
-    # Rows of different length in one batch: with padding on the left, a set first label would be predicted.
+    # Rows of different length in one batch: with padding on the left, the padding would predict a set first label.
     padded = tuple(example(name, 2 + name, (1 << name + 1) - 1, first=True) for name in (1, 2, 3, 4))
     cases |= gradient_cases(bench, bench.run(Job(train=padded, batch=4)))
     judge(cases)
@@ -147,7 +153,7 @@ def falsify_empty_step_has_no_gradient(bench: Bench) -> None:
 
 
 def _of_empty_step(run: Run, k: int) -> tuple[str, ...]:
-    """Return the known mistakes that give the gradient of a step without scored tokens, at index k."""
+    """Return the known mistakes that give the gradient of the step at index k, which has no scored tokens."""
     step = run.steps[k]
     before = {n: torch.zeros_like(START[n]) if g is None else g for n, g in run.steps[k - 1].gradient.items()}
     mistakes = {
@@ -161,7 +167,7 @@ def falsify_frozen_parameters_stay(bench: Bench) -> None:
     cases: Cases = {}
     for optimizer in ("sgd", "adamw"):
         run = bench.run(Job(train=unequal(4), frozen=True, optimizer=optimizer, accumulate=2))
-        # AdamW decays a parameter even without a gradient, so both optimizers are tried.
+        # Try AdamW too: its weight decay changes a parameter whose gradient is zero.
         moved = different({"embed.weight": run.weights["embed.weight"]}, {"embed.weight": START["embed.weight"]})
         gradient = [step.gradient["embed.weight"] for step in run.steps]
         causes = (
@@ -190,7 +196,7 @@ def falsify_first_update_changes_every_parameter(bench: Bench) -> None:
 
 
 def _of_unchanged(run: Run, names: Sequence[str]) -> tuple[str, ...]:
-    """Return why the first update changes none of the parameters with these names."""
+    """Return the known mistakes by which the first update changes none of the parameters with these names."""
     step = run.steps[0] if run.steps else None
     if step is None:
         return ("a run without a step",)
@@ -226,7 +232,7 @@ CROP = 4
 
 
 def ending(name: int, length: int, end: int) -> Example:
-    """Return an example whose tokens are all scored, with an end token as the last one."""
+    """Return an example with all tokens scored, whose last token is the end token `end`."""
     row = example(name, length, (1 << length - 1) - 1)
     return Example((*row.tokens[:-1], end), (*row.labels[:-1], end))
 
@@ -252,7 +258,7 @@ def falsify_long_rows_are_cropped(bench: Bench) -> None:
 
 
 SPOILT_CASES = ((1, 1, math.nan), (1, 0, math.inf), (2, 2, math.nan), (2, 5, math.inf))
-"""Micro-batches of a window, and the one, from 0, whose loss is NaN or infinite."""
+"""Cases with a loss that is not finite: micro-batches of a window, number of the micro-batch, from 0, and its loss."""
 WINDOWS = 4
 SPOILT = "a step with a loss that is not finite"
 
@@ -268,27 +274,33 @@ def falsify_loss_that_is_not_finite(bench: Bench) -> None:
 
 
 def _spoilt_case(bench: Bench, plain: Run, spoiled: Job, at: int) -> Case:
-    """Return the fault of a run with a loss that is not finite, compared with a run whose losses are finite.
+    """Run a job in which the loss of one micro-batch is not finite, and check what the trainer does.
 
-    It may end with an error, if no micro-batch follows a step with such a loss.
+    Correct trainers skip the step, leave out the micro-batch, or raise an error. The error may come after the step, but
+    before the next micro-batch.
+
+    Args:
+        bench: The bench.
+        plain: A run of the job with finite losses, for reports.
+        spoiled: The job.
+        at: The number of the micro-batch, from 0.
     """
     try:
         run = bench.run(spoiled)
     except SkipTest:
         raise
-    # Raising is right, if it comes before the next step.
-    except (Exception, SystemExit):  # whatever a trainer raises for such a loss; scripts call `sys.exit`
+    except (Exception, SystemExit):  # trainers raise different errors for such a loss; scripts call `sys.exit`
         steps, pending = recorder().steps, recorder().pending
         k, broken = next(_spoiled(steps), (len(steps), []))
         late = k < len(steps) - (not pending)
         return Case(plain, f"{_after(k, broken)}, and the error is raised later", (SPOILT,)) if late else Case(plain)
     batches = [batch for step in run.steps for batch in step.batches] + [*run.leftover]
-    # The loop stopped before the bad micro-batch, so nothing was tried.
+    # Without a forward of the micro-batch, nothing was tried.
     if at >= len(batches):
         raise SkipTest(f"micro-batch {at + 1}, whose loss is not finite, was not seen in training mode")
     for k, broken in _spoiled(run.steps):
         return Case(run, _after(k, broken), (SPOILT,))
-    # Find the step whose window contains the micro-batch; it may have been left out.
+    # Find the first step after the micro-batch. Its window may contain the micro-batch, or begin after a skipped step.
     ends = [sum(len(step.batches) for step in run.steps[: k + 1]) for k in range(len(run.steps))]
     if not ends or at >= ends[-1]:  # no step after it
         return Case(run)
@@ -306,16 +318,21 @@ def _spoiled(steps: Sequence[Step]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _after(k: int, names: Sequence[str]) -> str:
+    """Return the fault that the weights with these names are not finite after the step at index k."""
     return f"after step {k + 1}, {', '.join(names)} {'is' if len(names) == 1 else 'are'} not finite"
 
 
 def _kept_step_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]) -> Case:
-    """Return whether the step at index k has the gradient of the last ones of the micro-batches with a finite loss.
+    """Check that a step has the gradient of the token mean over micro-batches with a finite loss.
 
-    If the step of the window was left out, those after it alone are of this step.
+    Args:
+        bench: The bench.
+        run: The run.
+        k: The index of the first step after the micro-batch whose loss is not finite.
+        finite_batches: The other micro-batches before this step, since the step before.
     """
     step = run.steps[k]
-    # A loop may drop the window up to the bad micro-batch, or the bad micro-batch alone: both are right.
+    # A loop may leave out the bad micro-batch alone, or also those before it (a skipped step): accept every suffix.
     for start in range(len(finite_batches)):
         if difference(step.gradient, run.sums(k, chain(*finite_batches[start:])).mean) < bench.trainer.tolerance:
             return Case(run)
@@ -327,6 +344,7 @@ def _kept_step_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[tup
 
 
 def _causes_of_kept_step(bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
+    """Return the known mistakes that give the gradient of a step which `_kept_step_case` finds faulty."""
     if not finite_batches:
         return ("a step for a window without a finite loss, which is counted",)
     means = (run.sums(k, chain(*finite_batches[start:])).mean for start in range(len(finite_batches)))
@@ -348,6 +366,7 @@ def falsify_training_with_smoothing(bench: Bench) -> None:
 
 
 def _smoothing_case(bench: Bench, run: Run, k: int) -> Case:
+    """Compare the gradient of the step at index k with the token mean of the cross-entropy with smoothed labels."""
     actual = run.steps[k].gradient
     off = difference(actual, run.sums(k, smoothing=SMOOTHING).mean)
     if off < bench.trainer.tolerance:
@@ -371,17 +390,20 @@ def falsify_evaluation_without_smoothing(bench: Bench) -> None:
 
 
 Right = Sequence[float | None]
-"""What a mask has at each position of a row; None where it may have either."""
+"""The correct mask of a row: 1 or 0 at each position; None where both are correct."""
 
 
 def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
-    """Return the fault of the first wrong mask of a run and the known mistakes that give it; "" and () for none.
+    """Return the fault of the first wrong mask of a run, and the known mistakes that give it; "" and () for none.
 
-    Masks of bools that are True only for padding are not judged: PyTorch's `key_padding_mask` is such a mask. Nor are
-    those of a run in which a row has several examples: they may be the numbers of these.
+    Two kinds of masks are not judged:
+
+    1. boolean masks that are True only for padding, such as the `key_padding_mask` of PyTorch;
+    2. the masks of a run with several examples in a row, since they may be numbers of these examples.
     """
     if any(_packs(run, row.ids) for row in run.masked):
         return "", ()
+    # If all rows begin with padding, the loop may have added its own token there, which the mask may include.
     added = all(row.ids[:1] == [PAD] for row in run.masked)
     judged = [(row, right) for row in run.masked if set(right := _right_mask(run, row.ids, added)) != {None}]
     wrong = [(row, right) for row, right in judged if any(_differences(row, right))]
@@ -398,16 +420,20 @@ def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
 
 
 def _packs(run: Run, ids: list[int]) -> bool:
-    """Return whether a row has several examples: names that text follows."""
+    """Return whether a row contains several examples, that is, several names that are followed by text."""
     names = {example.name for example in run.job.train}
     return sum(a in names and b >= TEXT[0] for a, b in pairwise(ids)) > 1
 
 
 def _right_mask(run: Run, ids: list[int], added: bool) -> Right:
-    """Return the right mask of a row; all None if the row is no example of the run.
+    """Return the correct mask of a row; None everywhere if the row is no example of the run.
 
-    Positions from the last token on are None, too: no causal model lets an earlier token see them. So is the position
-    before the first token, if the loop may have added one of its own there: no row begins with its first token.
+    Args:
+        run: The run.
+        ids: The token ids of the row.
+        added: Whether the loop may have added its own token before the first token; both values are correct there.
+
+    Both values are also correct from the last token on, since no earlier position of a causal model sees these.
     """
     start = next((i for i, token in enumerate(ids) if token != PAD), len(ids))
     tokens = next((example.tokens for example in run.job.train if [example.name] == ids[start : start + 1]), ())
@@ -418,5 +444,5 @@ def _right_mask(run: Run, ids: list[int], added: bool) -> Right:
 
 
 def _differences(row: Masked, right: Right) -> list[bool]:
-    """Return whether the mask is wrong, for each position that has a right one."""
+    """Return whether the mask is wrong at each position where only one value is correct."""
     return [a != b for a, b in zip(row.mask, right, strict=True) if b is not None]
