@@ -28,13 +28,21 @@ def rows_of(tokens: Row) -> list[list[int]]:
 
 
 def off(actual: Tensor, expected: Tensor) -> float:
-    """Return the largest difference, relative to the largest expected logit; infinite if a logit is not finite."""
+    """Return the largest difference of two tensors, relative to the largest expected element.
+
+    The result is infinite if an element is not finite.
+    """
     apart = float((actual - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
     return apart if math.isfinite(apart) else math.inf
 
 
 def why(apart: float, cause: str) -> str:
-    """Return the cause of a difference `apart`: `cause`, unless a logit is not finite."""
+    """Return the cause of a difference for a message: `cause`, unless a logit is not finite.
+
+    Args:
+        apart: The difference, as `off` returns it.
+        cause: The cause of a finite difference.
+    """
     return cause if math.isfinite(apart) else "they are not finite, as after a softmax over nothing"
 
 

@@ -1,4 +1,4 @@
-"""`accelerate` in loops written as its guides show: the rest of the loop is the user's own code."""
+"""Adapters of `accelerate`, in loops that follow its guides. All other code of a loop is up to the user."""
 
 import contextlib
 import itertools
@@ -24,7 +24,7 @@ OWN = "it is left to the code of the user"
 
 
 class Accelerate:
-    """The loop with `accumulate()`, and `skip_first_batches` after `load_state`."""
+    """Runs jobs in a loop with `accumulate()`, which resumes by `load_state` and `skip_first_batches`."""
 
     features: Mapping[str, bool | str] = dict.fromkeys(
         ("events", "step_events", "keep", "best", "stop", "loss", "norm", "rate", "history", "groups"), OWN
@@ -42,13 +42,13 @@ class Accelerate:
 
 
 class StatefulAccelerate(Accelerate):
-    """The same with `use_stateful_dataloader`, which needs no skipping."""
+    """Runs jobs in the same loop with `use_stateful_dataloader`, which needs no `skip_first_batches`."""
 
     stateful = True
 
 
 class TokensAccelerate(Accelerate):
-    """The guide's loop for samples of variable size."""
+    """Runs jobs in the guide's loop for samples of variable size, which divides by the tokens of a window."""
 
     not_claimed: Mapping[str, str] = {}
 
@@ -57,6 +57,13 @@ class TokensAccelerate(Accelerate):
 
 
 class Loop:
+    """The loop with `accumulate()`.
+
+    Args:
+        job: The job.
+        stateful: Whether loaders are stateful: they are restored with `load_state`.
+    """
+
     def __init__(self, job: Job, *, stateful: bool) -> None:
         set_seed(job.seed)
         self.job, self.stateful, self.step = job, stateful, 0
@@ -74,7 +81,8 @@ class Loop:
         self.model, self.optimizer, self.train, self.evaluated = prepared
         self.per_epoch = math.ceil(len(self.train) / job.accumulate)
         self.planned = job.max_steps or job.epochs * self.per_epoch
-        ranks = self.accelerator.num_processes  # a prepared scheduler is stepped once for each
+        # A prepared scheduler takes one step per process for each optimizer step.
+        ranks = self.accelerator.num_processes
         self.scheduler = self.accelerator.prepare(scheduler_of(job, optimizer, self.planned, ranks))
 
     def run(self) -> Report:
@@ -89,7 +97,7 @@ class Loop:
         return self.report
 
     def resumed(self) -> tuple[int, int]:
-        """Return the epoch and the batches to skip in it, as examples/by_feature/checkpointing.py does."""
+        """Load the checkpoint; return its epoch and the batches to skip, as examples/by_feature/checkpointing.py does."""
         self.accelerator.load_state(str(self.job.resume))
         self.step = int(Path(self.job.resume or "").name.removeprefix("step_"))
         epoch, steps = divmod(self.step, self.per_epoch)
@@ -127,7 +135,7 @@ class Loop:
     def evaluate(self) -> float:
         """Return the token mean over gathered predictions, as examples/by_feature/checkpointing.py gathers them.
 
-        Those of two processes are padded to one length first, as the guide of `gather` asks.
+        The predictions of several processes are padded to one length first, as the guide of `gather` requires.
         """
         self.model.eval()
         nats, tokens = 0.0, 0
@@ -144,7 +152,7 @@ class Loop:
 
 
 class TokenLoop(Loop):
-    """Divides by the tokens of a window: "training samples of variable size" in the guide."""
+    """The loop that divides by the tokens of a window: "training samples of variable size" in the guide."""
 
     def epoch(self, batches: Any) -> None:
         iterator, count, size = iter(batches), len(batches), self.job.accumulate
@@ -158,10 +166,11 @@ class TokenLoop(Loop):
         items: Any = sum(batch["labels"].ne(IGNORED).sum() for batch in samples)
         items = self.accelerator.gather(items).sum().item()
         for index, batch in enumerate(samples):
+            # Ranks reduce their gradients with the last micro-batch of a window only.
             alone = index < len(samples) - 1 and ranks > 1
             with self.model.no_sync() if alone else contextlib.nullcontext():
                 loss = token_loss(self.model(batch["input_ids"]), batch["labels"], "sum")
-                # `backward` divides by the accumulation, and DDP by the ranks: both are undone, as the guide has it.
+                # `backward` divides by the accumulation, and DDP by the ranks: undo both, as the guide does.
                 self.accelerator.backward(loss * self.job.accumulate * ranks / items)
         self.clip()
         self.optimizer.step()

@@ -1,4 +1,4 @@
-"""`Learner` of fastai with loaders and optimizers of PyTorch, as its tutorial on migrating from PyTorch shows."""
+"""The adapter of fastai's `Learner` with loaders and optimizers of PyTorch, as in its tutorial on migration."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -85,18 +85,19 @@ class Fastai:
 
 
 def _callbacks(job: Job, batches: int) -> list[Callback]:
-    found = [GradientAccumulation(job.batch * job.accumulate)] if job.accumulate > 1 else []
-    found += [GradientClip(job.clip)] if job.clip else []
-    found += [SaveModelCallback(every_epoch=True, with_opt=True)] if job.save_every else []
-    rest = SchedLin(job.rate, 0) if job.schedule == "linear" else SchedNo(job.rate, job.rate)
-    # `combine_scheds` takes parts of the run, not numbers of batches.
+    """Return the callbacks that accumulate, clip, save and schedule for a job with `batches` batches per epoch."""
+    callbacks = [GradientAccumulation(job.batch * job.accumulate)] if job.accumulate > 1 else []
+    callbacks += [GradientClip(job.clip)] if job.clip else []
+    callbacks += [SaveModelCallback(every_epoch=True, with_opt=True)] if job.save_every else []
+    decay = SchedLin(job.rate, 0) if job.schedule == "linear" else SchedNo(job.rate, job.rate)
+    # `combine_scheds` takes fractions of the run, not numbers of batches.
     part = job.warmup * job.accumulate / (job.epochs * batches)
-    rates = combine_scheds([part, 1 - part], [SchedLin(0, job.rate), rest]) if job.warmup else rest
-    return [*found, ParamScheduler({"lr": rates})]
+    rates = combine_scheds([part, 1 - part], [SchedLin(0, job.rate), decay]) if job.warmup else decay
+    return [*callbacks, ParamScheduler({"lr": rates})]
 
 
 class Watch(Callback):
-    """Notes evaluations and checkpoints, and ends the run where the job says so."""
+    """Records evaluations and checkpoints in a report, and ends the run after the step `job.stop_at`."""
 
     order = 90
 
