@@ -97,7 +97,7 @@ class Loop:
         return self.report
 
     def resumed(self) -> tuple[int, int]:
-        """Load the checkpoint; return its epoch and the batches to skip, as examples/by_feature/checkpointing.py does."""
+        """Load the checkpoint; return its epoch and batches to skip, as examples/by_feature/checkpointing.py does."""
         self.accelerator.load_state(str(self.job.resume))
         self.step = int(Path(self.job.resume or "").name.removeprefix("step_"))
         epoch, steps = divmod(self.step, self.per_epoch)
