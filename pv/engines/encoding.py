@@ -1,7 +1,7 @@
 """Encode the arguments of a counterexample as JSON, decode exact ones, and format them for people.
 
-Floats that JSON lacks are `{"$float": "nan"}`; a tensor is `{"$tensor": {dtype, shape, data}}`; a dataclass is
-`{"$data": {"type": "module:Name", "fields": {...}}}`; what cannot be rebuilt is `{"$repr": text}`.
+Floats that JSON does not have are `{"$float": "nan"}`; a tensor is `{"$tensor": {dtype, shape, data}}`; a dataclass is
+`{"$data": {"type": "module:Name", "fields": {...}}}`; a value that cannot be rebuilt is `{"$repr": text}`.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ def encode(value: object, depth: int = 0) -> tuple[object, bool]:
     """
     try:
         return _encode(value, depth)
-    except (Exception, SystemExit) as error:  # the counterexample is reported even if a method of the value raises
+    except (Exception, SystemExit) as error:  # a method of the value, such as `__repr__`, may raise anything
         return {"$repr": f"<{type(value).__name__}: {type(error).__name__} while it was written>"}, False
 
 

@@ -44,7 +44,7 @@ def supports(attempt: Attempt, trial: Trial) -> bool:
 
 
 class Validation:
-    """Tries all requested claims on all devices; a claim that held on the CPU is then tried on mutants.
+    """The plan that tries all requested claims on all devices; a claim that held on the CPU is then tried on mutants.
 
     1. A claim that reads a run waits for the run.
     2. A counterexample of a proof only counts once it is confirmed in a fresh worker.
@@ -74,10 +74,11 @@ class Validation:
         self.absent: Mapping[str, str] = {}
         self.interrupted = False
         self._contracts, self._selections, self._attempts, self._stale = contracts, selections, attempts, stale
-        # By id of the contract; the trials by id of the claim, with the device or the id of the mutant.
+        # By id of the contract: the trials by (id of the claim, device), or by (id of the claim, id of the mutant).
         self._trials: dict[str, dict[tuple[str, str], Trial]] = defaultdict(dict)
         self._mutants: dict[str, dict[tuple[str, str], Trial]] = defaultdict(dict)
         self._drawn: dict[str, dict[str, int]] = defaultdict(dict)
+        """The number of generated mutants that were tried, by ids of contract and claim."""
         self._generated: dict[tuple[str, str], Iterator[Mutant]] = {}
         """The generated mutants still to try, of a falsifier that declares no mutant."""
         self._traces: dict[Attempt, RunTrace | None] = {}
@@ -114,7 +115,7 @@ class Validation:
             yield from self._ended(attempt, event.whole)
         else:
             trial = name_limit(attempt.claim, event.trial)
-            # A symbolic engine may report a counterexample that its model of Python, not the code, gives.
+            # A symbolic engine may report a counterexample that is wrong for the code, so replay it in a new worker.
             if attempt.first is not None:
                 yield from self._ended(attempt, replay_trial(attempt.first, trial))
             elif counterexample_refutes(trial) and not attempt.conditions.replay:
@@ -123,6 +124,7 @@ class Validation:
                 yield from self._ended(attempt, trial)
 
     def _clean(self, contract: Contract, claim: Falsifier, device: str = CPU, *, small: bool = False) -> Attempt:
+        """Return the attempt of a claim on the clean code, and prepare a trace for its run."""
         attempt = self._attempts.clean(contract, claim, device, small=small)
         if attempt.run is not None and not small:
             self._traces.setdefault(attempt.run, None)
@@ -156,8 +158,8 @@ class Validation:
         lost = Trial(falsifier=claim.id, device=attempt.device, status=TrialStatus.CANCELLED, detail=STOPPED)
         if attempt.mutant is not None:
             self._mutants[contract.id][claim.id, attempt.mutant.id] = replace(lost, mutant=attempt.mutant.id)
-            # A later generated mutant may have a cached result. It is looked for where a claim has just held, but not
-            # for all claims in the queue, since that would take longer than --fail-fast allows.
+            # A later generated mutant may have a cached kill. Look for one if the claim has just held, but not for all
+            # claims in the queue, which would take too long for --fail-fast.
             if not claim.kills and not queued:
                 yield from self._next_generated(contract, claim)
         elif attempt.small:
@@ -206,12 +208,13 @@ class Validation:
         if not claim.kills and not kills_equation_mutants(Evidence(trials=self._trials[contract.id]), claim):
             reached, subject = self._trials[contract.id][claim.id, CPU].reached, self._attempts.subject(contract, claim)
             drawn = self._drawing.some(subject, reached, self._attempts.seed)
-            # A mutant is generated when it is tried: most claims kill the first.
+            # Generate a mutant only when it is tried, since most claims kill the first one.
             self._generated[contract.id, claim.id] = (automatic.mutant for automatic in islice(drawn, MOST_GENERATED))
             self._drawn[contract.id][claim.id] = 0
             yield from self._next_generated(contract, claim)
 
     def _next_generated(self, contract: Contract, claim: Falsifier) -> Iterator[Step]:
+        """Yield the attempt on the next generated mutant, if there is one left."""
         mutant = next(self._generated[contract.id, claim.id], None)
         if mutant is not None:
             self._drawn[contract.id][claim.id] += 1

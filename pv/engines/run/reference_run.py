@@ -56,7 +56,7 @@ class Record:
         return self.directory / "files"
 
     def begin(self) -> None:
-        """Create empty folders: an earlier attempt may have ended half-way."""
+        """Create empty folders. Remove the files of an earlier attempt, which may have been killed."""
         for name in (self.files, self.directory / OBSERVED):
             shutil.rmtree(name, ignore_errors=True)
         self.files.mkdir(parents=True)
@@ -64,7 +64,7 @@ class Record:
     def end(self, result: object, failure: str = "") -> None:
         """Write the result, and why a command failed. Raise TypeError if the result is not JSON."""
         content = {"arguments": dict(self.arguments), "device": self.device, "result": result, "failure": failure}
-        # Written last: a record without a result was not finished.
+        # The result is written last: a record without it is incomplete.
         (self.directory / RESULT).write_text(_json(content, result, "result"), encoding="utf-8")
 
 
@@ -148,7 +148,16 @@ def _append(file: TextIO, event: Mapping[str, object]) -> None:
 
 
 def _json(content: object, part: object, name: str) -> str:
-    """Return `content` as JSON. Raise TypeError with the first value of `part` that JSON does not have, and a hint."""
+    """Return `content` as JSON.
+
+    Args:
+        content: The object to write.
+        part: The part of it that comes from user code.
+        name: The name of the part, for messages.
+
+    Raises:
+        TypeError: JSON cannot represent a value of the part; the text names the value, and what to write instead.
+    """
     try:
         return json.dumps(content)
     except (TypeError, ValueError) as error:
@@ -158,7 +167,7 @@ def _json(content: object, part: object, name: str) -> str:
 
 
 def _not_json(value: object, path: str) -> Iterator[tuple[str, object]]:
-    """Yield the paths and values that JSON does not have."""
+    """Yield the values that JSON cannot represent, each with its path."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if isinstance(key, str | int | float | bool | None):
@@ -173,7 +182,7 @@ def _not_json(value: object, path: str) -> Iterator[tuple[str, object]]:
 
 
 def _instead(path: str, value: object) -> str:
-    """Return the hint how to replace a value that JSON does not have."""
+    """Return a hint on how to replace a value that JSON cannot represent."""
     if hasattr(value, "tolist") and hasattr(value, "item"):
         single = getattr(value, "shape", ()) in ((), (1,))
         return f"return `{path}.{'item' if single else 'tolist'}()`"

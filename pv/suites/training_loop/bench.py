@@ -61,9 +61,9 @@ class Bench(SuiteBench):
             directory share runs.
     """
 
-    cannot = "the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2)"
+    warm_up_failure = "the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2)"
     """The message if `warm_up` raises."""
-    apart = frozenset({"ranks"})
+    independent_features = frozenset({"ranks"})
     """Features whose claims are tried even if `warm_up` raises for the claims that do not need them."""
 
     def __init__(self, trainer: Trainer, directory: Path | None = None) -> None:
