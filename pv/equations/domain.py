@@ -60,17 +60,24 @@ _FORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable of a domain, such as `logits[B,T,V]` or `real 0.25..20`."""
+    """One variable of a domain, such as `logits[B,T,V]` or `real 0.25..20`.
+
+    Attributes:
+        name: The name of the variable.
+        kind: The kind of the variable.
+        axes: The names of its axes.
+        low: The lower bound: a number, or the name of a size or of an earlier scalar.
+        high: The upper bound, likewise.
+        of: The axis that an index selects from; None for other kinds.
+        extra: A negative value that an index may also have and that selects nothing, such as -100; None for none.
+    """
 
     name: str
     kind: Kind
     axes: tuple[str, ...]
-    # `low` and `high`: a number, or the name of a size or of an earlier scalar.
     low: float | str
     high: float | str
-    # The axis that an index selects from.
     of: str | None = None
-    # A negative value that an index may also have, such as -100; it selects nothing.
     extra: int | None = None
 
 
@@ -83,12 +90,12 @@ class InvalidVariable(Exception):
 
 
 def parse_domain(raw: Mapping[str, str]) -> dict[str, Variable]:
-    """Return the variables of a domain, in order. Raise `InvalidVariable` for the first that is invalid."""
+    """Return the variables of a domain, in order. Raise `InvalidVariable` for the first invalid one."""
     variables: dict[str, Variable] = {}
     for name, text in raw.items():
         try:
             variables[name] = _variable(name, text, variables)
-            # After each variable, so that the refusal names the variable that is too much.
+            # Check after each variable, so that the refusal names the variable with which a limit is exceeded.
             _check_elements(variables[name], axis_bounds(variables))
             _check_axis_names(variables)
         except Refusal as refusal:
@@ -149,7 +156,7 @@ def _bound(text: float | str, earlier: Mapping[str, Variable]) -> float | str:
         return text
     if re.fullmatch(_NUMBER, text):
         return float(text)
-    # An earlier scalar only: its value must be drawn before this variable is.
+    # A bound may name an earlier scalar only, whose value is drawn before this variable.
     is_scalar = text in earlier and not earlier[text].axes and earlier[text].kind not in (Kind.MASK, Kind.INDEX)
     axes = {axis for variable in earlier.values() for axis in variable.axes}
     if not is_scalar and text not in axes:
@@ -189,8 +196,12 @@ def axis_bounds(variables: Mapping[str, Variable]) -> dict[str, tuple[int, int]]
 
 
 def free_sizes(variables: Mapping[str, Variable]) -> dict[str, Variable]:
-    """Return the sizes that no array has, such as `K` of `top_k(x, K)`: a replayed example must state them."""
-    # The axes of an index array are known from its shape; the axis that it selects from is not.
+    """Return the sizes that are no axis of an array, such as `K` of `top_k(x, K)`: a replayed example must state them.
+
+    Args:
+        variables: The variables of a domain.
+    """
+    # The shape of an index array shows the sizes of its axes, but not the size of the axis that it selects from.
     of_arrays = {axis for variable in variables.values() for axis in variable.axes}
     free = (axis for axis in axis_bounds(variables) if axis not in of_arrays)
     return {axis: variables.get(axis) or Variable(axis, Kind.SIZE, (), 1.0, float(MAX_SIZE)) for axis in free}

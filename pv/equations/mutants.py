@@ -1,7 +1,7 @@
 """Equation mutants: an equation, or one that it calls, with one symbol replaced.
 
 A falsifier that compares code with the equation must kill them. Only mutants that pass the type check with the same
-axes in the results are generated; any other would be a lint error of the contract.
+axes in the results are generated; lint would report any other mutant.
 """
 
 import ast
@@ -35,10 +35,15 @@ MAX_SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class MutatedEquation:
-    """One mutant: the equation that is mutated, the position in its expression, and the text before and after.
+    """One mutant of an equation.
 
     Attributes:
-        callees: All equations by name, with the mutated one in the place of the original.
+        equation: The name of the mutated equation.
+        line: The line of the replaced symbol in its expression, from 1.
+        column: The column of the replaced symbol, from 1.
+        before: The text of the replaced expression.
+        after: The text of the replacement.
+        callees: All equations by name, with the mutated one in place of the original.
     """
 
     equation: str
@@ -71,7 +76,7 @@ def mutants(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...])
         results: The axes of the values of `name`, in order; mutants with other axes are left out.
     """
     for called in _called(name, callees):
-        # Different replacements can give the same text (`x + 1` to `x - 1` twice): each text once.
+        # Different replacements can give the same text (`x + 1` becomes `x - 1` twice), so yield each text once.
         original, seen = callees[called], {_text(callees[called].formula)}
         for node, new in _replacements(original):
             formula = _replaced(original.formula, node, new)
@@ -86,7 +91,7 @@ def mutants(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...])
 def _called(name: str, callees: Mapping[str, Callee]) -> list[str]:
     """Return the equation and all that it calls, nearest first."""
     names = [name]
-    # The list grows while it is read: breadth-first over the calls.
+    # Breadth first over the calls: the list grows while the loop reads it.
     for called in names:
         names += [other for other in callees[called].formula.called if other in callees and other not in names]
     return names
@@ -109,7 +114,7 @@ def _replacements(equation: Callee) -> Iterator[tuple[ast.expr, ast.expr]]:
         for node in ast.walk(line.value):
             if isinstance(node, ast.expr):
                 yield from ((node, new) for new in (*_of_operators(node), *_of_leaves(node, symbols), *_of_calls(node)))
-        # Only below its line: a mutant must not use a name before its definition.
+        # Add the name after its line, since a mutant must not use a name before its definition.
         symbols[line.name] = _LINE
 
 
@@ -148,7 +153,7 @@ def _of_leaves(node: ast.expr, symbols: Mapping[str, _Symbol]) -> Iterator[ast.e
             yield _number(2 * number)
         case ast.Name(id=name) if name in CONSTANTS:
             yield _number(0)
-        # Only a name of the same kind and axes: another one would fail the type check.
+        # Only names of the same kind and axes: others would fail the type check.
         case ast.Name(id=name) if name in symbols:
             yield from (
                 ast.Name(other, ast.Load()) for other in symbols if other != name and symbols[other] == symbols[name]

@@ -1,4 +1,4 @@
-"""The part of PyTorch's interface that equations without axes need, in Python's own numbers.
+"""The part of PyTorch's interface that equations without axes need, implemented with Python's numbers.
 
 A tensor here has the shape (), or (runs,) for several runs of one evaluation. `as_tensor` also accepts results of code
 with other shapes, so that their shape can be reported. Automatic differentiation, arrays and memory layouts need
@@ -47,8 +47,8 @@ int64, _complex, _bool = dtype("int64", int, False), dtype("complex128", complex
 
 
 def _map_numbers(function: Callable[..., object], *operands: object, to: dtype = float64) -> "Tensor":
-    """Return the results of a function of numbers. An operand with one number is repeated."""
-    # Broadcasting with two shapes only: () and (runs,). A single number is repeated for every run.
+    """Return the results of a function that is applied to the numbers of its operands, elementwise."""
+    # Broadcasting with two shapes only, () and (runs,): a single number is repeated for every run.
     tensors = [operand if isinstance(operand, Tensor) else Tensor([operand], ()) for operand in operands]
     shape = max((tensor.shape for tensor in tensors), key=lambda shape: (len(shape), shape))
     size = math.prod(shape)
@@ -69,7 +69,7 @@ class Tensor:
     def __init__(self, numbers: list[Any], shape: tuple[int, ...], of: dtype = float64) -> None:
         self.numbers, self.shape, self.dtype = numbers, shape, of
 
-    # Methods are built from functions of floats, so that a method and a function cannot differ.
+    # Methods and the functions of this module are built from the same functions of floats, so they cannot differ.
     __add__ = __radd__ = _lifted(operator.add)
     __mul__ = __rmul__ = _lifted(operator.mul)
     __sub__, __truediv__ = _lifted(operator.sub), _lifted(floats.divide)
@@ -105,7 +105,7 @@ class Tensor:
         return maximum(self, low)
 
     def nan_to_num(self, nan: float = 0.0, posinf: float = sys.float_info.max) -> "Tensor":
-        # By default PyTorch replaces -inf by the lowest finite number, and so does this method.
+        # As in PyTorch, -inf becomes the lowest finite number.
         changed = {math.inf: posinf, -math.inf: -sys.float_info.max}
         return _map_numbers(lambda x: nan if math.isnan(x) else changed.get(x, x), self)
 
@@ -260,7 +260,8 @@ def needs_torch(equation: Definition, definitions: Mapping[str, Definition]) -> 
     """Return the part of an equation that needs PyTorch, such as `the array x[N]`; "" if there is none.
 
     Args:
-        definitions: The equations that it may call.
+        equation: The equation.
+        definitions: The equations that it may call, by name.
     """
     if equation.derivative is not None:
         return f"the derivative of {equation.derivative.equation}"
@@ -277,7 +278,7 @@ def needs_torch(equation: Definition, definitions: Mapping[str, Definition]) -> 
 
 def _with_called(equation: Definition, definitions: Mapping[str, Definition]) -> Iterator[Formula]:
     """Yield the formulas of an equation, and of the equations that they call."""
-    # Depth-first over the equations that are called; `seen` ends at cycles, which the type check refuses.
+    # Depth first over the called equations. `seen` ends the search in cycles, which the type check refuses.
     pending, seen = [*equation.formulas], {equation.name}
     while pending:
         formula = pending.pop()

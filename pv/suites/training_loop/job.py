@@ -18,7 +18,7 @@ IGNORED = -100
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A row of the data: an example that a trainer is given.
+    """A training or evaluation example: one row of the data.
 
     Attributes:
         tokens: Token ids. The first token is the name of the example and is never scored.

@@ -91,7 +91,7 @@ class HandWritten:
         raise self._placeholder("build")
 
     def windows(self) -> Iterable[object]:
-        """Yield the argument of each update, until the run ends by `job.epochs` or `job.max_steps`.
+        """Return the windows: the argument of each update, until the run ends by `job.epochs` or `job.max_steps`.
 
         After `load`, start at the position where the loop would resume.
         """
