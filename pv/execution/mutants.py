@@ -30,7 +30,14 @@ HARDER = 10
 
 @dataclass(slots=True)
 class _Pending:
-    """A mutant that is being tried, the falsifiers not yet tried on it, and the ids of those that were."""
+    """A mutant that is being tried.
+
+    Attributes:
+        mutant: The mutant.
+        left: The falsifiers that were not tried on it yet.
+        equivalent: Whether the contract declares the mutant to be equivalent.
+        tried: The ids of the falsifiers that were tried on it.
+    """
 
     mutant: GeneratedMutant
     left: list[Falsifier]

@@ -1,4 +1,4 @@
-"""Check an example to replay on an equation, without torch: shapes, axes and domains."""
+"""Check the shapes, axes and values of an example to replay against the domain of an equation, without torch."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,16 +10,17 @@ from pv.equations.domain import DISTRIBUTIONS, Kind, Variable, free_sizes
 from pv.equations.parse import UNITS
 
 SUM_ERROR = 0.05
-"""The allowed difference of the sum of a distribution from 1: in bfloat16 every term is rounded."""
+"""The allowed difference between the sum of a distribution and 1, since every term is rounded in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """The shape of an argument and its numbers in order. () is the shape of a number.
+    """The value of an argument.
 
     Attributes:
-        rounding: The relative error that is allowed at a bound, since a number of the dtype need not be within the
-            bounds.
+        shape: The shape; () for a number.
+        numbers: The numbers in row-major order.
+        rounding: The relative error that is allowed at a bound, since rounding to the dtype may leave the bounds.
     """
 
     shape: tuple[int, ...]
@@ -28,7 +29,12 @@ class Array:
 
 
 def faults(variables: Mapping[str, Variable], example: Mapping[str, object]) -> Iterator[str]:
-    """Yield the reasons why an example, whose names are right, is outside of the domain."""
+    """Yield the reasons why an example with the correct names is outside of the domain.
+
+    Args:
+        variables: The variables of the domain.
+        example: The arguments in JSON, by name.
+    """
     arrays: dict[str, Array] = {}
     free = free_sizes(variables)
     variables = {**variables, **free}
@@ -43,7 +49,7 @@ def faults(variables: Mapping[str, Variable], example: Mapping[str, object]) -> 
     problems += list(_size_faults(variables, sizes))
     problems += _value_faults(variables, {axis: arrays[axis] for axis in free if not arrays[axis].shape}, {})
     if problems:
-        # Domains are checked only for right shapes: a bound may be the size of an axis.
+        # Check the values only if all shapes are correct, since a bound may be the size of an axis.
         yield from problems
         return
     numbers = {axis: float(size) for axis, (size, _) in sizes.items()}
@@ -77,6 +83,7 @@ def _nested(value: object) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def _shape_faults(variable: Variable, array: Array, sizes: dict[str, tuple[int, str]]) -> Iterator[str]:
+    """Yield the faults of a shape. Add new axes to `sizes`: their size, and the name of the array that shows it."""
     name = variable.name
     if len(array.shape) != len(variable.axes):
         yield f"{name} has the shape {list(array.shape)}, its axes are [{','.join(variable.axes)}]"
@@ -127,7 +134,7 @@ def _within(variable: Variable, number: float, low: float, high: float, rounding
     is_integer = number == math.floor(number) if math.isfinite(number) else False
     if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE) and not is_integer:
         return False
-    # An example that was printed in its dtype may lie one rounding outside of a bound.
+    # An example that was printed in its dtype may be one rounding outside of a bound.
     slack = rounding * (1 if variable.kind in DISTRIBUTIONS else max(abs(low), abs(high)))
     slack = 0.0 if is_integer or not math.isfinite(slack) else slack
     return low - slack <= number <= high + slack

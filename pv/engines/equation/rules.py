@@ -1,4 +1,4 @@
-"""Lint rules of executable equations: their keys and uses, and the code that they are compared with."""
+"""Lint rules of executable equations: their keys, their uses, and the code that is compared with them."""
 
 import ast
 from collections.abc import Iterator
@@ -50,9 +50,8 @@ def equations(context: Context) -> Iterator[Finding]:
     yield from _uses(contract)
     definitions, problems = parse_equations(sharing.executable(contract))
     incomplete = {name for name, _ in unknown}
-    # `use` brings equations of other contracts: their problems are reported in those files.
     for problem in problems:
-        # A problem of an equation of another contract is reported in that contract.
+        # Problems of equations that `use` imports are reported in their own contracts.
         if problem.equation in by_name and problem.equation not in incomplete:
             yield _finding(by_name[problem.equation], problem)
     for equation in contract.equations:
@@ -106,6 +105,7 @@ def _uses(contract: Contract) -> Iterator[Finding]:
 
 
 def _finding(equation: Equation, problem: InvalidEquation) -> Finding:
+    """Return the finding for an invalid equation, at the position of the problem."""
     refusal, code = problem.refusal, CODES[problem.part]
     if problem.part is Part.NAME:
         return error(code, equation.location, refusal.message, refusal.hint)
@@ -159,7 +159,7 @@ def implemented(context: Context) -> Iterator[Finding]:
     contract = context.contract
     parsed, _ = parse_equations(sharing.executable(contract))
     declared = {equation.name for equation in contract.equations}
-    # Several falsifiers may compare the same equation with the same subject: one finding.
+    # Several falsifiers may compare the same equation with the same subject: report it once.
     seen: set[tuple[str, Target]] = set()
     for falsifier in contract.falsifiers:
         equation = parsed.get(falsifier.equation or "") if is_compared(falsifier) else None
@@ -180,7 +180,7 @@ def _calls(context: Context, equation: Definition, subject: Target) -> Iterator[
     (text,) = (e.texts["implemented_by"] for e in context.contract.equations if e.name == equation.name)
     for name, call in equation.call.calls:
         path = ".".join(part for part in (subject.attribute, name) if part)
-        # Later calls are methods of a returned object, whose class the source of a factory need not show.
+        # Later calls are methods of a returned object, whose class the source may not show.
         if name == equation.call.calls[0][0]:
             problem = _missing(context, Target(subject.module, path))
             if problem is not None:
@@ -203,16 +203,18 @@ def _calls(context: Context, equation: Definition, subject: Target) -> Iterator[
 
 
 def _names_an_argument(equation: Definition) -> bool:
+    """Return whether `returns` names an array argument, which the code changes in place."""
     return equation.returns is not None and any(name in _arrays(equation) for name in returned_names(equation.returns))
 
 
 def _arrays(equation: Definition) -> list[str]:
-    """Return the arrays that the call passes."""
+    """Return the names of the array variables that the call passes."""
     passed = equation.call.names if equation.call is not None else frozenset()
     return [name for name, variable in equation.variables.items() if variable.axes and name in passed]
 
 
 def _changed(equation: Definition) -> str:
+    """Return the hint for a function that returns nothing."""
     arrays = _arrays(equation)
     if not arrays:
         return "name a function that returns the value"
@@ -229,6 +231,7 @@ def _returns_nothing(context: Context, target: Target) -> bool:
 
 
 def _missing(context: Context, target: Target) -> Unbound | None:
+    """Return the problem that a subject does not have a name; None if it has it, or another problem is in the way."""
     try:
         resolve.target_file(context.project, target)
     except Unbound as problem:
@@ -237,6 +240,7 @@ def _missing(context: Context, target: Target) -> Unbound | None:
 
 
 def _refused(context: Context, target: Target, call: ast.Call) -> str:
+    """Return why a function does not accept the arguments of a call; "" if it does, or if this is unknown."""
     try:
         accepted = resolve.parameters(context.project, target)
     except Unbound:
@@ -246,6 +250,7 @@ def _refused(context: Context, target: Target, call: ast.Call) -> str:
 
 
 def _signature(context: Context, subject: Target, path: str) -> str:
+    """Describe the parameters of a function, for a hint."""
     accepted = resolve.parameters(context.project, Target(subject.module, path))
     named = [*accepted.positional, *accepted.keyword] if accepted is not None else []
     return f"its parameters are {', '.join(named)}" if named else "it has no parameters"
@@ -253,7 +258,7 @@ def _signature(context: Context, subject: Target, path: str) -> str:
 
 @rule(Code("PV188", "a variable of an equation's domain that nothing uses", Stops.NOTHING))
 def variables(context: Context) -> Iterator[Finding]:
-    """Check that every variable is used: a variable that is drawn and not used is usually a forgotten argument."""
+    """Check that every variable is used, since an unused variable is usually a forgotten argument."""
     parsed, _ = parse_equations(sharing.executable(context.contract))
     for equation in context.contract.equations:
         definition, written = parsed.get(equation.name), equation.executable.get("domain")

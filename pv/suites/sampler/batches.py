@@ -59,7 +59,7 @@ def order(size: int, seed: int, epoch: int) -> list[int]:
 
 
 def examples_per_rank(size: int, world: int, drop: bool) -> int:
-    """Return the number of examples per rank; `drop` rounds down, else the number is rounded up."""
+    """Return the number of examples per rank, rounded down with `drop`, and up without it."""
     return size // world if drop else -(-size // world)
 
 

@@ -152,7 +152,7 @@ def planned_steps(job: Job, ranks: int = 1) -> int:
 
 
 def _restrict_example(example: Example, missing: Set[str]) -> Example:
-    """Return an example for a trainer that lacks `sequences`, `lengths`, `masks` or `gaps`; else the same example."""
+    """Return an example that a trainer without some of `sequences`, `lengths`, `masks` and `gaps` can use."""
     tokens, labels = example.tokens, example.labels
     if "sequences" in missing:
         return Example(tokens[:2], (labels[0], tokens[1]))

@@ -300,7 +300,7 @@ def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
 
 
 def _rest(window: Window) -> float:
-    """Return the norm of the difference between the gradient of the step and that of the token mean."""
+    """Return the norm of the difference between the gradient of the step and the gradient of the token mean."""
     mean = window.mean()
     return norm({name: tensor - mean[name] for name, tensor in window.step.gradient.items() if tensor is not None})
 

@@ -133,7 +133,7 @@ def _checked(test: ast.expr) -> Iterator[ast.expr]:
 
 
 def _divides_by_warmup(function: ast.FunctionDef, checked: Set[str]) -> bool:
-    """Return whether a function divides by a warm-up without a guard of its own; `checked` are names with another."""
+    """Return whether a function divides by a warm-up without a guard; `checked` are names guarded in the module."""
     nodes = list(ast.walk(function))
     divisors = [node.right for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
     computed = [node.targets[0] for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]

@@ -232,7 +232,7 @@ class Run:
     def before(self, k: int) -> Mapping[str, Tensor]:
         """Return the weights before the step at index k, by name.
 
-        {} for the first step of a resumed run without a forward in training mode, where the weights are recorded.
+        {} for the first step of a resumed run if no forward in training mode, which records the weights, precedes it.
         """
         if k:
             return self.steps[k - 1].weights

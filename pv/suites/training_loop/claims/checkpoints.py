@@ -159,7 +159,7 @@ DECAY = 0.75
 
 
 def constant(done: int) -> float:
-    """Return the decay of the jobs here, whatever the number of updates."""
+    """Return the decay of the jobs here, which does not depend on the number of updates."""
     return DECAY
 
 

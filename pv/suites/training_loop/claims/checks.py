@@ -166,7 +166,7 @@ def side_effect_cases(bench: Bench, job: Job, cadence: str, name: str, count: Ca
         bench: The bench.
         job: The job with evaluations or checkpoints.
         cadence: The setting that turns them off if it is 0: `eval_every` or `save_every`.
-        name: The name of what is turned off, for messages.
+        name: The name of evaluations or checkpoints, for messages.
         count: Returns the observed number of evaluations or checkpoints of a run. If it is not larger with them, the
             adapter ignored the setting, and the case is untried.
 
