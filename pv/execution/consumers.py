@@ -72,7 +72,7 @@ class Journal:
         # Only clean trials are stored under a name, since `pv why` explains claims, not mutants.
         name = attempt.claim.id if attempt.is_clean and attempt.first is None else ""
         key = self._cache.key(attempt.task)
-        self._cache.store(key, name, replace(finished.whole, reads=None), source, since)
+        self._cache.store(key, name, replace(finished.combined_trial, reads=None), source, since)
 
 
 class Progress:

@@ -210,5 +210,5 @@ class _Batch:
 
     def follow(self, event: Finished | Cancelled) -> Iterable[Step]:
         if isinstance(event, Finished):
-            self.trials[event.attempt] = event.whole
+            self.trials[event.attempt] = event.combined_trial
         return ()

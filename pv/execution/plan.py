@@ -43,7 +43,7 @@ class Finished:
     directory: Path | None = None
 
     @property
-    def whole(self) -> Trial:
+    def combined_trial(self) -> Trial:
         """The trial, with the coverage, the times and the files of the run that the claim read."""
         # The code under contract ran in the worker of the run; the predicate only reads its record.
         trial, run = self.trial, self.run

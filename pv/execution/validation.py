@@ -112,7 +112,7 @@ class Validation:
         elif attempt.executes is not None:
             self._add_trace(event)
         elif not engine_of(attempt.claim).confirms:
-            yield from self._ended(attempt, event.whole)
+            yield from self._ended(attempt, event.combined_trial)
         else:
             trial = name_limit(attempt.claim, event.trial)
             # A symbolic engine may report a counterexample that is wrong for the code, so replay it in a new worker.

@@ -137,7 +137,7 @@ class Server:
                 self._send({"ended": self.tasks.pop(pid), "status": status})
 
     def _kill_orphans(self, keep: set[int]) -> None:
-        """Kill every child but the workers in `keep`: processes that dead workers left to this process, their subreaper."""
+        """Kill every child but the workers in `keep`: processes of dead workers become children of this subreaper."""
         for _ in range(50):
             orphans = [pid for pid in tree.children(os.getpid()) if pid not in keep and tree.alive(pid)]
             if not orphans:
