@@ -63,7 +63,7 @@ def remaining_windows(windows: list[Sequence[Sequence[int]]], taken: int) -> lis
     return windows[taken:]
 
 
-def remaining(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
+def remaining_epochs(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
     """Yield the windows of every epoch that follow after `done` steps, one list per epoch, up to the last step."""
     steps, planned = len(epoch_windows(job, 0)), planned_steps(job)
     while done < planned and steps:
@@ -501,7 +501,7 @@ class Loop(OwnNetwork):
         """Run the job, from the checkpoint `job.resume` if there is one."""
         training = begin(job)
         note(training, "train_begin")
-        for epoch in remaining(job, training.state.step):
+        for epoch in remaining_epochs(job, training.state.step):
             note(training, "epoch_begin")
             for window in load(job, epoch):
                 train_step(training, window)

@@ -287,7 +287,7 @@ def batches_taken_for_examples(job: Job, done: int) -> Any:
 
 def data_from_the_start(job: Job, done: int) -> Any:
     """Take the steps that are left on the data of the first ones."""
-    steps = islice(chain.from_iterable(unpatched.remaining(job, 0)), unpatched.planned_steps(job) - done)
+    steps = islice(chain.from_iterable(unpatched.remaining_epochs(job, 0)), unpatched.planned_steps(job) - done)
     yield list(steps)
 
 
@@ -302,7 +302,7 @@ def fixed_batches_shuffled(job: Job, done: int) -> Any:
 def epoch_counted_late(job: Job, done: int) -> Any:
     """Count the epochs of a checkpoint before the one that ends is counted."""
     steps = len(unpatched.epoch_windows(job, 0))
-    return unpatched.remaining(job, max(0, done - steps) if done % steps == 0 else done)
+    return unpatched.remaining_epochs(job, max(0, done - steps) if done % steps == 0 else done)
 
 
 def next_epoch_in_place_of_window(job: Job, done: int) -> Any:
@@ -317,20 +317,20 @@ def next_epoch_in_place_of_window(job: Job, done: int) -> Any:
 
 def other_order_with_workers(job: Job, done: int) -> Any:
     """Draw the order of the first epoch from another seed where there are workers."""
-    epochs = unpatched.remaining(job, done)
+    epochs = unpatched.remaining_epochs(job, done)
     if job.workers:
         next(epochs)
-        yield next(unpatched.remaining(replace(job, seed=1000), done))
+        yield next(unpatched.remaining_epochs(replace(job, seed=1000), done))
     yield from epochs
 
 
 def other_order_after_resume(job: Job, done: int) -> Any:
-    return unpatched.remaining(replace(job, seed=job.seed + 99 * bool(done)), done)
+    return unpatched.remaining_epochs(replace(job, seed=job.seed + 99 * bool(done)), done)
 
 
 def examples_again_after_resume(job: Job, done: int) -> Any:
     """Draw from a seed with which examples from before the cut are used again."""
-    return unpatched.remaining(replace(job, seed=job.seed + 1000 * bool(done)), done)
+    return unpatched.remaining_epochs(replace(job, seed=job.seed + 1000 * bool(done)), done)
 
 
 def schedule_advanced_again(training: Training, saved: Any) -> None:
