@@ -15,7 +15,7 @@ from pv.instrument.swap import swap
 from pv.suites.causal_lm import faults, model
 from pv.suites.causal_lm.model import CausalLM
 from pv.suites.causal_lm.suite import Bench
-from pv.suites.logits import off, why
+from pv.suites.logits import difference_cause, relative_difference
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from tests.suites.trying import Trying
 
@@ -163,5 +163,5 @@ def test_weights_that_are_untied_by_a_load_are_named(monkeypatch: pytest.MonkeyP
 
 
 def test_logits_that_are_not_finite_are_infinitely_far_off_and_explained() -> None:
-    apart = off(torch.tensor([1.0, torch.nan]), torch.ones(2))
-    assert apart == math.inf and "not finite" in why(apart, "padding is seen")
+    apart = relative_difference(torch.tensor([1.0, torch.nan]), torch.ones(2))
+    assert apart == math.inf and "not finite" in difference_cause(apart, "padding is seen")

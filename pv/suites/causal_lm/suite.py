@@ -21,7 +21,7 @@ from pv.errors import UsageError
 from pv.instrument.coverage import seen
 from pv.suites import logits as logit_claims
 from pv.suites.bench import CallableBench, judge, takes_nothing
-from pv.suites.logits import TOLERANCE, Row, off, rows_of, why
+from pv.suites.logits import TOLERANCE, Row, difference_cause, relative_difference, rows_of
 
 FEATURES = {"mask": ("attention_mask",), "loss": ("labels",), "cache": ("past_key_values", "cache")}
 """By feature: the usual names of its argument; a model with the feature takes one of them."""
@@ -91,7 +91,7 @@ class Bench(CallableBench):
             absent["packing"] = f"forward takes none of {', '.join(SEGMENTS)}, and the subject names no `packing`"
         # Equal tokens have equal logits everywhere if positions are relative or absent.
         (constant,) = self.logits([[self.tokens[0]] * 3])
-        if "position_ids" not in self.taken and off(constant[1:], constant[:-1]) > TOLERANCE:
+        if "position_ids" not in self.taken and relative_difference(constant[1:], constant[:-1]) > TOLERANCE:
             absent["positions"] = "positions are absolute, and forward takes no position_ids"
         return absent
 
@@ -279,10 +279,11 @@ def falsify_other_rows_change_nothing(bench: Bench) -> None:
 def falsify_masked_tokens_are_not_seen(bench: Bench) -> None:
     changed = bench.left_padded(bench.rows, pad=bench.tokens[-1])
     for before, after, row in zip(bench.left_padded(bench.rows), changed, bench.rows, strict=True):
-        apart = off(after, before)
+        apart = relative_difference(after, before)
+        cause = difference_cause(apart, "the mask is ignored, inverted, or taken from another row")
         assert apart < TOLERANCE, (
             f"other tokens where attention_mask is 0, on the left of a row of {len(row)}, change its logits by "
-            f"{apart:.2g} of the largest: {why(apart, 'the mask is ignored, inverted, or taken from another row')}"
+            f"{apart:.2g} of the largest: {cause}"
         )
 
 
@@ -296,7 +297,7 @@ def falsify_packed_documents_are_isolated(bench: Bench) -> None:
     for k, row in enumerate(bench.rows):
         # Change one document at a time, and compare the logits of the other documents.
         after = bench.packed([*bench.rows[:k], _other_tokens(bench, row), *bench.rows[k + 1 :]])
-        seen = [i + 1 for i in range(len(before)) if i != k and off(after[i], before[i]) > TOLERANCE]
+        seen = [i + 1 for i in range(len(before)) if i != k and relative_difference(after[i], before[i]) > TOLERANCE]
         assert not seen, (
             f"other tokens in document {k + 1} of a packed row change the logits of the documents {seen}: other "
             "documents of the packed row are seen"
@@ -306,7 +307,7 @@ def falsify_packed_documents_are_isolated(bench: Bench) -> None:
         # In the latter case, later documents change when the first one is shorter, although they do not see it, and
         # their logits cannot equal the ones of documents alone.
         shorter = bench.packed([bench.rows[0][:-1], *bench.rows[1:]])
-        if any(off(a, b) > TOLERANCE for a, b in zip(shorter[1:], before[1:], strict=True)):
+        if any(relative_difference(a, b) > TOLERANCE for a, b in zip(shorter[1:], before[1:], strict=True)):
             return
     cause = "other documents of the packed row are seen, or positions do not start again"
     logit_claims.assert_rows_are_as_alone(bench.packed, bench.logits, bench.rows, lambda: cause)
@@ -353,7 +354,7 @@ def falsify_loading_changes_nothing(bench: Bench) -> None:
     for loading, model in load_copies(bench):
         names = [" and ".join(sorted(group)) for group in tied - shared_parameters(model)]
         assert not names, f"after {loading}, {'; '.join(names)} are no longer one parameter: training moves them apart"
-        apart = off(bench.batch(tokens, model), expected)
+        apart = relative_difference(bench.batch(tokens, model), expected)
         assert apart < LOST, f"after {loading}, the logits differ by {apart:.2g} of the largest: a weight is not saved"
 
 
@@ -385,7 +386,7 @@ def falsify_cache_changes_nothing(bench: Bench) -> None:
     bench.require("cache")
     (expected,) = bench.logits(bench.rows[:1])
     actual = bench.cached(bench.rows[0], 3)
-    wrong = [k + 1 for k in range(7) if not off(actual[k], expected[k]) < TOLERANCE]
+    wrong = [k + 1 for k in range(7) if not relative_difference(actual[k], expected[k]) < TOLERANCE]
     assert not wrong, (
         f"given 3 tokens and then one by one, tokens {wrong} of 7 have other logits with the cache than without: "
         "positions start again or are off by one, or the mask leaves out a part of the cache"

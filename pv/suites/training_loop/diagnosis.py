@@ -146,7 +146,7 @@ def same_rates(actual: Sequence[float], right: Sequence[float]) -> bool:
     return len(actual) == len(right) and all(abs(a - b) <= allowed for a, b in zip(actual, right, strict=True))
 
 
-def different_end(actual: Run, right: Run, done: int, part: str = "weights") -> str:
+def end_difference(actual: Run, right: Run, done: int, part: str = "weights") -> str:
     """Describe how the weights at the end of a resumed run differ from the weights of the uninterrupted run.
 
     Args:
@@ -166,7 +166,7 @@ def different_end(actual: Run, right: Run, done: int, part: str = "weights") -> 
         pairs = [(ends[0][name], ends[1][name]) for name in ends[1]]
         if all(torch.allclose(a, b, rtol=DRIFT, atol=DRIFT) for a, b in pairs):
             return ""
-    return different(*ends)
+    return differing_tensors(*ends)
 
 
 def first_difference(actual: Run, right: Run, done: int = 0) -> str:
@@ -188,9 +188,9 @@ def explain_difference(actual: Run, right: Run, done: int = 0) -> str:
     for a, b in zip(actual.steps, right.steps[done:], strict=False):
         if a.batches != b.batches:
             return "an order"
-        if a.first and b.first and different(a.first, b.first):
+        if a.first and b.first and differing_tensors(a.first, b.first):
             return "weights"
-        if different(present(a.gradient), present(b.gradient)):
+        if differing_tensors(without_none(a.gradient), without_none(b.gradient)):
             return "random numbers" if _draws(actual) else "weights"
     return "weights"
 
@@ -203,13 +203,13 @@ def _draws(run: Run) -> bool:
 def _before(actual: Run, right: Run, k: int, done: int) -> str:
     """Explain a gradient difference at step `k` by an earlier difference; return "" if there is none."""
     a, b = actual.steps[k - done - 1], right.steps[k - 1]
-    if a.batches != b.batches or not different(present(a.gradient), present(b.gradient)):
+    if a.batches != b.batches or not differing_tensors(without_none(a.gradient), without_none(b.gradient)):
         return ""
     if not a.first or not b.first:  # the model was in eval mode
         return ": other weights or random numbers before it"
-    if weights := different(a.first, b.first):
+    if weights := differing_tensors(a.first, b.first):
         # The weights are equal after the step before and different in this one: something changed them in between.
-        after_a_step = k > done + 1 and not different(actual.before(k - done - 1), right.before(k - 1))
+        after_a_step = k > done + 1 and not differing_tensors(actual.before(k - done - 1), right.before(k - 1))
         return ": weights that change between the steps" if after_a_step else f": other weights before it, {weights}"
     return " of the same weights: other random numbers" if _draws(actual) else " of the same weights"
 
@@ -222,20 +222,20 @@ def _difference(actual: Step, right: Step) -> str:
         return f"the optimizer does not hold {', '.join(lost)}: the model has another parameter in its place"
     if actual.rates != right.rates:
         return f"rates {dict(actual.rates)}, not {dict(right.rates)}"
-    if differing := different(present(actual.gradient), present(right.gradient)):
+    if differing := differing_tensors(without_none(actual.gradient), without_none(right.gradient)):
         return f"same examples, another gradient of {differing}"
-    if differing := different(actual.state, right.state):
+    if differing := differing_tensors(actual.state, right.state):
         return f"same gradient, another state of the optimizer: {differing}"
-    differing = different(actual.weights, right.weights)
+    differing = differing_tensors(actual.weights, right.weights)
     return f"same gradient, rate and optimizer state, other weights before it: {differing}" if differing else ""
 
 
-def present(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+def without_none(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
     """Return the gradients that are not None."""
     return {name: tensor for name, tensor in gradient.items() if tensor is not None}
 
 
-def different(actual: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> str:
+def differing_tensors(actual: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> str:
     """Describe the tensors that are not bitwise equal, by name; "" if all are equal."""
     names = [
         n for n in {**right, **actual} if n not in actual or n not in right or not torch.equal(actual[n], right[n])
@@ -284,7 +284,7 @@ def logged(rows: Iterable[Mapping[str, float]], name: str) -> dict[int, float]:
     return {int(row["step"]): row[name] for row in rows if name in row}
 
 
-def other_numbers(actual: Mapping[int, float], right: Mapping[int, float], tolerance: float) -> list[int]:
+def differing_steps(actual: Mapping[int, float], right: Mapping[int, float], tolerance: float) -> list[int]:
     """Return the steps whose number is missing, unexpected, or not close to the correct one. NaN is close to NaN."""
     both = {**right, **actual}
     return sorted(k for k in both if k not in actual or k not in right or not _same(actual[k], right[k], tolerance))

@@ -22,9 +22,9 @@ from pv.suites.training_loop.oracle import (
     CLOSE,
     START,
     close,
-    equal_arrays,
-    equal_to,
     hidden_gradient,
+    matching_arrays,
+    matching_numbers,
     norm,
     scaled,
     sums,
@@ -91,9 +91,9 @@ def explain_gradient(run: Run, k: int, tolerance: float) -> tuple[str, ...]:
     actual, ratio = window.step.gradient, gradient_ratio(run, k, tolerance)
     if ratio is not None:
         # The gradient has the right direction, so only a divisor can be wrong.
-        return equal_to(ratio, _ratios(window), allowed)
+        return matching_numbers(ratio, _ratios(window), allowed)
     gradients = {name: make() for name, make in _mistakes(window).items()}
-    if exact := equal_arrays(actual, gradients, allowed):
+    if exact := matching_arrays(actual, gradients, allowed):
         return exact
     # Two mistakes at once: wrongly scored tokens, in a mean that is not the token mean. They come late, since each
     # combination needs the oracle's sums of all micro-batches once more.

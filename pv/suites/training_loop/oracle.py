@@ -97,12 +97,12 @@ def close(actual: float, expected: float, tolerance: float = CLOSE) -> bool:
     return math.isclose(actual, expected, rel_tol=tolerance, abs_tol=tolerance)
 
 
-def equal_to(actual: float, values: Mapping[str, float], tolerance: float) -> tuple[str, ...]:
+def matching_numbers(actual: float, values: Mapping[str, float], tolerance: float) -> tuple[str, ...]:
     """Return the names of the values that equal a number, such as the values that known mistakes give."""
     return tuple(name for name, value in values.items() if close(actual, value, tolerance))
 
 
-def equal_arrays(
+def matching_arrays(
     actual: Mapping[str, Tensor | None], values: Mapping[str, Mapping[str, Tensor]], tolerance: float
 ) -> tuple[str, ...]:
     """Return the names of the gradients, or of other named arrays, that equal the actual one."""
@@ -121,7 +121,7 @@ Decays = Callable[[int], float]
 """A function from the number of earlier updates to the decay of an update: the fraction of the old average it keeps."""
 
 
-def averaged(start: Weights, later: Sequence[Weights], decay: Decays, done: int = 0) -> Weights:
+def running_average(start: Weights, later: Sequence[Weights], decay: Decays, done: int = 0) -> Weights:
     """Return the running average of weights: mean = d * mean + (1 - d) * weights after each step.
 
     Args:

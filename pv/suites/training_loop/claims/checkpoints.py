@@ -13,28 +13,28 @@ from pv.suites.training_loop.cases import DIVERGING, EVALUATED, SAVED, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
-    decays,
-    due,
+    due_checkpoints,
+    expected_decays,
     judge,
     on_disk,
     refute,
     require,
     require_steps,
     side_effect_cases,
-    with_saves,
+    with_several_saves,
 )
 from pv.suites.training_loop.claims.losses import TOLERANCE
 from pv.suites.training_loop.claims.resume import cut_after_every_step
-from pv.suites.training_loop.diagnosis import different_end
+from pv.suites.training_loop.diagnosis import end_difference
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.oracle import (
     CLOSE,
     START,
     Decays,
     Weights,
-    averaged,
     close,
-    equal_arrays,
+    matching_arrays,
+    running_average,
     sums,
     token_mean,
 )
@@ -52,7 +52,7 @@ def _saved(run: Run) -> int:
 
 def falsify_saved_at_the_cadence(bench: Bench) -> None:
     run = bench.run(replace(SAVED, save_every=2))
-    actual, expected = on_disk(run), due(bench, run)
+    actual, expected = on_disk(run), due_checkpoints(bench, run)
     if not expected:
         raise SkipTest(f"in {len(run.steps)} steps, no checkpoint is due")
     # Checkpoints that are not due are faults only in the steps 1 and 3; one at the end of the run is allowed.
@@ -72,7 +72,7 @@ def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
     # The last run has 21 steps, so that names sorted as text have another order: 10 comes before 9.
     for keep, batch in ((1, 2), (2, 2), (2, 1)):
         run = bench.run(replace(SAVED, keep=keep, batch=batch, epochs=3))
-        actual, every = on_disk(run), due(bench, run)
+        actual, every = on_disk(run), due_checkpoints(bench, run)
         if len(every) <= keep:
             continue  # rotation removes no checkpoint
         fault = "" if actual == every[-keep:] else f"checkpoints of the steps {actual}, not of {every[-keep:]}"
@@ -105,7 +105,7 @@ def falsify_rotation_keeps_the_best(bench: Bench) -> None:
         run = bench.run(replace(best_job(bench), keep=2, seed=seed, rate=rate))
         cases[f"seed {seed}, rate {rate:g}"] = _kept_case(run)
     judge(cases)
-    if all(_best(case.run)[0] in due(bench, case.run)[-2:] for case in cases.values()):
+    if all(_best(case.run)[0] in due_checkpoints(bench, case.run)[-2:] for case in cases.values()):
         raise SkipTest("the best checkpoint is always one of the newest, so it is kept in any case")
 
 
@@ -180,21 +180,23 @@ def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
         for weights in (*(run.before(k) for _ in step.batches), step.weights)
     ]
     return {
-        "updated with every micro-batch, and after the step once more": averaged(START, and_steps, decay),
-        "updated with every micro-batch, before the step": averaged(START, first, decay),
-        "the average of the weights before each step, so it is updated before the step": averaged(START, before, decay),
-        "the average with the parts of old and new exchanged": averaged(START, after, lambda k: 1 - decay(k)),
-        "updated with every micro-batch": averaged(START, micro, decay),
-        "updated with every micro-batch, also those that no step follows": averaged(START, each_batch, decay),
-        "the average that starts with the weights after the first step": averaged(after[0], after[1:], decay),
+        "updated with every micro-batch, and after the step once more": running_average(START, and_steps, decay),
+        "updated with every micro-batch, before the step": running_average(START, first, decay),
+        "the average of the weights before each step, so it is updated before the step": running_average(
+            START, before, decay
+        ),
+        "the average with the parts of old and new exchanged": running_average(START, after, lambda k: 1 - decay(k)),
+        "updated with every micro-batch": running_average(START, micro, decay),
+        "updated with every micro-batch, also those that no step follows": running_average(START, each_batch, decay),
+        "the average that starts with the weights after the first step": running_average(after[0], after[1:], decay),
         "the average with a decay that warms up as (1 + n) / (10 + n), which `expected_decay` of the adapter can say": (
-            averaged(START, after, lambda k: min(decay(k), (1 + k) / (10 + k)))
+            running_average(START, after, lambda k: min(decay(k), (1 + k) / (10 + k)))
         ),
         "the average with the larger of the decay and (1 + n) / (10 + n), where a warm-up has the smaller": (
-            averaged(START, after, lambda k: max(DECAY, (1 + k) / (10 + k)))
+            running_average(START, after, lambda k: max(DECAY, (1 + k) / (10 + k)))
         ),
-        "the average with the constant decay of the job, without a warm-up": averaged(START, after, constant),
-        "the average with the decay of the first update": averaged(START, after, lambda _: decay(0)),
+        "the average with the constant decay of the job, without a warm-up": running_average(START, after, constant),
+        "the average with the decay of the first update": running_average(START, after, lambda _: decay(0)),
         "the weights at the start: it is never updated": START,
         f"the weights at the end: {_why(run)}": run.weights,
     }
@@ -214,10 +216,10 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
         run = bench.run(replace(SAVED, accumulate=accumulate, dropout=0.0, average=DECAY))
         require(run.average, "`average`", "`features` has it")
         require_steps(run)
-        decay = decays(bench, run.job)
-        off = difference(run.average, averaged(START, [step.weights for step in run.steps], decay))
+        decay = expected_decays(bench, run.job)
+        off = difference(run.average, running_average(START, [step.weights for step in run.steps], decay))
         fault = f"after {len(run.steps)} steps the average is off by {off:.2g} of the largest weight"
-        causes = equal_arrays(run.average, _mistaken_averages(run, decay), allowed)
+        causes = matching_arrays(run.average, _mistaken_averages(run, decay), allowed)
         cases[f"accumulation {accumulate}"] = Case(run, fault, causes) if off > allowed else Case(run)
     judge(cases)
 
@@ -225,19 +227,19 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
 def falsify_average_after_a_cut(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         require(uninterrupted.average, "`average`", "`features` has it")
-        differing = different_end(again, uninterrupted, k, "average")
+        differing = end_difference(again, uninterrupted, k, "average")
         later = [step.weights for step in uninterrupted.steps[k:]]
         starts = {
             "an average that starts anew with the weights of the checkpoint": uninterrupted.steps[k - 1].weights,
             "an average that starts anew with the weights at the start": START,
         }
-        decay = decays(bench, uninterrupted.job)
-        averages = {name: averaged(start, later, decay, k) for name, start in starts.items()}
-        saved = averaged(START, [step.weights for step in uninterrupted.steps[:k]], decay)
+        decay = expected_decays(bench, uninterrupted.job)
+        averages = {name: running_average(start, later, decay, k) for name, start in starts.items()}
+        saved = running_average(START, [step.weights for step in uninterrupted.steps[:k]], decay)
         averages["the average of the checkpoint with the decays of a new run: its count of updates is not restored"] = (
-            averaged(saved, later, decay)
+            running_average(saved, later, decay)
         )
-        causes = equal_arrays(again.average, averages, CLOSE)
+        causes = matching_arrays(again.average, averages, CLOSE)
         return f"average at the end: {differing}" if differing else "", causes
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, average=DECAY))
@@ -257,7 +259,7 @@ def best_run(bench: Bench, job: Job) -> Run:
 def best_job(bench: Bench) -> Job:
     """Return a job with an evaluation and a checkpoint after every step, whose evaluation loss falls and rises."""
     job = replace(SAVED, train=unequal(8), evaluated=EVALUATED, eval_every=1, best=True)
-    return with_saves(bench, replace(job, optimizer="sgd", schedule="constant", rate=40.0, dropout=0.0))
+    return with_several_saves(bench, replace(job, optimizer="sgd", schedule="constant", rate=40.0, dropout=0.0))
 
 
 def best_case(run: Run, *, tie: bool = False) -> Case:
@@ -354,7 +356,7 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
 def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
     averages = (None,) if "average" in bench.lacks else (None, DECAY)
     runs = {f"average {average}": best_run(bench, replace(best_job(bench), average=average)) for average in averages}
-    judge({name: _weights_case(run, decays(bench, run.job)) for name, run in runs.items()})
+    judge({name: _weights_case(run, expected_decays(bench, run.job)) for name, run in runs.items()})
 
 
 def _weights_case(run: Run, decay: Decays) -> Case:
@@ -379,7 +381,7 @@ def _known_weights(run: Run, decay: Decays) -> dict[tuple[int, str], Mapping[str
     after, beside = [step.weights for step in run.steps], ", not their running average" if run.job.average else ""
     weights_by_step = {(k, f"the weights after step {k}{beside}"): weights for k, weights in enumerate(after, 1)}
     for k in range(1, len(after) + 1) if run.job.average else ():
-        weights_by_step[k, f"the running average after step {k}"] = averaged(START, after[:k], decay)
+        weights_by_step[k, f"the running average after step {k}"] = running_average(START, after[:k], decay)
     return weights_by_step
 
 

@@ -14,7 +14,7 @@ from unittest import SkipTest
 from pv.equations.causes import difference
 from pv.errors import KnownCause
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference, table
+from pv.suites.training_loop.diagnosis import differing_tensors, explain_difference, first_difference, table
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.mistakes import LIMITS, explain_gradient, gradient_ratio, scale_of
 from pv.suites.training_loop.oracle import Decays, norm
@@ -178,7 +178,7 @@ def side_effect_cases(bench: Bench, job: Job, cadence: str, name: str, count: Ca
         with_it = replace(job, accumulate=accumulate)
         without = replace(with_it, save_every=0) if cadence == "save_every" else replace(with_it, eval_every=0)
         run, plain = bench.run(with_it), bench.run(without)
-        same = run.order == plain.order and not different(run.weights, plain.weights)
+        same = run.order == plain.order and not differing_tensors(run.weights, plain.weights)
         # Equal runs prove nothing if the adapter ignored the setting.
         if same and not (run.steps and count(run) > count(plain)):
             setting = getattr(job, cadence)
@@ -254,7 +254,7 @@ It is large enough that rotation removes checkpoints, and that the best checkpoi
 """
 
 
-def with_saves(bench: Bench, job: Job, epochs: int = FEW_SAVES) -> Job:
+def with_several_saves(bench: Bench, job: Job, epochs: int = FEW_SAVES) -> Job:
     """Return a job with several checkpoints: one with more epochs if the trainer evaluates and saves only per epoch."""
     return replace(job, epochs=epochs) if "cadence" in bench.lacks else job
 
@@ -264,7 +264,7 @@ def on_disk(run: Run) -> list[int]:
     return sorted(step for step, path in run.checkpoints.items() if path.exists())
 
 
-def due(bench: Bench, run: Run) -> list[int]:
+def due_checkpoints(bench: Bench, run: Run) -> list[int]:
     """Return the steps after which a checkpoint is due: the ends of epochs, if the trainer has no cadence in steps.
 
     There are none if some steps span two epochs: the number of steps is then no multiple of the epochs, or
@@ -278,7 +278,7 @@ def due(bench: Bench, run: Run) -> list[int]:
     return [*range(every, len(run.steps) + 1, every)] if every else []
 
 
-def decays(bench: Bench, job: Job) -> Decays:
+def expected_decays(bench: Bench, job: Job) -> Decays:
     """Return the decays of the running average that a trainer documents; by default the constant decay of the job."""
     expected_decay: Callable[[Job, int], float] | None = getattr(bench.trainer, "expected_decay", None)
     return (lambda done: expected_decay(job, done)) if expected_decay is not None else lambda _: job.average or 0.0

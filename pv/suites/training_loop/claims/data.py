@@ -24,7 +24,7 @@ from pv.suites.training_loop.claims.checks import (
     require_steps,
     trains_in_eval_mode,
 )
-from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference
+from pv.suites.training_loop.diagnosis import differing_tensors, explain_difference, first_difference
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.run import Run, Unfinished
 
@@ -154,7 +154,7 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
     require_forwards(first)  # without forwards in training mode, there is no dropout
     # Bypass the cache, which would return the same run.
     second = bench.rerun(first.job)
-    if first.order != second.order or different(second.weights, first.weights):
+    if first.order != second.order or differing_tensors(second.weights, first.weights):
         causes = (f"{explain_difference(second, first)} that the seed does not determine",)
         refute(f"two runs with the same seed differ: {first_difference(second, first)}", second, causes)
 
@@ -162,7 +162,7 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
 def falsify_workers_change_nothing(bench: Bench) -> None:
     alone, workers = (bench.run(Job(train=unequal(7), epochs=2, accumulate=2, workers=n)) for n in (0, 2))
     require_steps(alone, workers)
-    if alone.order != workers.order or different(workers.weights, alone.weights):
+    if alone.order != workers.order or differing_tensors(workers.weights, alone.weights):
         difference = first_difference(workers, alone)
         refute(
             f"beside the run without workers, with 2 workers {difference}", workers, _causes_of_workers(alone, workers)

@@ -26,9 +26,9 @@ from pv.suites.training_loop.claims.checks import (
 )
 from pv.suites.training_loop.claims.data import consumed
 from pv.suites.training_loop.claims.losses import TOLERANCE, evaluation_case
-from pv.suites.training_loop.diagnosis import different
+from pv.suites.training_loop.diagnosis import differing_tensors
 from pv.suites.training_loop.job import Example, Job
-from pv.suites.training_loop.oracle import CLOSE, START, equal_arrays, equal_to, norm, sums, token_mean
+from pv.suites.training_loop.oracle import CLOSE, START, matching_arrays, matching_numbers, norm, sums, token_mean
 from pv.suites.training_loop.probe import NAMES, PAD, TEXT, VOCABULARY, Masked, Step, recorder
 from pv.suites.training_loop.run import Run
 
@@ -168,14 +168,16 @@ def falsify_frozen_parameters_stay(bench: Bench) -> None:
     for optimizer in ("sgd", "adamw"):
         run = bench.run(Job(train=unequal(4), frozen=True, optimizer=optimizer, accumulate=2))
         # Try AdamW too: its weight decay changes a parameter whose gradient is zero.
-        moved = different({"embed.weight": run.weights["embed.weight"]}, {"embed.weight": START["embed.weight"]})
+        moved = differing_tensors(
+            {"embed.weight": run.weights["embed.weight"]}, {"embed.weight": START["embed.weight"]}
+        )
         gradient = [step.gradient["embed.weight"] for step in run.steps]
         causes = (
             "trained like the others: it has a gradient"
             if any(map(_has_gradient, gradient))
             else "changed without a gradient, as by a weight decay",
         )
-        still = not different(run.weights, START)
+        still = not differing_tensors(run.weights, START)
         untried = "no parameter changes, so it is not seen whether a frozen one would" if still else ""
         cases[optimizer] = Case(
             run, f"a frozen parameter has changed: {moved}" if moved else "", causes, untried=untried
@@ -373,7 +375,7 @@ def _smoothing_case(bench: Bench, run: Run, k: int) -> Case:
         return Case(run)
     smoothings = {"that without smoothing": 0.0, "that with twice the smoothing": 2 * SMOOTHING}
     mistakes = {name: run.sums(k, smoothing=smoothing).mean for name, smoothing in smoothings.items()}
-    causes = equal_arrays(actual, mistakes, bench.trainer.tolerance)
+    causes = matching_arrays(actual, mistakes, bench.trainer.tolerance)
     fault = f"the gradient is off by {off:.2g} of the largest element from that of the mean with smoothed labels"
     return Case(run, fault, causes)
 
@@ -384,7 +386,7 @@ def falsify_evaluation_without_smoothing(bench: Bench) -> None:
     for k, loss in run.evaluations:
         case = evaluation_case(run, k, loss)
         smoothed = token_mean([sums(run.before(k), run.job.evaluated, SMOOTHING)])
-        causes = equal_to(loss, {"that with label smoothing, as in training": smoothed}, TOLERANCE)
+        causes = matching_numbers(loss, {"that with label smoothing, as in training": smoothed}, TOLERANCE)
         cases[f"step {k}"] = Case(run, case.fault, (*causes, *case.causes)) if case.fault else case
     judge(cases)
 

@@ -13,7 +13,7 @@ from pv.suites.training_loop.cases import EVALUATED, EVALUATING, equal, example,
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
-    decays,
+    expected_decays,
     judge,
     refute,
     require,
@@ -25,7 +25,16 @@ from pv.suites.training_loop.claims.data import consumed
 from pv.suites.training_loop.diagnosis import logged
 from pv.suites.training_loop.features import planned_steps
 from pv.suites.training_loop.job import Example, Job
-from pv.suites.training_loop.oracle import CLOSE, START, Sums, averaged, close, equal_to, sums, token_mean
+from pv.suites.training_loop.oracle import (
+    CLOSE,
+    START,
+    Sums,
+    close,
+    matching_numbers,
+    running_average,
+    sums,
+    token_mean,
+)
 from pv.suites.training_loop.run import Run
 
 PRINTED = 1e-4
@@ -107,7 +116,9 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
         mistakes["the token mean of the whole run"] = token_mean(before)
     fault = f"{actual:.6g} is logged, the token mean is {expected:.6g}"
     broken = math.isnan(actual) and any(not total.tokens for total in totals)
-    causes = ("0/0, the mean of a step without scored tokens",) if broken else equal_to(actual, mistakes, PRINTED)
+    causes = (
+        ("0/0, the mean of a step without scored tokens",) if broken else matching_numbers(actual, mistakes, PRINTED)
+    )
     return Case(run, fault, causes)
 
 
@@ -231,7 +242,7 @@ def evaluation_case(run: Run, k: int, actual: float) -> Case:
         name = "that of the running average, which the adapter is to turn off where `job.average` is None"
         mistakes[name] = token_mean([sums(run.average, evaluated)])
     fault = f"{actual:.6g} is reported, the token mean is {expected:.6g}"
-    causes = equal_to(actual, mistakes, TOLERANCE)
+    causes = matching_numbers(actual, mistakes, TOLERANCE)
     return Case(run, fault, causes or ((TRAINING_MODE,) if _evaluates_in_training_mode(run) else ()))
 
 
@@ -348,7 +359,7 @@ def _of_average(bench: Bench, case: Case) -> Case:
     k = next((step for step, _ in run.evaluations if step), 1)
     if not case.fault or len(run.steps) <= k:
         return case
-    mean = averaged(START, [step.weights for step in run.steps[:k]], decays(bench, run.job))
+    mean = running_average(START, [step.weights for step in run.steps[:k]], expected_decays(bench, run.job))
     expected = sums(mean, run.examples(run.steps[k].names)).mean
     left = difference(run.steps[k].gradient, expected) < max(bench.trainer.tolerance, CLOSE)
     return replace(case, causes=("the running average left in the model after the evaluation",)) if left else case

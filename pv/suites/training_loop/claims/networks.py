@@ -23,13 +23,13 @@ from pv.suites.logits import (
     assert_no_later_token_is_seen,
     assert_nothing_is_drawn,
     assert_rows_are_as_alone,
-    off,
+    relative_difference,
     rows_of,
 )
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.checks import format_causes
 from pv.suites.training_loop.network import WithNetwork
-from pv.suites.training_loop.oracle import close, equal_to
+from pv.suites.training_loop.oracle import close, matching_numbers
 
 SAME, NEAR = 1e-5, 0.2
 """Tolerances of gradients: relative to the largest element, and in bfloat16 relative to the norm."""
@@ -72,7 +72,7 @@ def forward(bench: Bench) -> Logits:
     rows, last = rows_of(trainer.tokens), trainer.tokens[-1]
     changed_rows = [[trainer.tokens[0] if token == last else last for token in row] for row in rows]
     # Logits that ignore the tokens would pass every claim below.
-    if all(off(a, b) <= TOLERANCE for a, b in zip(logits(changed_rows), logits(rows), strict=True)):
+    if all(relative_difference(a, b) <= TOLERANCE for a, b in zip(logits(changed_rows), logits(rows), strict=True)):
         raise SkipTest("rows of other tokens have the same logits: what the network sees is not in them")
     return logits
 
@@ -108,7 +108,7 @@ def _of_padding(bench: Bench) -> str:
         after = torch.cat(list(trainer.logits(network, rows)))
     if not changed:
         return "padding is seen, or positions count it"
-    return "padding is seen" if off(after, before) > TOLERANCE else "positions count the padding"
+    return "padding is seen" if relative_difference(after, before) > TOLERANCE else "positions count the padding"
 
 
 def _padding(ids: Tensor, rows: Sequence[Row]) -> Tensor | None:
@@ -243,7 +243,7 @@ def falsify_loss_is_the_token_mean(bench: Bench) -> None:
     expected, mistakes = _losses(logits, rows)
     if not close(actual, expected, NEAR_LOSS):
         hint = "if the loss has further terms, name the claim in `not_claimed`"
-        causes = format_causes(equal_to(actual, mistakes, NEAR_LOSS)) or f"; {hint}"
+        causes = format_causes(matching_numbers(actual, mistakes, NEAR_LOSS)) or f"; {hint}"
         raise AssertionError(f"the loss is {actual:.6g}, the token mean of the cross-entropy is {expected:.6g}{causes}")
 
 
@@ -324,7 +324,7 @@ def _apart(plain: Backward, other: Backward) -> tuple[float, str]:
 
     The difference is relative to the largest element of the parameter's gradient.
     """
-    return max((off(other.gradient[name], tensor), name) for name, tensor in plain.gradient.items())
+    return max((relative_difference(other.gradient[name], tensor), name) for name, tensor in plain.gradient.items())
 
 
 def falsify_evaluation_leaves_the_modes(bench: Bench) -> None:
@@ -529,7 +529,9 @@ def falsify_state_dict_of_the_optimizer_is_whole(bench: Bench) -> None:
     _take_steps(bench, again, restored)
     moved = {name: (parameter.detach() - before[name], name) for name, parameter in network.named_parameters()}
     actual = {name: parameter.detach() - before[name] for name, parameter in again.named_parameters()}
-    apart, name = max((off(actual[name], change), name) for change, name in moved.values() if change.any())
+    apart, name = max(
+        (relative_difference(actual[name], change), name) for change, name in moved.values() if change.any()
+    )
     inside = "an empty `state`" if not state["state"] else "a `state`"
     assert apart < RESTORED, (
         f"with the restored optimizer, {STEPS} steps change {name} by other numbers, off by {apart:.2g} of the largest "

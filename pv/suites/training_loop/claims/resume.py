@@ -20,28 +20,28 @@ from pv.suites.training_loop.cases import SAVED, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
-    due,
+    due_checkpoints,
     judge,
     on_disk,
     require,
     require_forwards,
-    with_saves,
+    with_several_saves,
 )
 from pv.suites.training_loop.diagnosis import (
-    different,
-    different_end,
+    differing_steps,
+    differing_tensors,
+    end_difference,
     explain_difference,
     explain_order,
     explain_rates,
     explain_set,
     first_difference,
     logged,
-    other_numbers,
-    present,
     same_rates,
+    without_none,
 )
 from pv.suites.training_loop.job import Job
-from pv.suites.training_loop.oracle import equal_to, token_mean
+from pv.suites.training_loop.oracle import matching_numbers, token_mean
 from pv.suites.training_loop.run import Run
 
 UNEVEN = (1, 2, 3)
@@ -71,7 +71,7 @@ def cut_cases(bench: Bench, check: Check, job: Job = SAVED, windows: tuple[int, 
     cases: Cases = {}
     for accumulate in windows:
         uninterrupted = bench.run(replace(job, accumulate=accumulate))
-        for k in due(bench, uninterrupted):
+        for k in due_checkpoints(bench, uninterrupted):
             if k < len(uninterrupted.steps):
                 cases[f"accumulation {accumulate}, cut after step {k}"] = cut_case(bench, uninterrupted, k, check)
     return cases
@@ -86,14 +86,14 @@ def cut_case(bench: Bench, uninterrupted: Run, k: int, check: Check) -> Case:
     return Case(again, fault_and_causes) if isinstance(fault_and_causes, str) else Case(again, *fault_and_causes)
 
 
-def rest_of_epoch(uninterrupted: Run, k: int) -> int:
+def steps_left_in_epoch(uninterrupted: Run, k: int) -> int:
     """Return the number of steps that are left in the epoch that is cut after step k."""
     return -k % (len(uninterrupted.steps) // uninterrupted.job.epochs)
 
 
 def falsify_rest_of_the_epoch(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        rest = rest_of_epoch(uninterrupted, k)
+        rest = steps_left_in_epoch(uninterrupted, k)
         epoch, taken = divmod(sum(map(len, uninterrupted.order[:k])), len(uninterrupted.job.train))
         return order_fault(uninterrupted, again, k, slice(rest), taken, epoch)
 
@@ -185,7 +185,7 @@ def falsify_resume_of_a_finished_run(bench: Bench) -> None:
     for accumulate in (1, 2):
         uninterrupted = bench.run(replace(SAVED, accumulate=accumulate))
         again = bench.resume(uninterrupted, len(uninterrupted.steps))
-        differing = different(again.weights, uninterrupted.weights)
+        differing = differing_tensors(again.weights, uninterrupted.weights)
         fault = f"{len(again.steps)} steps are taken" if again.steps else f"weights {differing}" if differing else ""
         causes = ("another epoch",) if len(again.steps) == len(uninterrupted.steps) // uninterrupted.job.epochs else ()
         causes = ("a new run",) if len(again.steps) == len(uninterrupted.steps) else causes
@@ -195,7 +195,7 @@ def falsify_resume_of_a_finished_run(bench: Bench) -> None:
 
 def falsify_orders_of_later_epochs(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        rest = rest_of_epoch(uninterrupted, k)
+        rest = steps_left_in_epoch(uninterrupted, k)
         taken = sum(map(len, uninterrupted.order[: k + rest])) % len(uninterrupted.job.train)
         return order_fault(uninterrupted, again, k, slice(rest, None), taken)
 
@@ -211,18 +211,18 @@ def falsify_rates_after_a_cut(bench: Bench) -> None:
         )
 
     # Three epochs if checkpoints are saved per epoch: the saved optimizer has the rate of the next epoch alone.
-    cut_after_every_step(bench, check, with_saves(bench, SAVED, 3))
+    cut_after_every_step(bench, check, with_several_saves(bench, SAVED, 3))
 
 
-def same_end(uninterrupted: Run, again: Run, k: int) -> str:
+def end_fault(uninterrupted: Run, again: Run, k: int) -> str:
     """Describe how the weights at the end differ, and the first step that differs; "" if the weights are equal."""
-    differing = different_end(again, uninterrupted, k)
+    differing = end_difference(again, uninterrupted, k)
     return f"weights at the end: {differing}; {first_difference(again, uninterrupted, k)}" if differing else ""
 
 
 def falsify_weights_without_dropout(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        return same_end(uninterrupted, again, k), _of_state(uninterrupted, again, k)
+        return end_fault(uninterrupted, again, k), _of_state(uninterrupted, again, k)
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, log_every=3))
 
@@ -236,7 +236,7 @@ def _of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
     step, right = again.steps[0], uninterrupted.steps[k]
     # State outside `optimizer.state` is not recorded. It is the cause if everything that is recorded of the step equals
     # the uninterrupted run, and the new weights still differ.
-    other = different(step.first, uninterrupted.before(k)) if step.first else ""
+    other = differing_tensors(step.first, uninterrupted.before(k)) if step.first else ""
     counts = {name: tensor for name, tensor in step.state.items() if name.endswith(".step")}
     mistakes = {
         "the state of a new optimizer: its own is not restored": bool(counts)
@@ -244,10 +244,10 @@ def _of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
         f"weights that are not those of the checkpoint: {other}": bool(other),
         "state that the optimizer keeps outside `optimizer.state`, as in an attribute: it is not restored": (
             not other
-            and not different(present(step.gradient), present(right.gradient))
+            and not differing_tensors(without_none(step.gradient), without_none(right.gradient))
             and (step.names, step.rates) == (right.names, right.rates)
-            and not different(step.state, right.state)
-            and bool(different(step.weights, right.weights))
+            and not differing_tensors(step.state, right.state)
+            and bool(differing_tensors(step.weights, right.weights))
         ),
     }
     return tuple(name for name, holds in mistakes.items() if holds)
@@ -255,31 +255,31 @@ def _of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
 
 def falsify_weights_with_dropout(bench: Bench) -> None:
     require_forwards(bench.run(SAVED))  # without forwards in training mode, there is no dropout
-    cut_after_every_step(bench, same_end_with_draws)
+    cut_after_every_step(bench, end_fault_with_draws)
 
 
 def falsify_weights_with_random_data(bench: Bench) -> None:
     noisy, plain = (bench.run(replace(SAVED, dropout=0.0, noise=noise)) for noise in (True, False))
-    if noisy.order == plain.order and not different(noisy.weights, plain.weights):
+    if noisy.order == plain.order and not differing_tensors(noisy.weights, plain.weights):
         raise SkipTest("with `job.noise` the data draw no random numbers: the run is the same without; see `noise`")
     cut_after_every_step(bench, partial(_fetched_early, bench), replace(SAVED, dropout=0.0, noise=True))
 
 
 def _fetched_early(bench: Bench, uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
     """Return how the weights at the end differ with data that draw random numbers, and why."""
-    fault, causes = same_end_with_draws(uninterrupted, again, k)
+    fault, causes = end_fault_with_draws(uninterrupted, again, k)
     if causes:
         # A run with dropout that resumes correctly shows that the random state is restored. Then the numbers differ
         # because the data are fetched before that.
         dropping = bench.run(replace(uninterrupted.job, directory=Path(), noise=False, dropout=SAVED.dropout))
-        if not same_end(dropping, bench.resume(dropping, k), k):
+        if not end_fault(dropping, bench.resume(dropping, k), k):
             causes = (EARLY,)
     return fault, causes
 
 
-def same_end_with_draws(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+def end_fault_with_draws(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
     """Return how the weights at the end differ in a run that draws random numbers, and why."""
-    fault = same_end(uninterrupted, again, k)
+    fault = end_fault(uninterrupted, again, k)
     # Without noise the order is correct by a premise, so another order with noise comes from other random numbers.
     other_noise = uninterrupted.job.noise and again.order != uninterrupted.order[k:]
     drawn = fault and (other_noise or explain_difference(again, uninterrupted, k) == "random numbers")
@@ -295,7 +295,7 @@ def falsify_tied_weights(bench: Bench) -> None:
         if not uninterrupted.tied:
             raise SkipTest("embedding and head are two parameters also at the end of the run that was not cut")
         apart = "" if again.tied else "embedding and head are no longer one parameter"
-        return same_end(uninterrupted, again, k) or apart, (UNTIED,) if apart else ()
+        return end_fault(uninterrupted, again, k) or apart, (UNTIED,) if apart else ()
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, tied=True))
 
@@ -314,7 +314,7 @@ def history_fault(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[st
     """Return which logged losses of a resumed run differ, and why."""
     expected, actual = logged(uninterrupted.logs, "loss"), logged(again.logs, "loss")
     require(expected, "loss in its `logs`", "where the loop logs none, name `loss` as missing in `features`")
-    differing = other_numbers(actual, expected, PRINTED)
+    differing = differing_steps(actual, expected, PRINTED)
     seen = _differing_logs(differing, actual, expected)
     causes = (
         ["without the logs before the cut"]
@@ -323,7 +323,7 @@ def history_fault(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[st
     )
     if differing and differing[0] in actual and differing[0] > k:
         after = [sums_ for i in range(k, differing[0]) for sums_ in uninterrupted.batch_sums(i)]
-        causes += equal_to(
+        causes += matching_numbers(
             actual[differing[0]], {"the mean over the steps after the cut only": token_mean(after)}, PRINTED
         )
     return f"logged losses differ ({seen})" if seen else "", tuple(causes)
@@ -353,7 +353,7 @@ def number_fault(uninterrupted: Run, again: Run, k: int, name: str) -> tuple[str
     steps = logged(again.logs, "step")
     expected = {at: number for at, number in logged(uninterrupted.logs, name).items() if at in steps}
     actual = {at: number for at, number in logged(again.logs, name).items() if at in expected}
-    differing = other_numbers(actual, expected, PRINTED)
+    differing = differing_steps(actual, expected, PRINTED)
     rows = [example for step in uninterrupted.steps[:k] for example in uninterrupted.examples(step.names)]
     counts = {sum(example.scored for example in rows), sum(len(example.tokens) for example in rows)}
     missing = {round(expected[at] - actual.get(at, expected[at]), 6) for at in differing}
@@ -367,10 +367,10 @@ PARTLY = "a checkpoint that is written in place: it is there before it is comple
 
 def _job(bench: Bench) -> Job:
     """Return a job with two checkpoints, so that the first one is complete while the second one is written."""
-    return with_saves(bench, replace(SAVED, train=unequal(4), epochs=1, dropout=0.0), 2)
+    return with_several_saves(bench, replace(SAVED, train=unequal(4), epochs=1, dropout=0.0), 2)
 
 
-def kills(bench: Bench, uninterrupted: Run) -> Iterator[tuple[int, Path, dict[int, Path]]]:
+def killed_runs(bench: Bench, uninterrupted: Run) -> Iterator[tuple[int, Path, dict[int, Path]]]:
     """Run a job again and again, killing it at one operation on files after the other.
 
     Yields:
@@ -390,7 +390,7 @@ def falsify_kill_during_a_save(bench: Bench) -> None:
     uninterrupted, cases = bench.run(_job(bench)), Cases()
     left: tuple[Path, dict[int, Path]] = (Path(), {})
     refused: list[str] = []
-    for operation, place, saved in kills(bench, uninterrupted):
+    for operation, place, saved in killed_runs(bench, uninterrupted):
         if saved:
             left = max(left, (place, saved), key=lambda checkpoints: len(checkpoints[1]))
             name = f"killed at operation {operation} on files, resumed from step {max(saved)}"
@@ -426,14 +426,14 @@ def _after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, saved: Pa
     except Exception as error:  # trainers raise different errors for an incomplete checkpoint
         refused.append(f"{type(error).__name__}: {error}")
         return Case(uninterrupted)
-    fault = same_end(uninterrupted, again, k)
+    fault = end_fault(uninterrupted, again, k)
     return Case(again, fault, (PARTLY,) if fault else ())
 
 
 def falsify_killed_run_goes_on(bench: Bench) -> None:
     newest = cast("WithNewest", bench.trainer).newest
     uninterrupted, cases = bench.run(_job(bench)), Cases()
-    for operation, place, saved in kills(bench, uninterrupted):
+    for operation, place, saved in killed_runs(bench, uninterrupted):
         name = f"killed at operation {operation} on files, with checkpoints of the steps {sorted(saved)}"
         if (path := newest(place)) is not None:
             cases[name] = _from_newest(bench, uninterrupted, place, path)
@@ -449,7 +449,7 @@ def _from_newest(bench: Bench, uninterrupted: Run, place: Path, path: Path) -> C
     except Exception as error:  # trainers raise different errors for an incomplete checkpoint
         why = f"the newest checkpoint is {path.name}, which cannot be loaded: {type(error).__name__}: {error}"
         return Case(uninterrupted, why[:300], (PARTLY,))
-    fault = same_end(uninterrupted, again, len(uninterrupted.steps) - len(again.steps))
+    fault = end_fault(uninterrupted, again, len(uninterrupted.steps) - len(again.steps))
     return Case(again, fault, (PARTLY,) if fault else ())
 
 
@@ -475,7 +475,7 @@ def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
     earlier = bench.run(replace(SAVED, keep=2, epochs=3))
     for keep in (1, 2):
         alone = bench.run(replace(SAVED, keep=keep, epochs=1))
-        expected = due(bench, alone)[-keep:]
+        expected = due_checkpoints(bench, alone)[-keep:]
         # Checkpoints of the same steps could not be distinguished from the ones of the earlier run.
         if not expected or {*expected} & {*on_disk(earlier)}:
             continue
@@ -507,7 +507,7 @@ def _newest_case(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) 
     if path is None:
         return Case(run, "no checkpoint is found")
     again = bench.resume_run(run, place, path, saves=False)
-    differing = different_end(again, run, len(run.steps))
+    differing = end_difference(again, run, len(run.steps))
     fault = f"the newest checkpoint is {path.name}: a run that goes on from it ends with other weights, {differing}"
     causes = ("a checkpoint of the earlier run, whose step is larger",) if not again.steps else ()
     return Case(again, fault, causes) if differing else Case(again)

@@ -9,13 +9,31 @@ from unittest import SkipTest
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.cases import EVALUATED, TOGETHER, equal, unequal
-from pv.suites.training_loop.claims.checks import Case, Cases, decays, due, gradient_case, judge, refute, require_steps
+from pv.suites.training_loop.claims.checks import (
+    Case,
+    Cases,
+    due_checkpoints,
+    expected_decays,
+    gradient_case,
+    judge,
+    refute,
+    require_steps,
+)
 from pv.suites.training_loop.claims.losses import TOLERANCE, evaluation_case
-from pv.suites.training_loop.claims.resume import same_end, starts_again
+from pv.suites.training_loop.claims.resume import end_fault, starts_again
 from pv.suites.training_loop.claims.updates import schedule_of
-from pv.suites.training_loop.diagnosis import different, different_end, explain_set
+from pv.suites.training_loop.diagnosis import differing_tensors, end_difference, explain_set
 from pv.suites.training_loop.job import HEAD, Job
-from pv.suites.training_loop.oracle import START, averaged, close, equal_to, norm, scaled, sums, token_mean
+from pv.suites.training_loop.oracle import (
+    START,
+    close,
+    matching_numbers,
+    norm,
+    running_average,
+    scaled,
+    sums,
+    token_mean,
+)
 from pv.suites.training_loop.run import Run
 
 
@@ -52,7 +70,7 @@ def falsify_examples_of_two_ranks(bench: Bench) -> None:
 def falsify_weights_of_two_ranks(bench: Bench) -> None:
     first, second = both_ranks(bench)
     for k, (a, b) in enumerate(zip(first.steps, second.steps, strict=True), 1):
-        if differing := different(b.weights, a.weights):
+        if differing := differing_tensors(b.weights, a.weights):
             refute(f"after step {k} the weights of the ranks differ: {differing}", first)
     if first.order == second.order:
         raise SkipTest("both ranks have the same examples: their weights are the same also if nothing is reduced")
@@ -88,7 +106,7 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
         if whole.order[1:] != again.order:
             causes = _causes_of_order(uninterrupted, resumed, rank)
             refute(f"{name} goes on with the examples {again.order}, not {whole.order[1:]}", again, causes)
-        if differing := different_end(again, whole, 1):
+        if differing := end_difference(again, whole, 1):
             refute(f"{name} ends with other weights: {differing}", again)
 
 
@@ -122,7 +140,7 @@ def _evaluation_case(runs: tuple[Run, Run], rank: int, k: int, loss: float) -> C
     parts = [run.examples(chain(*part.evaluated[part.early :])) for part in runs]
     means = [token_mean([sums(run.before(k), part)]) for part in parts]
     mistakes = {"the mean of the ranks' means": sum(means) / 2, "that of its own part": means[rank]}
-    return replace(case, causes=(*equal_to(loss, mistakes, TOLERANCE), *case.causes)) if case.fault else case
+    return replace(case, causes=(*matching_numbers(loss, mistakes, TOLERANCE), *case.causes)) if case.fault else case
 
 
 def falsify_no_example_is_never_used(bench: Bench) -> None:
@@ -251,7 +269,7 @@ def _of_rates(bench: Bench, run: Run) -> str:
 def _of_average(bench: Bench, run: Run) -> str:
     if run.job.average is None:
         return ""
-    expected = averaged(START, [step.weights for step in run.steps], decays(bench, run.job))
+    expected = running_average(START, [step.weights for step in run.steps], expected_decays(bench, run.job))
     off = difference(run.average, expected) if run.average else 1.0
     return f"the running average is off by {off:.2g} of its largest element" if off > NEAR else ""
 
@@ -270,7 +288,7 @@ def _of_evaluations(bench: Bench, run: Run) -> str:
 def falsify_features_together_after_a_cut(bench: Bench) -> None:
     cases = {}
     for features, uninterrupted in _runs(bench).items():
-        steps = [k for k in due(bench, uninterrupted) if k < len(uninterrupted.steps)]
+        steps = [k for k in due_checkpoints(bench, uninterrupted) if k < len(uninterrupted.steps)]
         if steps:
             again = bench.resume(uninterrupted, steps[-1])
             fault = _end(uninterrupted, again, steps[-1])
@@ -280,8 +298,8 @@ def falsify_features_together_after_a_cut(bench: Bench) -> None:
 
 def _end(uninterrupted: Run, again: Run, k: int) -> str:
     """Describe how the weights or the average at the end of a run that was resumed after step k differ."""
-    average = different_end(again, uninterrupted, k, "average") if uninterrupted.job.average is not None else ""
-    return same_end(uninterrupted, again, k) or (f"average at the end: {average}" if average else "")
+    average = end_difference(again, uninterrupted, k, "average") if uninterrupted.job.average is not None else ""
+    return end_fault(uninterrupted, again, k) or (f"average at the end: {average}" if average else "")
 
 
 def featured_ranks(bench: Bench) -> tuple[Run, Run]:

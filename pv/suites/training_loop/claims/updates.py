@@ -25,11 +25,11 @@ from pv.suites.training_loop.claims.checks import (
     require_steps,
 )
 from pv.suites.training_loop.claims.resume import cut_after_every_step
-from pv.suites.training_loop.diagnosis import logged, other_numbers, same_rates
+from pv.suites.training_loop.diagnosis import differing_steps, logged, same_rates
 from pv.suites.training_loop.features import planned_steps
 from pv.suites.training_loop.job import HEAD, Job
 from pv.suites.training_loop.mistakes import clipped_early, scale_of
-from pv.suites.training_loop.oracle import START, close, equal_arrays, equal_to, norm, scaled
+from pv.suites.training_loop.oracle import START, close, matching_arrays, matching_numbers, norm, scaled
 from pv.suites.training_loop.run import Run
 
 RATE, DECAY_TOLERANCE = 0.01, 1e-3
@@ -284,7 +284,7 @@ def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:
         require_steps(run)
         actual, used = logged(run.logs, "rate"), {k: step.rate for k, step in enumerate(run.steps, 1)}
         # The tolerance allows a rate that is logged in float32.
-        differing = other_numbers(actual, used, 1e-6)
+        differing = differing_steps(actual, used, 1e-6)
         late = differing and all(actual.get(k) == used[k + 1] for k in used if k + 1 in used)
         fault = f"logged {actual}, used {used}" if differing else ""
         cases[case] = Case(run, fault, ("the rate of the next step",) if late else ())
@@ -509,7 +509,7 @@ def causes_of_clipping(
     if scale is not None:
         mistakes[clipped_early(scale)] = scaled(plain, min(1.0, limit / (norm(plain) * scale)))
         mistakes[f"not divided by the scale of the gradient scaler, {scale:g}"] = scaled(plain, scale)
-    return equal_arrays(actual, mistakes, NEAR) or _left_out(actual, plain)
+    return matching_arrays(actual, mistakes, NEAR) or _left_out(actual, plain)
 
 
 def _left_out(actual: Mapping[str, Tensor | None], plain: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -552,5 +552,5 @@ def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
             mistakes[f"the norm before it is divided by the scale of the gradient scaler, {scale:g}"] = expected * scale
         wrong = abs(actual[k] - expected) > 1e-5 * max(1.0, expected)
         why = f"{actual[k]:.6g} is logged, the norm is {expected:.6g}" if wrong else ""
-        cases[f"step {k}"] = Case(run, why, equal_to(actual[k], mistakes, 1e-5) if wrong else ())
+        cases[f"step {k}"] = Case(run, why, matching_numbers(actual[k], mistakes, 1e-5) if wrong else ())
     judge(cases)
