@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pv.errors import PvError
 from pv.suites.bench import name_of, unknown_feature
-from pv.suites.training_loop.job import ATTRIBUTES, FEATURES, IGNORED, RARE, Example, Job
+from pv.suites.training_loop.job import ATTRIBUTES, FEATURES, IGNORED, OPT_IN, Example, Job
 
 if TYPE_CHECKING:
     from pv.suites.training_loop.run import Run
@@ -64,7 +64,7 @@ def _inherited(trainer: object) -> dict[str, bool | str]:
 def missing_features(trainer: object) -> dict[str, str]:
     """Return the reasons of all features that a trainer does not have.
 
-    These are the features that its adapter declares to be missing, the features of `RARE` that the adapter does not
+    These are the features that its adapter declares to be missing, the features of `OPT_IN` that the adapter does not
     name, and the features that depend on one of these.
 
     Args:
@@ -75,7 +75,7 @@ def missing_features(trainer: object) -> dict[str, str]:
     """
     declared = declared_features(trainer)
     with_attribute = {name for name in ATTRIBUTES if getattr(trainer, name, None) is not None}
-    missing = dict.fromkeys(sorted(RARE - declared.keys() - with_attribute), _NOT_DECLARED)
+    missing = dict.fromkeys(sorted(OPT_IN - declared.keys() - with_attribute), _NOT_DECLARED)
     missing |= {
         name: _DECLARED_FALSE if why is False else str(why) for name, why in declared.items() if why is not True
     }
@@ -210,7 +210,7 @@ def _from_old_names(features: Features, old: Mapping[str, Any]) -> dict[str, boo
     current |= dict.fromkeys(sorted(present), True) | dict.fromkeys(old.get("without", ()), False) | missing
     # A feature of the base class that an old name did not repeat was reset to its default.
     for name, value in features.items():
-        if name not in current and (value is True or name not in RARE):
+        if name not in current and (value is True or name not in OPT_IN):
             current[name] = value is not True
     return current
 

@@ -198,68 +198,69 @@ class Report:
     average: nn.Module | None = None
 
 
-RARE = frozenset(
+# The comments complete the sentence: a trainer with this feature ...
+OPT_IN = frozenset(
     {
-        "autocast",
-        "average",
-        "best_model",
-        "best_step",
-        "checkpointing",
-        "crop",
-        "decay",
-        "end",
-        "finite",
-        "frozen_eval",
-        "network",
-        "network_evaluation",
-        "network_loss",
-        "network_optimizer",
-        "newest",
-        "scaler",
-        "smoothing",
-        "ties",
-        "tokens",
+        "autocast",  # computes the loss of its network in bfloat16
+        "average",  # keeps a running average of the weights
+        "best_model",  # returns the weights of the best checkpoint
+        "best_step",  # names the step of the best checkpoint
+        "checkpointing",  # recomputes activations of its network in the backward pass
+        "crop",  # cuts long rows
+        "decay",  # has a weight decay that excludes biases
+        "end",  # has an end token
+        "finite",  # refuses a loss that is NaN or infinite
+        "frozen_eval",  # trains with the frozen parts of its network in eval mode
+        "network",  # creates its own network, see `WithNetwork`
+        "network_evaluation",  # evaluates its network
+        "network_loss",  # computes a loss of its network
+        "network_optimizer",  # creates an optimizer of its network
+        "newest",  # finds the checkpoint to resume from
+        "scaler",  # has a gradient scaler
+        "smoothing",  # smooths labels in training
+        "ties",  # calls the first of equal losses the best
+        "tokens",  # logs the number of scored tokens
     }
 )
 """Features that a trainer has only if `features` of its adapter says True."""
 ATTRIBUTES = frozenset({"end", "newest"})
-"""Features of `RARE` that an attribute of the same name declares: the id of the end token, or `newest(folder)`."""
-FEATURES = RARE | {
-    "accumulate",
-    "best",
-    "cadence",
-    "clip",
-    "epochs",
-    "eval_batch",
-    "evaluate",
-    "events",
-    "freeze",
-    "gaps",
-    "groups",
-    "history",
-    "keep",
-    "lengths",
-    "log_every",
-    "loss",
-    "masks",
-    "max_steps",
-    "noise",
-    "norm",
-    "optimizer",
-    "padding",
-    "ranks",
-    "rate",
-    "save",
-    "schedule",
-    "sequences",
-    "short_windows",
-    "step_events",
-    "stop",
-    "tied",
-    "warmup",
-    "workers",
+"""Features of `OPT_IN` that an attribute of the same name declares: the id of the end token, or `newest(folder)`."""
+FEATURES = OPT_IN | {
+    "accumulate",  # takes a step on several micro-batches
+    "best",  # keeps the best checkpoint
+    "cadence",  # evaluates and saves every n steps, not only at the end of an epoch
+    "clip",  # clips gradients
+    "epochs",  # makes passes over the data
+    "eval_batch",  # has a batch size for evaluations
+    "evaluate",  # evaluates
+    "events",  # calls callbacks
+    "freeze",  # freezes the embedding
+    "gaps",  # accepts unscored tokens anywhere, not only at the start of a row
+    "groups",  # has parameter groups
+    "history",  # continues the logs of a resumed run
+    "keep",  # rotates checkpoints
+    "lengths",  # accepts rows of unequal length
+    "log_every",  # logs every n steps
+    "loss",  # logs the loss
+    "masks",  # accepts unscored tokens
+    "max_steps",  # ends after a number of steps
+    "noise",  # accepts data that draw random numbers
+    "norm",  # logs the norm of gradients
+    "optimizer",  # has SGD and AdamW
+    "padding",  # pads rows to a multiple
+    "ranks",  # runs in two processes
+    "rate",  # logs the learning rate
+    "save",  # saves checkpoints
+    "schedule",  # has a linear schedule
+    "sequences",  # predicts several tokens of an example
+    "short_windows",  # ends the last window of an epoch with the epoch
+    "step_events",  # calls callbacks for steps
+    "stop",  # can be stopped by a callback
+    "tied",  # accepts a model with tied weights
+    "warmup",  # has a linear warm-up
+    "workers",  # loads data in worker processes
 }
-"""All features that an adapter may name in `features`."""
+"""All features that an adapter may name in `features`; docs/adapters.md explains them."""
 
 
 class Trainer(Protocol):
@@ -267,7 +268,7 @@ class Trainer(Protocol):
 
     Attributes:
         features: By feature, True if the trainer has the feature, else the reason why not, or False without a reason.
-            Features that are not named exist, except for the features of `RARE`. The mapping extends the mappings of
+            Features that are not named exist, except for the features of `OPT_IN`. The mapping extends the mappings of
             the base classes.
         tolerance: Relative tolerance of gradients; larger where the trainer casts.
         not_claimed: Optional. By id of a claim that the trainer does not make: the reason, with a reference to the

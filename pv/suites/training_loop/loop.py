@@ -22,7 +22,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
-from pv.suites.training_loop.job import HEAD, IGNORED, RARE, Example, Job, Report, probe_of
+from pv.suites.training_loop.job import HEAD, IGNORED, OPT_IN, Example, Job, Report, probe_of
 from pv.suites.training_loop.network import OwnNetwork, logits_of
 from pv.suites.training_loop.probe import token_loss
 
@@ -479,7 +479,7 @@ def evaluate(job: Job, model: nn.Module) -> float:
 class Loop(OwnNetwork):
     """The adapter of this loop."""
 
-    features: Mapping[str, bool | str] = {**dict.fromkeys(RARE, True), "ranks": "it runs on one process"}
+    features: Mapping[str, bool | str] = {**dict.fromkeys(OPT_IN, True), "ranks": "it runs on one process"}
     tolerance = 1e-9
     end = 2
 

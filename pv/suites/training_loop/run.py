@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pv.suites.training_loop.features import LOGGED, missing_features
-from pv.suites.training_loop.job import FEATURES, RARE, Example, Job, Report, Trainer, probe_of, weights_of
+from pv.suites.training_loop.job import FEATURES, OPT_IN, Example, Job, Report, Trainer, probe_of, weights_of
 from pv.suites.training_loop.oracle import START, Sums, sums
 from pv.suites.training_loop.probe import Masked, Step, record
 
@@ -177,8 +177,8 @@ def _alternative(setting: str) -> str:
     if feature not in FEATURES:
         return ""
     documented = " (a schedule of the loop's own: read it, and define `expected_rate`)" if setting == "schedule" else ""
-    # A rare feature is tried only where `features` says True.
-    hint = "leave `{}` out of `features`" if feature in RARE else "name `{}` as missing in `features`"
+    # An opt-in feature is tried only if `features` says True.
+    hint = "leave `{}` out of `features`" if feature in OPT_IN else "name `{}` as missing in `features`"
     return f"{documented}, or {hint.format(feature)}"
 
 

@@ -48,7 +48,7 @@ class HandWritten:
         features: The features of a subclass extend the ones of this class. Write True for
 
             * the numbers among `loss`, `rate` and `norm` that `log` returns;
-            * features that are missing by default: the ones of `RARE` in `pv.suites.training_loop.job`, `groups`, and
+            * features that are missing by default: the ones of `OPT_IN` in `pv.suites.training_loop.job`, `groups`, and
               others below.
 
             Write a reason, or False, for features that the loop does not have:
