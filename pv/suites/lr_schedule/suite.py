@@ -21,8 +21,9 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 from pv.suites.bench import CallableBench, judge
 
 PEAK, LEAST = 0.1, 0.02
-# Two groups with different rates: a scheduler must keep their ratio.
+"""The peak and the minimum of the rate that are passed to the subject."""
 BASES = (PEAK, 0.3 * PEAK)
+"""Base rates of two parameter groups, whose ratio a scheduler must keep."""
 NAMES = {
     "warmup": ("warmup", "warmup_steps", "num_warmup_steps", "n_warmup", "warmup_iters", "warm_up"),
     "total": ("total", "total_steps", "num_training_steps", "max_steps", "num_steps", "max_iters", "T_max"),
@@ -180,7 +181,8 @@ def _restarts(name: str, parameters: Sequence[inspect.Parameter]) -> bool:
     return not once or any(word in name.lower() for word in ("restart", "cyclic"))
 
 
-AFTER = 6  # steps after the planned end
+AFTER = 6
+"""Number of steps after the planned end that are tried."""
 PLANS = {"warmup": st.integers(1, 8), "decay": st.integers(10, 30)}
 
 

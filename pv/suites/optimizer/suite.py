@@ -115,7 +115,8 @@ def close(actual: Tensor, right: Tensor, start: Tensor, steps: int) -> bool:
 RATE = 0.01
 NAMES = ("lr", "rate", "learning_rate")
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
-SHAPES: tuple[Shapes, ...] = (((4, 3), (5,)), ((4, 3), (3, 5)))  # some optimizers take matrices only
+SHAPES: tuple[Shapes, ...] = (((4, 3), (5,)), ((4, 3), (3, 5)))
+"""Shapes of the parameters, in the order in which they are tried: some optimizers take matrices only."""
 WRITE = """cannot call {name}: {why}. The suite passes a list of float32 parameters and a rate, and takes steps
 without a closure on dense gradients. Write a function that adds the other arguments, and pass it:
 

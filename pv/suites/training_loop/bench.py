@@ -70,6 +70,7 @@ class Bench(SuiteBench):
         self.subject = self.trainer = trainer
         self.used: list[Run] = []
         self.directory = directory or Path(tempfile.mkdtemp())
+        # The runs of this process, by the text of their job and how it was run; a run of several ranks is a list.
         self._runs: dict[str, list[Run]] = {}
         self._patience = PATIENCE_S
         self._warm = False

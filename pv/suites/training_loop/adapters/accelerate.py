@@ -72,6 +72,7 @@ class Loop:
         self.prepare()
 
     def prepare(self) -> None:
+        """Create model, optimizer, loaders and schedule, and prepare them with the accelerator."""
         job, model = self.job, self.job.model()
         self.report = Report(model=model)
         optimizer = optimizer_of(job, model.parameters())
@@ -86,13 +87,15 @@ class Loop:
         self.scheduler = self.accelerator.prepare(scheduler_of(job, optimizer, self.planned, ranks))
 
     def run(self) -> Report:
+        """Train until the planned number of steps, and return the report."""
         first, skip = self.resumed() if self.job.resume else (0, 0)
         for epoch in itertools.count(first) if self.job.max_steps else range(first, self.job.epochs):
             if self.step >= self.planned:
                 break
             self.model.train()
-            rest = skip if epoch == first and not self.stateful else 0
-            self.epoch(self.accelerator.skip_first_batches(self.train, rest) if rest else self.train)
+            # A stateful loader resumes at its position by itself.
+            skipped = skip if epoch == first and not self.stateful else 0
+            self.epoch(self.accelerator.skip_first_batches(self.train, skipped) if skipped else self.train)
         self.report.final_step = self.step
         return self.report
 
@@ -104,6 +107,7 @@ class Loop:
         return epoch, steps * self.job.accumulate
 
     def epoch(self, batches: Iterable[dict[str, Tensor]]) -> None:
+        """Train on the batches of an epoch, or on the rest of one."""
         for batch in batches:
             with self.accelerator.accumulate(self.model):
                 loss = token_loss(self.model(batch["input_ids"]), batch["labels"])
@@ -162,6 +166,7 @@ class TokenLoop(Loop):
                 break
 
     def window(self, samples: list[dict[str, Tensor]]) -> None:
+        """Take a step on the micro-batches of a window."""
         ranks = self.accelerator.num_processes
         items: Any = sum(batch["labels"].ne(IGNORED).sum() for batch in samples)
         items = self.accelerator.gather(items).sum().item()

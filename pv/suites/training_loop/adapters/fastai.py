@@ -60,6 +60,7 @@ class Fastai:
     tolerance = 1e-6
 
     def run(self, job: Job) -> Report:
+        """Run a job with `Learner.fit`, and return its report. Raise SkipTest for a job with `max_steps`."""
         if job.max_steps:
             raise SkipTest(EPOCHS)
         set_seed(job.seed)
@@ -74,6 +75,7 @@ class Fastai:
             lr=job.rate,
             path=job.directory,
         )
+        # A checkpoint `model_K` is saved at the end of epoch K.
         start = int(job.resume.stem.split("_")[1]) + 1 if job.resume else 0
         if job.resume:
             learner.load(job.resume.stem)

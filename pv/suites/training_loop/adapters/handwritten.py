@@ -136,6 +136,7 @@ class HandWritten:
         raise self._placeholder("average")
 
     def run(self, job: Job) -> Report:
+        """Run a job by calling the parts of the loop in order, and return its report."""
         self.job, model = job, job.model()
         self._logs = any(has_feature(self, name) for name in LOGGED)
         report = Report(model=model)
@@ -152,6 +153,7 @@ class HandWritten:
         return report
 
     def _at_cadences(self, job: Job, report: Report, step: int) -> None:
+        """Log, evaluate and save after a step, if due."""
         if self._logs and job.log_every and step % job.log_every == 0:
             report.logs.append({"step": step, **self.log()})
         if job.eval_every and step % job.eval_every == 0:
@@ -176,4 +178,5 @@ class HandWritten:
         return float(value)
 
     def _placeholder(self, method: str) -> Placeholder:
+        """Return the error for a method that must be overridden."""
         return Placeholder(f"{type(self).__qualname__}.{method}() is a placeholder: call the loop's own code in it")

@@ -50,6 +50,7 @@ class Ignite:
     tolerance = 1e-9
 
     def run(self, job: Job) -> Report:
+        """Run a job, and return its report."""
         report = Report(model=job.model())
         optimizer = optimizer_of(job, report.model.parameters())
         train = pairs_of(job, job.train, job.batch, None, shuffle=True)  # the deterministic trainer seeds the loader

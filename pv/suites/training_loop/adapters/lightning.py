@@ -98,6 +98,7 @@ class Lightning:
         return job.collate(examples)
 
     def run(self, job: Job) -> Report:
+        """Run a job with `Trainer.fit`, and return its report."""
         lightning.seed_everything(job.seed, workers=True, verbose=False)
         report = Report(model=self.module(job))
         trainer = lightning.Trainer(**_settings(job) | self.plugged(job, report) | self.settings)
@@ -128,7 +129,9 @@ def _step(path: Path) -> int:
 
 
 def _settings(job: Job) -> dict[str, object]:
+    """Return the arguments of `lightning.Trainer` for a job."""
     evaluates = bool(job.eval_every and job.evaluated)
+    # Lightning counts batches between evaluations, not steps.
     validation = {"val_check_interval": job.eval_every * job.accumulate, "check_val_every_n_epoch": None}
     return {
         "accelerator": "cpu",

@@ -135,6 +135,7 @@ class Transformers:
         return declared_features(self).get("sequences", True) is not True
 
     def run(self, job: Job) -> Report:
+        """Run a job with `Trainer.train`, and return its report."""
         report = Report(model=self.model(job))
         trainer = self.build(job, report, [*(make() for make in self.callbacks), Watch(job, report)])
         trainer.remove_callback(PrinterCallback)
@@ -183,6 +184,7 @@ def _collator(job: Job) -> Callable[[list[dict[str, list[int]]]], dict[str, Tens
 
 
 def _settings(job: Job) -> dict[str, object]:
+    """Return the `TrainingArguments` of a job."""
     return {
         "output_dir": str(job.directory),
         "per_device_train_batch_size": job.batch,
@@ -209,6 +211,8 @@ def _settings(job: Job) -> dict[str, object]:
 
 
 def _cadences(job: Job) -> dict[str, object]:
+    """Return the `TrainingArguments` of logs, evaluations and checkpoints."""
+
     def strategy(every: int) -> str:
         return "steps" if every else "no"
 
@@ -218,7 +222,7 @@ def _cadences(job: Job) -> dict[str, object]:
         "eval_strategy": strategy(job.eval_every),
         "eval_steps": job.eval_every or None,
         "save_strategy": strategy(job.save_every),
-        # A number is required, also where the strategy is "no".
+        # A number is required even if the strategy is "no".
         "save_steps": job.save_every or 500,
         "save_total_limit": job.keep,
         "load_best_model_at_end": job.best,

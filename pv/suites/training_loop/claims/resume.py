@@ -48,6 +48,7 @@ UNEVEN = (1, 2, 3)
 """Numbers of micro-batches in a window. An epoch has four, so with 3 its last window has one."""
 PRINTED = 1e-4
 """Relative tolerance of logged numbers, which may be rounded."""
+# Causes that several checks name.
 EARLY = "a batch that is fetched too early: before the random state is restored, or ahead, before it is saved"
 UNTIED = "a load that unties: embedding and head were one parameter, and the head has a parameter of its own after it"
 Check = Callable[[Run, Run, int], str | tuple[str, tuple[str, ...]]]

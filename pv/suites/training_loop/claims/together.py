@@ -101,12 +101,12 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
             raise SkipTest(f"one epoch has no checkpoint but its last: no cadence: {why}")
         refute("two processes leave no checkpoint of step 1", uninterrupted[0])
     resumed = bench.resume_ranks(uninterrupted, 1)
-    for rank, (whole, again) in enumerate(zip(uninterrupted, resumed, strict=True)):
+    for rank, (run, again) in enumerate(zip(uninterrupted, resumed, strict=True)):
         name = f"resumed after step 1, rank {rank}"
-        if whole.order[1:] != again.order:
+        if run.order[1:] != again.order:
             causes = _causes_of_order(uninterrupted, resumed, rank)
-            refute(f"{name} goes on with the examples {again.order}, not {whole.order[1:]}", again, causes)
-        if differing := end_difference(again, whole, 1):
+            refute(f"{name} goes on with the examples {again.order}, not {run.order[1:]}", again, causes)
+        if differing := end_difference(again, run, 1):
             refute(f"{name} ends with other weights: {differing}", again)
 
 
@@ -314,11 +314,12 @@ def featured_ranks(bench: Bench) -> tuple[Run, Run]:
 def falsify_features_in_two_ranks(bench: Bench) -> None:
     runs = first, second = featured_ranks(bench)
     pairs = zip(first.steps, second.steps, strict=True)
+    # Judge every rank as one process with the micro-batches of both ranks.
     batches = [a.batches + b.batches for a, b in pairs]
-    whole = [
+    together = [
         replace(r, steps=tuple(replace(s, batches=b) for s, b in zip(r.steps, batches, strict=True))) for r in runs
     ]
-    judge({f"rank {rank}": Case(runs[rank], _fault(bench, run)) for rank, run in enumerate(whole)})
+    judge({f"rank {rank}": Case(runs[rank], _fault(bench, run)) for rank, run in enumerate(together)})
 
 
 def falsify_features_in_two_ranks_after_a_cut(bench: Bench) -> None:
@@ -328,8 +329,8 @@ def falsify_features_in_two_ranks_after_a_cut(bench: Bench) -> None:
         raise SkipTest("the run has no checkpoint but its last")
     cases: Cases = {}
     for rank, again in enumerate(bench.resume_ranks(uninterrupted, steps[-1])):
-        whole = uninterrupted[rank]
-        other = whole.order[steps[-1] :] != again.order
-        fault = f"examples {again.order}, not {whole.order[steps[-1] :]}" if other else _end(whole, again, steps[-1])
+        run = uninterrupted[rank]
+        other = run.order[steps[-1] :] != again.order
+        fault = f"examples {again.order}, not {run.order[steps[-1] :]}" if other else _end(run, again, steps[-1])
         cases[f"rank {rank}, resumed after step {steps[-1]}"] = Case(again, fault)
     judge(cases)
