@@ -34,7 +34,7 @@ class Reach:
         return (*self.certain, *self.possible)
 
 
-def reached(names: Names, path: Path, name: str) -> Reach:
+def reach_of(names: Names, path: Path, name: str) -> Reach:
     """Return the definitions that the function `name` of a file reaches, in source order."""
     certain = {*_certain(names, path, name)}
     return Reach(_in_order(certain), _in_order({*_possible(names, certain)} - certain))
@@ -90,7 +90,7 @@ MUTATORS = {
 }
 
 
-def kept_state(definition: Definition, is_module: Callable[[str], bool]) -> Iterator[str]:
+def find_kept_state(definition: Definition, is_module: Callable[[str], bool]) -> Iterator[str]:
     """Yield each state that a definition keeps between calls, as a text that follows "which".
 
     Args:
@@ -243,7 +243,7 @@ def _cannot_fail(context: Context, harness: Harness) -> Iterator[Finding]:
     assert harness.test is not None
     path = resolve.function(context.project, harness.test).path
     module = module_of(resolve.module_name(context.project, path), path, resolve.parse(path))
-    nodes = (n for d in reached(Names([module]), path, harness.test.name).all for n in ast.walk(d.node))
+    nodes = (n for d in reach_of(Names([module]), path, harness.test.name).all for n in ast.walk(d.node))
     if not any(isinstance(n, ast.Assert | ast.Raise) or (isinstance(n, ast.Return) and n.value) for n in nodes):
         message = f"{harness.id}: {harness.test} has no assert and returns nothing, so it cannot fail"
         yield error("PV194", harness.at("test"), message, "assert the claim, or return whether it holds")
@@ -264,13 +264,13 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
         return "." not in name or resolve.find_module(context.project, name) is not None
 
     names = Names(modules, str(subject).replace(":", "."))
-    reach = reached(names, predicate.path, harness.test.name)
+    reach = reach_of(names, predicate.path, harness.test.name)
     for definition in reach.certain:
         for code, why in _faults(definition, names, is_module):
             message = f"{harness.id} reaches {_place(context, definition)}, which {why}"
             yield error(code, harness.at("test"), message, HINTS[code])
-    unsure = [(reached, fault) for reached in reach.possible for fault in _faults(reached, names, is_module)]
-    for definition, (code, why) in unsure[:1]:
+    possible = [(d, fault) for d in reach.possible for fault in _faults(d, names, is_module)]
+    for definition, (code, why) in possible[:1]:
         message = f"{harness.id} may reach {_place(context, definition)}, which {why}"
         yield notice(code, harness.at("test"), message, UNSURE)
 
@@ -278,7 +278,7 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
 def _faults(definition: Definition, names: Names, is_module: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """Yield code and text of the first impure operation of a definition, and of the first state that it keeps."""
     impure = (("PV192", f"uses {name}: {why}") for name, why in _outside(definition, names))
-    states = (("PV193", why) for why in kept_state(definition, is_module))
+    states = (("PV193", why) for why in find_kept_state(definition, is_module))
     yield from (*islice(impure, 1), *islice(states, 1))
 
 
