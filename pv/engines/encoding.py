@@ -36,6 +36,7 @@ def encode(value: object, depth: int = 0) -> tuple[object, bool]:
 
 
 def _encode(value: object, depth: int) -> tuple[object, bool]:
+    """Encode a value as `encode` does; a method of the value may raise."""
     if value is None or isinstance(value, bool):
         return value, True
     if type(value) is int:
@@ -64,6 +65,7 @@ def _encode(value: object, depth: int) -> tuple[object, bool]:
 
 
 def _sequence(value: Any, depth: int) -> tuple[object, bool]:
+    """Encode the first `MAX_ITEMS` items of a list or tuple."""
     items = [encode(item, depth + 1) for item in value[:MAX_ITEMS]]
     plain = [item for item, _ in items]
     exact = all(good for _, good in items) and len(value) <= MAX_ITEMS
@@ -71,6 +73,7 @@ def _sequence(value: Any, depth: int) -> tuple[object, bool]:
 
 
 def _tensor(value: Any) -> tuple[object, bool]:
+    """Encode the dtype and shape of a tensor, and its numbers if there are at most `MAX_ELEMENTS`."""
     described: dict[str, Any] = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
     has_data = value.numel() <= MAX_ELEMENTS and not value.is_meta and str(value.layout) == "torch.strided"
     if has_data:
@@ -81,6 +84,7 @@ def _tensor(value: Any) -> tuple[object, bool]:
 
 
 def _dataclass(value: Any, depth: int) -> tuple[object, bool]:
+    """Encode a dataclass by its type and fields."""
     kind = type(value)
     fields = {f.name: encode(getattr(value, f.name), depth + 1) for f in dataclasses.fields(value)}
     described = {
@@ -93,6 +97,7 @@ def _dataclass(value: Any, depth: int) -> tuple[object, bool]:
 
 
 def _repr(value: object) -> tuple[object, bool]:
+    """Encode a value that cannot be rebuilt as the start of its `repr`."""
     return {"$repr": repr(value)[:500]}, False
 
 
@@ -121,6 +126,7 @@ def decode(value: object) -> Any:
 
 
 def _read_tensor(described: Any) -> object:
+    """Return the tensor that an encoding describes. Raise ValueError if it has no numbers."""
     import torch
 
     if "data" not in described:
@@ -179,6 +185,7 @@ def _show_tensor(described: Any) -> str:
 
 
 def _nested(items: list[str], shape: list[int]) -> str:
+    """Format a flat list of texts as nested lists of a shape."""
     if not shape:
         return items[0]
     step = len(items) // shape[0] if shape[0] else 0

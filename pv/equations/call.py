@@ -180,6 +180,7 @@ def _check_function(formula: Formula, call: ast.Call) -> None:
 
 
 def _check_argument(formula: Formula, node: ast.expr, names: frozenset[str]) -> None:
+    """Raise `Refusal` unless an argument consists of known variables and supported syntax."""
     parts: list[ast.expr] = []
     match node:
         case ast.Name(id=name):
@@ -303,6 +304,7 @@ def parse_returns(text: str, results: int) -> ast.expr:
 
 
 def _check_returns(formula: Formula, node: ast.AST, *, is_item: bool) -> None:
+    """Raise `Refusal` unless a node of a `returns` expression is supported."""
     match node:
         case ast.Subscript(slice=index) if _item(index) is None:
             raise formula.refuse("expected an integer or a text in [ ]", node)

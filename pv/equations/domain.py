@@ -104,6 +104,7 @@ def parse_domain(raw: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def _variable(name: str, text: str, earlier: Mapping[str, Variable]) -> Variable:
+    """Parse one variable. Raise `Refusal` if it is invalid."""
     match_ = _FORM.fullmatch(text.strip())
     if match_ is None or match_["kind"] not in DEFAULT_BOUNDS:
         message = f"invalid domain {text[:60]!r}: expected KIND [of AXIS] [AXES] [LOW..HIGH] [or VALUE]"
@@ -121,6 +122,7 @@ def _variable(name: str, text: str, earlier: Mapping[str, Variable]) -> Variable
 
 
 def _check_name(name: str, kind: Kind) -> None:
+    """Raise `Refusal` for a name that cannot be used in expressions."""
     if not name.isidentifier() or "__" in name:
         raise Refusal(f"invalid name {name!r}")
     if name in CONSTANTS or keyword.iskeyword(name):
@@ -130,6 +132,7 @@ def _check_name(name: str, kind: Kind) -> None:
 
 
 def _check_index(kind: Kind, of: str | None, extra: str | None) -> None:
+    """Raise `Refusal` if `of AXIS` or `or VALUE` does not fit the kind."""
     if of is None and kind is Kind.INDEX:
         raise Refusal("missing 'of AXIS': an index needs the axis that it selects from")
     if of is not None and kind is not Kind.INDEX:
@@ -141,6 +144,7 @@ def _check_index(kind: Kind, of: str | None, extra: str | None) -> None:
 
 
 def _check_axes(kind: Kind, axes: tuple[str, ...]) -> None:
+    """Raise `Refusal` if the axes do not fit the kind."""
     if kind is Kind.SIZE and axes:
         raise Refusal("size takes no axes")
     if kind in DISTRIBUTIONS and not axes:
@@ -152,6 +156,7 @@ def _check_axes(kind: Kind, axes: tuple[str, ...]) -> None:
 
 
 def _bound(text: float | str, earlier: Mapping[str, Variable]) -> float | str:
+    """Return a bound as a number, or as the name of a size or an earlier scalar."""
     if isinstance(text, float):
         return text
     if re.fullmatch(_NUMBER, text):
@@ -172,6 +177,7 @@ def _check_bounds(kind: Kind, low: float | str, high: float | str) -> None:
 
 
 def _check_range(kind: Kind, low: float, high: float) -> None:
+    """Raise `Refusal` if two bounds do not fit the kind."""
     # float32 ends at 3.4e38; a log-probability may be -inf.
     if max(abs(low), abs(high)) > MAX_BOUND and kind is not Kind.LOGPROB:
         raise Refusal(f"bound out of range: expected at most {MAX_BOUND:g}, which float32 can hold")

@@ -79,6 +79,7 @@ class Drawer:
         return self._styled(low, high, shape, earlier)
 
     def _index(self, variable: Variable, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Tensor:
+        """Draw indices of an axis, some of them replaced by the extra value."""
         drawn = self._randint(0, sizes[variable.of or ""] - 1, shape)
         if variable.extra is not None and self._random.random() < EXTRA_INDEX:
             extra = self._uniform(shape) < self._random.choice([0.2, 0.5])
@@ -86,6 +87,7 @@ class Drawer:
         return drawn
 
     def _distribution(self, kind: Kind, shape: tuple[int, ...]) -> Tensor:
+        """Draw probabilities or log-probabilities along the last axis."""
         # Log-probabilities of random logits: uniform (0), mild, and nearly one-hot (20).
         logs = (self._normal(shape) * self._random.choice([0, 1, 5, 20])).log_softmax(-1)
         if kind is Kind.LOGPROB:
@@ -97,6 +99,7 @@ class Drawer:
         return logs.exp()
 
     def _integers(self, low: float, high: float, shape: tuple[int, ...]) -> Tensor:
+        """Draw whole numbers within bounds, often all at one end of the range."""
         first, last = math.ceil(low), math.floor(high)
         if self._random.random() < 0.2:
             return torch.full(shape, float(self._random.choice([first, last])), dtype=F64)

@@ -467,6 +467,7 @@ def _over_one(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[V
 
 
 def _reduction(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
+    """Return the value of a function that removes axes, such as `sum(x, D, where=m)`."""
     value, axes = _over(interpreter, name, node)
     where = _where_keyword(interpreter, name, node)
     if where is not None:
@@ -490,6 +491,7 @@ def _where_keyword(interpreter: Interpreter[C], name: str, node: ast.Call) -> Va
 
 
 def _along(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
+    """Return the value of a function that keeps its axis, such as `softmax(x, D)`."""
     value, axis = _over_one(interpreter, name, node)
     return Value(value.axes, ValueType.NUMBER, interpreter.algebra.along(name, value.content, value.axes.index(axis)))
 
@@ -500,6 +502,7 @@ def _where_function(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
 
 
 def _one_hot(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
+    """Return 1 at the index and 0 elsewhere, along the axis of the index."""
     _check_arity(interpreter, "one_hot", node, 1)
     value = interpreter.value(node.args[0])
     if value.type is not ValueType.INDEX or value.of is None:
@@ -512,12 +515,14 @@ def _one_hot(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
 
 
 def _argmax(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
+    """Return the index of the largest element along an axis."""
     value, axis = _over_one(interpreter, "argmax", node)
     content = interpreter.algebra.argmax(value.content, value.axes.index(axis))
     return Value(_without(value.axes, axis), ValueType.INDEX, content, axis)
 
 
 def _top(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
+    """Return the indices of the K largest elements along an axis, for `top(x, D, K)`."""
     _check_arity(interpreter, "top", node, 3)
     value = interpreter.number(node.args[0])
     axis, count = interpreter.axis(node.args[1], value), node.args[2]

@@ -96,6 +96,7 @@ def unsupported(node: ast.AST) -> tuple[str, str]:
 
 
 def _attribute(node: ast.Attribute, name: str) -> tuple[str, str]:
+    """Return the message and the hint for an attribute such as `x.shape` or `torch.exp`."""
     root = node.value
     while isinstance(root, ast.Attribute):
         root = root.value
@@ -221,6 +222,7 @@ def syntax_refusal(error: Exception) -> Refusal:
 
 
 def _check_text(text: str) -> None:
+    """Raise `Refusal` for a text that is too long, has unsupported characters, or is nested too deep."""
     if len(text) > MAX_CHARACTERS:
         raise Refusal(f"too long: {len(text)} characters, expected at most {MAX_CHARACTERS}", hint=SPLIT)
     # Python normalises identifiers: two texts that look different could mean the same name.
@@ -289,6 +291,7 @@ def _result(sign: ast.operator, left: float, right: float) -> float:
 
 
 def _lines(formula: Formula, body: list[ast.stmt]) -> tuple[Line, ...]:
+    """Return the lines of an expression. Raise `Refusal` unless the last one is a value."""
     if not body or not isinstance(body[-1], ast.Expr):
         node = body[-1] if body else ast.Pass()
         raise formula.refuse("missing value: the last line must be an expression without a name", node)
@@ -298,6 +301,7 @@ def _lines(formula: Formula, body: list[ast.stmt]) -> tuple[Line, ...]:
 
 
 def _assignment(formula: Formula, statement: ast.stmt) -> Line:
+    """Return a line `name = expression`. Raise `Refusal` for another statement."""
     # Chained and tuple assignments are not supported: they would hide which value a name has.
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         raise formula.refuse("expected `name = expression` on every line but the last", statement)
@@ -310,6 +314,7 @@ def _assignment(formula: Formula, statement: ast.stmt) -> Line:
 
 
 def _check_tuples(formula: Formula, body: list[ast.stmt]) -> None:
+    """Raise `Refusal` for a tuple that is neither an index nor the last line."""
     last = body[-1]
     top = last.value if isinstance(last, ast.Expr) else None
     # A tuple is allowed as an index, x[i, j], and as the last line.

@@ -281,6 +281,7 @@ def locate(equation: str, part: Part, work: Callable[[], T], item: str = "") -> 
 
 
 def _check_results(equation: Definition, values: Values) -> None:
+    """Raise `Refusal` if `result` does not have the number and the axes of the values."""
     if len(values) != len(equation.results):
         raise Refusal(f"declares {len(equation.results)} values, the expression has {len(values)}")
     for axes, value in zip(equation.results, values, strict=True):
@@ -294,6 +295,7 @@ def _check_results(equation: Definition, values: Values) -> None:
 
 
 def _check_derivative(equation: Definition, definitions: Mapping[str, Definition]) -> None:
+    """Raise `Refusal` if a derivative does not fit the equation that it differentiates."""
     derivative = equation.derivative
     # The differentiated equation may have a problem of its own, which is reported there.
     if derivative is None or derivative.equation not in definitions:
@@ -312,6 +314,7 @@ def _check_derivative(equation: Definition, definitions: Mapping[str, Definition
 
 
 def _condition(values: Values) -> Value[None]:
+    """Return the only value of a formula. Raise `Refusal` unless it is a condition."""
     if len(values) != 1 or values[0].type is not ValueType.CONDITION:
         raise Refusal("expected one condition, such as `any(y != -100, B, T)`")
     return values[0]

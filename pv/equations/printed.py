@@ -112,6 +112,7 @@ def _unary(node: ast.UnaryOp) -> tuple[int, str]:
 
 
 def _binary(node: ast.BinOp) -> tuple[int, str]:
+    """Return the binding strength and the LaTeX of an operation."""
     if isinstance(node.op, ast.Pow):
         return POWER, f"{_tex(node.left, ATOM)}^{{{_tex(node.right)}}}"
     if isinstance(node.op, ast.Div | ast.FloorDiv):
@@ -145,6 +146,7 @@ def _picked(node: ast.Subscript) -> tuple[int, str]:
 
 
 def _called(node: ast.Call) -> tuple[int, str]:
+    """Return the binding strength and the LaTeX of a call."""
     assert isinstance(node.func, ast.Name), "the parser admits only calls of names"
     name, first = node.func.id, node.args[0]
     if name == "where":

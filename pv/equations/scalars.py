@@ -194,6 +194,7 @@ tensor = as_tensor
 
 
 def _flat(value: object) -> tuple[list[object], tuple[int, ...]]:
+    """Return the numbers of nested sequences or a NumPy array, and their shape."""
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         value = value.tolist()
     # A string is a sequence of strings: without this check the recursion would not end.

@@ -211,6 +211,7 @@ class Attempts:
         small: bool = False,
         of_contract: bool = False,
     ) -> Attempt:
+        """Build the attempt of a claim under some conditions."""
         subject = self.subject(contract, claim, of_contract=of_contract)
         body = tasks.attack(self._code(subject), contract, claim, conditions)
         bodies = [body] if run is None else [body, run.body]

@@ -195,6 +195,7 @@ class ForkLauncher:
         self._send(json.dumps({"kill": task}).encode(), [])
 
     def _send(self, data: bytes, fds: list[int]) -> None:
+        """Send a message with file descriptors to the server. Raise WorkerLost if it is dead."""
         try:
             self.socket.setblocking(True)
             socket.send_fds(self.socket, [data], fds)

@@ -207,6 +207,7 @@ class RunningTask:
         )
 
     def _kept_output(self) -> Output:
+        """Return the start and the end of the output."""
         return Output(
             head=self._head.decode("utf-8", "replace"),
             tail=self._tail.decode("utf-8", "replace"),

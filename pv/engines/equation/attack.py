@@ -107,6 +107,7 @@ class RecordedExamples:
         self._room = MAX_ELEMENTS
 
     def add(self, example: Example, seen: Sequence[Comparison]) -> None:
+        """Record an example with the results of the code, if there is room."""
         # Once an example exceeds the room, no later example is recorded, so mutants are tried in bounded time.
         self._room -= sum(array.numel() for array in example.arrays.values())
         if self._room >= 0 and len(self.examples) < MAX_EXAMPLES:
@@ -261,6 +262,7 @@ class _Attack:
         return False
 
     def _status(self, error: BaseException) -> TrialStatus:
+        """Return the status of the trial for an error."""
         if isinstance(error, Refuted | NotComparable):
             return TrialStatus.REFUTED if isinstance(error, Refuted) else TrialStatus.ERROR
         return self.failures.status(error)
@@ -322,6 +324,7 @@ class _Attack:
         return {name: written for name, (written, _) in encoded.items()}, all(exact for _, exact in encoded.values())
 
     def _counterexample(self, example: Example, error: BaseException) -> dict[str, object]:
+        """Return the fields of a counterexample: arguments, error, frames and call."""
         values, exact = self._written(example)
         ours = isinstance(error, Refuted | NoValue | NotComparable)
         return {
@@ -370,6 +373,7 @@ class _Attack:
         self, status: TrialStatus, detail: str, example: Example | None = None, error: BaseException | None = None,
         *, shrunk: bool = False,
     ) -> dict[str, object]:  # fmt: skip
+        """Return the record of the trial; with an example and its error, the record has the counterexample."""
         asked = 1 if self.options.replay else self.options.examples
         counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
         record: dict[str, object] = {"status": status.value, "detail": detail, **counts}

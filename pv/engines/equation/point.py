@@ -95,6 +95,7 @@ def _shape_faults(variable: Variable, array: Array, sizes: dict[str, tuple[int, 
 
 
 def _size_faults(variables: Mapping[str, Variable], sizes: Mapping[str, tuple[int, str]]) -> Iterator[str]:
+    """Yield the faults of axes whose size is outside of its declared domain."""
     for axis, (size, of) in sizes.items():
         declared = variables.get(axis)
         if declared is not None and not float(declared.low) <= size <= float(declared.high):
@@ -104,6 +105,7 @@ def _size_faults(variables: Mapping[str, Variable], sizes: Mapping[str, tuple[in
 def _value_faults(
     variables: Mapping[str, Variable], arrays: Mapping[str, Array], sizes: Mapping[str, float]
 ) -> Iterator[str]:
+    """Yield the faults of numbers outside of the domains of their variables."""
     for name, array in arrays.items():
         variable = variables[name]
         low, high = _bounds(variable, arrays, sizes)
@@ -116,6 +118,7 @@ def _value_faults(
 
 
 def _bounds(variable: Variable, arrays: Mapping[str, Array], sizes: Mapping[str, float]) -> tuple[float, float]:
+    """Return the bounds of a variable, which may depend on sizes and other arguments."""
     if variable.kind is Kind.INDEX:
         return 0.0, sizes[variable.of or ""] - 1
     return _number(variable.low, arrays, sizes), _number(variable.high, arrays, sizes)
@@ -141,6 +144,7 @@ def _within(variable: Variable, number: float, low: float, high: float, rounding
 
 
 def _sums_to_one(variable: Variable, array: Array) -> bool:
+    """Return whether the probabilities along the last axis sum to 1, up to `SUM_ERROR`."""
     size = array.shape[-1]
     rows = (array.numbers[start : start + size] for start in range(0, len(array.numbers), size)) if size else ()
     exps = (map(math.exp, row) if variable.kind is Kind.LOGPROB else row for row in rows)

@@ -43,6 +43,7 @@ def is_compared(claim: Falsifier) -> bool:
     Code("PV187", "an unknown, duplicate or circular name in `use`, `domains` or `constants`"),
 )
 def equations(context: Context) -> Iterator[Finding]:
+    """Check the keys of executable equations, the names that they use, and that they are used."""
     contract = context.contract
     by_name = {equation.name: equation for equation in contract.equations}
     unknown = list(_unknown(contract))

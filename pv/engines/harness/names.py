@@ -324,6 +324,7 @@ class Names:
         return [] if isinstance(node, LITERALS) else None
 
     def _name(self, name: str, scope: Scope, around: Definition, steps: int) -> Values:
+        """Return the possible values of a name."""
         # Lookup order as in Python: local names, imports, names of the module, builtins.
         if name in scope.bound:
             return self._local(name, scope, around, steps)

@@ -55,6 +55,7 @@ class Claim:
         raise TypeError(f"the predicate returned a value of type {type(answer).__name__}: {RETURN}")
 
     def _record(self, point: Point, status: TrialStatus, error: str, frames: list[str]) -> dict[str, object]:
+        """Return the record of a refutation at a point."""
         return {
             "status": status.value,
             "detail": error if status is not TrialStatus.REFUTED else "",

@@ -44,6 +44,7 @@ def enumerate_box(claim: Claim, box: Box, limit_s: float) -> dict[str, object]:
 
 
 def _complete(tried: int, outside: int, seconds: float, box: Box) -> dict[str, object]:
+    """Return the record of a complete enumeration: held, or no examples if no point was inside the box."""
     counts = {"valid": tried, "invalid": outside}
     if tried:
         detail = f"exhaustive: all {tried:,} points in {seconds:.2f} s"

@@ -200,6 +200,7 @@ BUILTINS = {"open", "input", "print", "exec", "eval", "__import__", "breakpoint"
     Code("PV191", "`requires` of a harness is not an expression over its bounds"),
 )
 def boxes(context: Context) -> Iterator[Finding]:
+    """Check that the bounds of harnesses admit values, and that `requires` is an expression over them."""
     for harness in context.contract.harnesses:
         for name, text in harness.bounds.items():
             if bounds.bound(text).empty:
@@ -218,6 +219,7 @@ def boxes(context: Context) -> Iterator[Finding]:
     Code("PV194", "a predicate that has no assert and returns nothing, so it cannot fail"),
 )
 def predicates(context: Context) -> Iterator[Finding]:
+    """Check that predicates can fail, and reach only pure code."""
     for harness in context.contract.harnesses:
         with contextlib.suppress(Unbound, LookupError):  # these have findings of their own
             yield from _arguments(context, harness)

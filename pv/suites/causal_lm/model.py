@@ -29,6 +29,17 @@ class CausalLM(nn.Module):
         past_key_values: Any = None,
         use_cache: bool = False,
     ) -> SimpleNamespace:
+        """Return the logits [N, T, V], the loss for labels, and the cache if `use_cache` is set.
+
+        Args:
+            input_ids: Token ids [N, T].
+            attention_mask: 0 for padding, [N, past + T]; None for no padding.
+            position_ids: Positions [N, T]; None to count the tokens.
+            segments: Numbers of packed documents [N, T]; None for one document per row.
+            labels: Unshifted labels [N, T].
+            past_key_values: The cache of the earlier tokens.
+            use_cache: Whether to return the cache.
+        """
         past = past_key_values[0].shape[1] if past_key_values else 0
         mask = torch.ones(len(input_ids), past + input_ids.shape[1]) if attention_mask is None else attention_mask
         x = self.embed(input_ids) + self.place(positions(position_ids, mask, past))

@@ -70,7 +70,7 @@ def gradient_stays_after_overflow(
     return sums
 
 
-def zeroes_what_is_not_finite(
+def zeroes_non_finite_numbers(
     original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
 ) -> list[Sums]:
     """Replace numbers that are not finite by 0 in the gradient and in the losses."""
@@ -364,8 +364,8 @@ def half_a_checkpoint(original: Callable[[Loop, Job], Report], self: Loop, job: 
     """Save under the final name, and load only the parts that exist."""
     written: dict[str, object] = {
         "save": _save_in_place,
-        "restore": _restore_what_is_there,
-        "read": _read_what_is_there,
+        "restore": _restore_existing_parts,
+        "read": _read_existing_parts,
     }
     # A run that is resumed without the state begins at step 0, so checkpoints of later steps must not stop it.
     written["refuse_later_checkpoints"] = lambda directory, step: None
@@ -373,17 +373,20 @@ def half_a_checkpoint(original: Callable[[Loop, Job], Report], self: Loop, job: 
     return original(self, job)
 
 
-def _read_what_is_there(directory: Path) -> Saved:
+def _read_existing_parts(directory: Path) -> Saved:
+    """Read the parts of a checkpoint that exist."""
     return {path.stem: torch.load(path, weights_only=True) for path in directory.glob("*.pt")}
 
 
 def _save_in_place(training: Training) -> None:
+    """Save a checkpoint under its final name."""
     path = training.job.directory / f"step-{training.state.step}"
     path.mkdir(exist_ok=True)
     loop.write(loop.snapshot(training), path)
 
 
-def _restore_what_is_there(training: Training, saved: Saved) -> None:
+def _restore_existing_parts(training: Training, saved: Saved) -> None:
+    """Restore the parts of a snapshot that exist, and start anew with the others."""
     if "model" in saved:
         training.model.load_state_dict(saved["model"])
     if "optimizer" in saved:

@@ -159,6 +159,7 @@ class TokenLoop(Loop):
     """The loop that divides by the tokens of a window: "training samples of variable size" in the guide."""
 
     def epoch(self, batches: Any) -> None:
+        """Train on the windows of an epoch, or on the rest of one."""
         iterator, count, size = iter(batches), len(batches), self.job.accumulate
         for first in range(0, count, size):
             self.window([next(iterator) for _ in range(min(size, count - first))])

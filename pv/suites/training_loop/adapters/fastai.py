@@ -107,11 +107,13 @@ class Watch(Callback):
         self.job, self.report, self.start, self.steps = job, report, start, 0
 
     def after_step(self) -> None:
+        """Count the steps, and end the run after the step `job.stop_at`."""
         self.steps += 1
         if self.steps == self.job.stop_at:
             raise CancelFitException
 
     def after_epoch(self) -> None:
+        """Record the evaluation and the checkpoint of the epoch."""
         if self.epoch >= self.start:
             step = self.steps + self.start * len(self.dls.train) // self.job.accumulate
             self.report.evaluations += [(step, self.recorder.values[-1][1])] if len(self.dls.valid) else []

@@ -82,6 +82,7 @@ class TRL(Transformers):
         return Dataset.from_list([row_of(example) for example in examples]) if examples else None
 
     def extra(self, job: Job) -> dict[str, object]:
+        """Return the settings that only `SFTConfig` has."""
         return {
             "max_length": None,
             "loss_type": "nll",

@@ -244,6 +244,7 @@ def _fault(bench: Bench, run: Run) -> str:
 
 
 def _of_gradient(bench: Bench, run: Run) -> str:
+    """Return the first fault of a gradient; "" if there is none."""
     for k, step in enumerate(run.steps):
         plain = run.sums(k, smoothing=run.job.smoothing).mean
         scale = 1.0 if run.job.clip is None else min(1.0, run.job.clip / norm(plain))
@@ -255,6 +256,7 @@ def _of_gradient(bench: Bench, run: Run) -> str:
 
 
 def _of_rates(bench: Bench, run: Run) -> str:
+    """Return the first fault of a learning rate; "" if there is none, or the trainer does not claim its schedule."""
     if run.job.schedule == "constant" or bench.missing("TL-RATE-001", ()):
         return ""
     scheduled = schedule_of(bench, run)
@@ -267,6 +269,7 @@ def _of_rates(bench: Bench, run: Run) -> str:
 
 
 def _of_average(bench: Bench, run: Run) -> str:
+    """Return the fault of the running average; "" if there is none."""
     if run.job.average is None:
         return ""
     expected = running_average(START, [step.weights for step in run.steps], expected_decays(bench, run.job))
@@ -275,6 +278,7 @@ def _of_average(bench: Bench, run: Run) -> str:
 
 
 def _of_evaluations(bench: Bench, run: Run) -> str:
+    """Return the fault of the last evaluation; "" if there is none."""
     for k, loss in run.evaluations[-1:]:  # TL-EVAL-001 is about the earlier evaluations
         expected = token_mean([sums(run.before(k), run.job.evaluated)]) if k <= len(run.steps) else loss
         if close(loss, expected, TOLERANCE):
