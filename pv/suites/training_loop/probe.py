@@ -175,17 +175,17 @@ class Recorder:
     pending: list[tuple[int, ...]] = field(default_factory=list)
     widths: list[int] = field(default_factory=list)
     first: dict[str, Tensor] = field(default_factory=dict)
-    # The fields `evaluated` to `masked`, `early` and `width` are explained in `Run`.
+    # The fields `evaluated` to `masked`, `initial_evaluations` and `width` are explained in `Run`.
     evaluated: list[tuple[int, ...]] = field(default_factory=list)
-    graded: list[tuple[int, ...]] = field(default_factory=list)
-    untrained: list[tuple[int, ...]] = field(default_factory=list)
+    eval_with_grad: list[tuple[int, ...]] = field(default_factory=list)
+    train_without_grad: list[tuple[int, ...]] = field(default_factory=list)
     masked: list[Masked] = field(default_factory=list)
     # `scaled` and `random` of the next step.
     scaled: list[float] = field(default_factory=list)
     random: str = ""
     # The number of forwards of the run so far.
     forwards: int = 0
-    early: int = 0
+    initial_evaluations: int = 0
     width: int = 0
 
     def watch(self, probe: Probe) -> Probe:
@@ -199,7 +199,7 @@ class Recorder:
             return
         self.width = max(self.width, width if training else 0)
         self.forwards += 1
-        self.early += not (training or self.pending or self.steps)
+        self.initial_evaluations += not (training or self.pending or self.steps)
         # Digest the state before the first forward of a window, since dropout draws in the forward.
         if training and not self.pending:
             self.random = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
@@ -208,10 +208,10 @@ class Recorder:
             if not self.first and self.probe is not None:
                 self.first = {name: parameter.detach().clone() for name, parameter in self.probe.named_parameters()}
         # A forward in training mode without gradients trains nothing, as in an evaluation that forgot eval mode.
-        of_training = self.pending if torch.is_grad_enabled() else self.untrained
+        of_training = self.pending if torch.is_grad_enabled() else self.train_without_grad
         (of_training if training else self.evaluated).append(tuple(names))
         if not training and torch.is_grad_enabled():
-            self.graded.append(tuple(names))
+            self.eval_with_grad.append(tuple(names))
 
     def note_mask(self, input_ids: Tensor, mask: object) -> None:
         """Record the rows of token ids [B, T] with a mask [B, T] of ones and zeros. Ignore masks of another form."""

@@ -198,11 +198,11 @@ class Run:
     # For each forward in eval mode, the names of its examples.
     evaluated: tuple[tuple[int, ...], ...]
     # The number of forwards in eval mode before the first one in training mode.
-    early: int
+    initial_evaluations: int
     # The names in each forward in eval mode while gradients were enabled.
-    graded: tuple[tuple[int, ...], ...]
+    eval_with_grad: tuple[tuple[int, ...], ...]
     # The names in each forward in training mode while gradients were disabled.
-    untrained: tuple[tuple[int, ...], ...]
+    train_without_grad: tuple[tuple[int, ...], ...]
     # The names in each forward in training mode that no step followed.
     leftover: tuple[tuple[int, ...], ...]
     # The rows of forwards in training mode that were called with a mask.
@@ -302,9 +302,9 @@ def observe(trainer: Trainer, job: Job) -> Run:
         job=job,
         steps=tuple(recorded.steps),
         evaluated=tuple(recorded.evaluated),
-        early=recorded.early,
-        graded=tuple(recorded.graded),
-        untrained=tuple(recorded.untrained),
+        initial_evaluations=recorded.initial_evaluations,
+        eval_with_grad=tuple(recorded.eval_with_grad),
+        train_without_grad=tuple(recorded.train_without_grad),
         leftover=tuple(recorded.pending),
         masked=tuple(recorded.masked),
         width=recorded.width,

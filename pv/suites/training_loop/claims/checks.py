@@ -85,7 +85,7 @@ def trains_in_eval_mode(run: Run) -> bool:
     Such a run has steps without a forward in training mode, and forwards of training examples in eval mode.
     """
     trained, blind = {example.name for example in run.job.train}, any(not step.batches for step in run.steps)
-    return blind and any(trained & set(names) for names in run.graded)
+    return blind and any(trained & set(names) for names in run.eval_with_grad)
 
 
 def refute(fault: str, run: Run, causes: tuple[str, ...] = (), rest: str = "") -> NoReturn:

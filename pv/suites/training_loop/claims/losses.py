@@ -248,7 +248,7 @@ def evaluation_case(run: Run, k: int, actual: float) -> Case:
 
 def _evaluates_in_training_mode(run: Run) -> bool:
     """Return whether evaluated examples have forwards in training mode, with dropout."""
-    seen = {*chain(*run.untrained, *run.leftover)}
+    seen = {*chain(*run.train_without_grad, *run.leftover)}
     return run.job.dropout > 0 and bool(seen.intersection(example.name for example in run.job.evaluated))
 
 
@@ -328,7 +328,7 @@ def falsify_evaluation_changes_nothing(bench: Bench) -> None:
 
 def _ungraded(run: Run) -> int:
     """Return the number of forwards that train nothing: they are in eval mode, or without gradients."""
-    return len(run.evaluated) + len(run.untrained)
+    return len(run.evaluated) + len(run.train_without_grad)
 
 
 def _require_evaluations(run: Run, *, between: bool = False) -> None:
@@ -374,7 +374,7 @@ def falsify_training_mode_after_an_evaluation(bench: Bench) -> None:
         # for example to count operations. An evaluation of the training data has no gradients.
         used = Counter(consumed(run))
         trained = {example.name for example in run.job.train if used[example.name] < run.job.epochs}
-        names = sorted(trained.intersection(chain(*run.graded)))
+        names = sorted(trained.intersection(chain(*run.eval_with_grad)))
         fault = f"the training examples {names} have forwards in eval mode, with gradients" if names else ""
         causes = ("a model that stays in eval mode after an evaluation",)
         cases[f"accumulation {accumulate}"] = Case(run, fault, causes)
@@ -409,7 +409,7 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
         few, trained = max(times.values()) < len(run.evaluations), {example.name for example in run.job.train}
         mistakes = {
             "an evaluation of training examples": few and {*chain(*run.evaluated)} >= trained,
-            TRAINING_MODE: not any(times.values()) and {*chain(*run.untrained)} >= set(times),
+            TRAINING_MODE: not any(times.values()) and {*chain(*run.train_without_grad)} >= set(times),
             "an evaluation without the last, incomplete batch": not few
             and [name for name, count in times.items() if not count] == [row.name for row in EVALUATED[n - rest :]],
         }
@@ -420,7 +420,10 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
 def _after_trial(run: Run) -> list[int]:
     """Return the names of the evaluated examples in order, without a trial of some batches before the training."""
     evaluated = {example.name for example in EVALUATED}
-    names, early = ([n for n in chain(*rows) if n in evaluated] for rows in (run.evaluated, run.evaluated[: run.early]))
+    names, early = (
+        [n for n in chain(*rows) if n in evaluated]
+        for rows in (run.evaluated, run.evaluated[: run.initial_evaluations])
+    )
     # Lightning evaluates some batches before the training, as a sanity check. They make no full evaluation, so the
     # number of names is no multiple of the number of examples.
     trial = len(names) % len(EVALUATED)

@@ -134,9 +134,9 @@ def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
         raise NotClaimed("no frozen parts: `frozen` of the adapter is empty")
     named = dict(trainer.network().named_parameters())
     for pattern in trainer.frozen:
-        graded = [name for name in named if fnmatch(name, pattern)]
-        assert graded, f"no parameter is named {pattern!r}; there are {', '.join(named)}"
-        trained = [name for name in graded if named[name].requires_grad]
+        matching = [name for name in named if fnmatch(name, pattern)]
+        assert matching, f"no parameter is named {pattern!r}; there are {', '.join(named)}"
+        trained = [name for name in matching if named[name].requires_grad]
         assert not trained, f"{', '.join(trained)} is to be frozen, and has requires_grad True: it is trained"
 
 

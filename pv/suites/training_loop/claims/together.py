@@ -137,7 +137,7 @@ def _evaluation_case(runs: tuple[Run, Run], rank: int, k: int, loss: float) -> C
     """Compare the loss of an evaluation that a rank reports after step k with the mean over all evaluated tokens."""
     run = runs[rank]
     case = evaluation_case(run, k, loss)
-    parts = [run.examples(chain(*part.evaluated[part.early :])) for part in runs]
+    parts = [run.examples(chain(*part.evaluated[part.initial_evaluations :])) for part in runs]
     means = [token_mean([sums(run.before(k), part)]) for part in parts]
     mistakes = {"the mean of the ranks' means": sum(means) / 2, "that of its own part": means[rank]}
     return replace(case, causes=(*matching_numbers(loss, mistakes, TOLERANCE), *case.causes)) if case.fault else case
