@@ -268,6 +268,7 @@ class MutantTrials:
         falsifier = min(pending.left, key=lambda f: self.clean[f.id].seconds / (1 + self._kills[function, f.id]))
         pending.left.remove(falsifier)
         pending.tried.append(falsifier.id)
+        # More examples take more time, so the limit grows by the same factor.
         harder = HARDER if pending.equivalent else 1
         examples = falsifier.examples * harder if pending.equivalent else None
         attempt = self._attempt(falsifier, pending.mutant, examples)

@@ -47,6 +47,7 @@ def faults(variables: Mapping[str, Variable], example: Mapping[str, object]) -> 
     sizes: dict[str, tuple[int, str]] = {}
     problems = [fault for name, array in arrays.items() for fault in _shape_faults(variables[name], array, sizes)]
     problems += list(_size_faults(variables, sizes))
+    # A size that no array has is an argument itself. Check it first, since other bounds may depend on it.
     problems += _value_faults(variables, {axis: arrays[axis] for axis in free if not arrays[axis].shape}, {})
     if problems:
         # Check the values only if all shapes are correct, since a bound may be the size of an axis.

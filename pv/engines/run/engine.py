@@ -172,6 +172,7 @@ def _judged(payload: RunPayload, worker: Worker) -> dict[str, object]:
     run = reference_run.read(Path(payload.directory))
     record = judge(run.observed)[payload.observed]
     counts = {"valid": record.tried, "asked": record.tried}
+    # A fault that was observed counts even if the run failed later.
     if record.proofs:
         at = record.proofs[0].at
         frames = [_frame(worker.failures.relative_path(at))] if at else []

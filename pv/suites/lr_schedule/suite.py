@@ -249,6 +249,7 @@ def falsify_end(bench: Bench, warmup: int, decay: int) -> None:
     assert end <= total, (
         f"of {total} steps, the least rate comes in step {end}, after the end ({excerpt(rates, total)})"
     )
+    # The least rate may come in the last planned step, or in the step after it, which some schedules refuse.
     assert near(rates[-1 if len(rates) <= total else total], lowest) or near(rates[total - 1], lowest), (
         f"of {total} steps, the least rate {lowest:.6g} comes in step {end}; at the end it is {actual:.6g}"
     )
@@ -283,7 +284,8 @@ def falsify_edges(bench: Bench, total: int) -> None:
 @given(at=st.integers(0, 40), **PLANS)
 def falsify_restored(bench: Bench, at: int, warmup: int, decay: int) -> None:
     total = warmup + decay
-    at = min(at, total - 4)
+    at = min(at, total - 4)  # four steps are compared
+    # `fresh` shows the rates of a schedule whose position was not restored.
     run, restored, fresh = (bench.scheduled(warmup, total) for _ in range(3))
     for _ in range(at):
         run.step()
@@ -308,6 +310,7 @@ def falsify_each_group(bench: Bench, warmup: int, decay: int) -> None:
             f"in step {k} the rates of groups that start with {BASES[0]} and {BASES[1]:.6g} are {first:.6g} and "
             f"{second:.6g}; alone, the second has {alone_rate:.6g}"
         )
+        # Both are correct: each group has a schedule of its own, or one factor multiplies the base rates of all groups.
         judge(near(second, alone_rate) or near(second, first * BASES[1] / BASES[0]), fault, cause)
         run.step(), alone.step()
 
@@ -316,6 +319,8 @@ def falsify_each_group(bench: Bench, warmup: int, decay: int) -> None:
 def falsify_function_of_the_step(bench: Bench, warmup: int, decay: int) -> None:
     total = warmup + decay
     rates = bench.rates(warmup, total, total)
+    # A position that schedulers share shows if two schedules step in turn; a function that counts its calls, if it is
+    # asked for the steps in reverse order.
     if bench.schedules:
         run, other = bench.scheduled(warmup, total), bench.scheduled(warmup, total)
         actual = [run.rates()[0]]

@@ -328,7 +328,7 @@ def falsify_seed_and_epoch_decide(bench: Bench, size: int, epoch: int, batch: in
     )
 
 
-def drawn_states() -> dict[str, object]:
+def generator_states() -> dict[str, object]:
     """Return the states of the global generators of torch, random and numpy."""
     states: dict[str, object] = {"torch": torch.get_rng_state().tolist(), "random": random.getstate()}
     numpy = sys.modules.get("numpy")
@@ -342,8 +342,8 @@ def falsify_global_generators_are_left(bench: Bench, size: int, batch: int, seed
     with torch.random.fork_rng(devices=[]):
         right = bench.start(case).epoch(0)
         torch.manual_seed(size), random.seed(size), numpy and numpy.random.seed(size)
-        run, before = bench.start(case), drawn_states()
-        actual, after = run.epoch(0), drawn_states()
+        run, before = bench.start(case), generator_states()
+        actual, after = run.epoch(0), generator_states()
     assert actual == right, f"of {run.case}, seed {seed} has another order once the global generators are seeded anew"
     changed = [name for name, state in before.items() if state != after[name]]
     assert not changed, (

@@ -276,6 +276,7 @@ def scale_keeps_growing(original: Callable[[Training], float], training: Trainin
     """Let the scale grow after every step once it has grown for the first time."""
     before = training.scaler.get_scale()
     rate = original(training)
+    # With an interval of 1, the scale grows after every step whose gradient is finite.
     if training.scaler.get_scale() > before:
         training.scaler.set_growth_interval(1)
     return rate
@@ -286,6 +287,7 @@ def averages_first(original: Callable[[Training], float], training: Training) ->
     loop.average(training.average, training.model, training.job.average)
     before = copy.deepcopy(training.average.state_dict())
     rate = original(training)
+    # The original updates the average as well, after the step: undo this update.
     training.average.load_state_dict(before)
     return rate
 
@@ -322,6 +324,7 @@ def loses_an_epoch(original: Callable[[Job, int], Iterator[Windows]], job: Job, 
 def place_in_full_windows(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
     """Compute the position of a cut as if the last window of every epoch were full."""
     epoch = loop.epoch_windows(job, 0)
+    # Count micro-batches: with full windows only, the run would have used `done * job.accumulate` of them.
     full, taken = divmod(done * job.accumulate, sum(map(len, epoch)))
     yield from original(job, full * len(epoch) + taken // job.accumulate)
 

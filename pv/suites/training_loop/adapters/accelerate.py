@@ -20,14 +20,14 @@ from pv.suites.training_loop.probe import token_loss
 GUIDE = "https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation"
 OTHER_LOOP = f"the guide has another loop for samples of variable size, see {GUIDE}"
 MEANS = ("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-RANKS-001")
-OWN = "it is left to the code of the user"
+USER = "it is left to the code of the user"
 
 
 class Accelerate:
     """Runs jobs in a loop with `accumulate()`, which resumes by `load_state` and `skip_first_batches`."""
 
     features: Mapping[str, bool | str] = dict.fromkeys(
-        ("events", "step_events", "keep", "best", "stop", "loss", "norm", "rate", "history", "groups"), OWN
+        ("events", "step_events", "keep", "best", "stop", "loss", "norm", "rate", "history", "groups"), USER
     )
     lacks = OldLacks()
     not_claimed: Mapping[str, str] = dict.fromkeys(MEANS, OTHER_LOOP)
@@ -35,9 +35,11 @@ class Accelerate:
     stateful = False
 
     def run(self, job: Job) -> Report:
+        """Run a job, and return its report."""
         return self.loop(job).run()
 
     def loop(self, job: Job) -> "Loop":
+        """Return the loop that runs a job."""
         return Loop(job, stateful=self.stateful)
 
 
@@ -114,18 +116,20 @@ class Loop:
                 self.accelerator.backward(loss)
                 if self.accelerator.sync_gradients:
                     self.clip()
+                # These three have an effect only after the last micro-batch of a window.
                 self.optimizer.step()
                 self.scheduler.step()
                 self.optimizer.zero_grad()
-            if self.accelerator.sync_gradients and self.stepped():
+            if self.accelerator.sync_gradients and self.after_step():
                 break
 
     def clip(self) -> None:
+        """Clip the gradient of a window, if the job has a limit."""
         if self.job.clip:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.job.clip)
 
-    def stepped(self) -> bool:
-        """Evaluate and save at the cadences of the job; return whether the run has ended."""
+    def after_step(self) -> bool:
+        """Count a step, and evaluate and save if due. Return whether the run has ended."""
         job = self.job
         self.step += 1
         if job.eval_every and self.step % job.eval_every == 0:
@@ -163,7 +167,7 @@ class TokenLoop(Loop):
         iterator, count, size = iter(batches), len(batches), self.job.accumulate
         for first in range(0, count, size):
             self.window([next(iterator) for _ in range(min(size, count - first))])
-            if self.stepped():
+            if self.after_step():
                 break
 
     def window(self, samples: list[dict[str, Tensor]]) -> None:
@@ -173,8 +177,8 @@ class TokenLoop(Loop):
         items = self.accelerator.gather(items).sum().item()
         for index, batch in enumerate(samples):
             # Ranks reduce their gradients with the last micro-batch of a window only.
-            alone = index < len(samples) - 1 and ranks > 1
-            with self.model.no_sync() if alone else contextlib.nullcontext():
+            unsynced = index < len(samples) - 1 and ranks > 1
+            with self.model.no_sync() if unsynced else contextlib.nullcontext():
                 loss = token_loss(self.model(batch["input_ids"]), batch["labels"], "sum")
                 # `backward` divides by the accumulation, and DDP by the ranks: undo both, as the guide does.
                 self.accelerator.backward(loss * self.job.accumulate * ranks / items)

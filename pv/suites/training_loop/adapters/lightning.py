@@ -121,10 +121,12 @@ class Lightning:
 
 
 def _ranks() -> int:
+    """Return the number of processes, as the launcher sets it in the environment."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _step(path: Path) -> int:
+    """Return the step in the name of a checkpoint: `step=S.ckpt`, which may have a prefix, and a version behind it."""
     return int(path.stem.split("step=")[1].split("-")[0])
 
 
@@ -148,7 +150,7 @@ def _settings(job: Job) -> dict[str, object]:
         "enable_checkpointing": bool(job.save_every),
         "enable_progress_bar": False,
         "enable_model_summary": False,
-        "num_sanity_val_steps": 0,
+        "num_sanity_val_steps": 0,  # no evaluation before the first step
         **(validation if evaluates else {"limit_val_batches": 0}),
     }
 

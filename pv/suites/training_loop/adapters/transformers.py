@@ -180,6 +180,7 @@ def row_of(example: Example) -> dict[str, list[int]]:
 
 
 def _collator(job: Job) -> Callable[[list[dict[str, list[int]]]], dict[str, Tensor]]:
+    """Return a collator of rows of the dataset that calls `job.collate`."""
     return lambda rows: job.collate([Example(tuple(row["input_ids"]), tuple(row["labels"])) for row in rows])
 
 

@@ -329,7 +329,7 @@ def factor(job: Job, done: int, planned: int) -> float:
 
 def scheduler_of(job: Job, optimizer: Optimizer, planned: int, ranks: int = 1) -> LambdaLR:
     """Return the scheduler of a job; `ranks` is the number of scheduler steps per optimizer step."""
-    return LambdaLR(optimizer, lambda stepped: factor(job, stepped // ranks, planned))
+    return LambdaLR(optimizer, lambda scheduler_steps: factor(job, scheduler_steps // ranks, planned))
 
 
 def loader_of(

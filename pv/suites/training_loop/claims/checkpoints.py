@@ -152,6 +152,7 @@ def _kept_fault(run: Run) -> str:
         return f"the best step is {best} with loss {loss:.6g}, and the checkpoints are those of the steps {actual}"
     if last not in actual:
         return f"the newest step is {last}, and the checkpoints are those of the steps {actual}"
+    # A trainer may keep the best checkpoint in addition to the two newest.
     return f"{len(actual)} checkpoints are kept, of the steps {actual}; 2 are asked for" if len(actual) > 3 else ""
 
 
